@@ -11,7 +11,7 @@ from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.service.server import listen
-from dra_extender.service.service import Service
+from dra_extender.service.wiring import assemble
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
@@ -94,7 +94,7 @@ async def serve(cluster: Embedded, settings: Settings) -> None:
     """Until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    service = Service(settings, cluster, Metrics())
+    service = assemble(settings, cluster, Metrics())
     with listen(settings.server) as listener:
         await service.run(stop, listener)
 

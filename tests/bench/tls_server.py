@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import uvloop
-from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings, TlsSettings
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.server import connections_of, listen_at, serving
 

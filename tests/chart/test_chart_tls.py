@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from dra_extender.config.listener_settings import MetricsAccess, is_loopback
 from dra_extender.config.scheduler_checks import check, limits_of
+from dra_extender.config.service_settings import MetricsAccess, is_loopback
 from dra_extender.config.settings import Settings
 from typer.testing import CliRunner
 

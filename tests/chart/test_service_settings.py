@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from dra_extender.config.listener_settings import is_loopback
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduling_settings import bind_http_seconds
+from dra_extender.config.service_settings import is_loopback
 from dra_extender.config.settings import Settings, load_settings
 
 from tests.chart.programs import Helm, Object, documents

@@ -21,8 +21,7 @@ from dra_extender.config.settings import load_settings
 from dra_extender.runtime import installation
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.service.server import listen, listen_at
-from dra_extender.service.service import Service
-from dra_extender.service.wiring import kube_cluster, kube_settings
+from dra_extender.service.wiring import assemble, kube_cluster, kube_settings
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
@@ -86,7 +85,7 @@ class ServiceHost:
             self._caller = caller(ours.bundle(), ours.client())
         settings = load_settings(None, {**given, "leader_election": {"enabled": False}, **self._settings})
         metrics = Metrics()
-        service = Service(settings, kube_cluster(kube_settings(settings), metrics), metrics)
+        service = assemble(settings, kube_cluster(kube_settings(settings), metrics), metrics)
         listener = self._closing.enter_context(listen(settings.server))
         self.port = self.pages = int(listener.getsockname()[1])
         probes = self._closing.enter_context(listen_at("127.0.0.1", 0)) if self._tls else None

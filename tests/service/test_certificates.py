@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from dra_extender.config.listener_settings import TlsSettings
+from dra_extender.config.service_settings import TlsSettings
 from dra_extender.service.certificates import CertificateError, Certificates
 from dra_extender.telemetry.metrics import Metrics
 

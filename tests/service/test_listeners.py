@@ -11,7 +11,7 @@ import httpx
 import pytest
 from dra_extender.config.settings import Settings
 from dra_extender.service.server import has_ipv6, listen_at
-from dra_extender.service.service import Service
+from dra_extender.service.wiring import assemble
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.service.test_service import WatchedMemory
@@ -51,7 +51,7 @@ async def running(tls: Path | None = None, **probes: Any) -> AsyncIterator[Both]
         context = caller(ours.bundle())
     settings = Settings(**groups)
     cluster, stop = WatchedMemory(), asyncio.Event()
-    service = Service(settings, cluster, Metrics(), reviewer=Answers())
+    service = assemble(settings, cluster, Metrics(), reviewer=Answers())
     scheme = "http" if tls is None else "https"
     with listen_at("127.0.0.1", 0) as verbs, listen_at("127.0.0.1", 0) as others:
         cluster.complete.set()
@@ -117,7 +117,7 @@ async def test_metrics_for_authorized_callers_alone_and_probes_for_all(tmp_path:
 async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> None:
     """At a desk."""
     cluster, stop = WatchedMemory(), asyncio.Event()
-    service = Service(Settings(), cluster, Metrics())
+    service = assemble(Settings(), cluster, Metrics())
     with listen_at("127.0.0.1", 0) as listener:
         task = asyncio.create_task(service.run(stop, listener))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60) as client:

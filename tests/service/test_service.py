@@ -11,7 +11,7 @@ from dra_extender.config.settings import Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.server import listen
-from dra_extender.service.service import Service
+from dra_extender.service.wiring import assemble
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
@@ -124,7 +124,7 @@ class Elected:
 @asynccontextmanager
 async def running(leadership: Elected | None = None) -> AsyncIterator[Running]:
     cluster, stop = WatchedMemory(), asyncio.Event()
-    service = Service(Settings(server=LOOPBACK), cluster, Metrics(), leadership)
+    service = assemble(Settings(server=LOOPBACK), cluster, Metrics(), leadership=leadership)
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, timeout=120) as client:
@@ -261,7 +261,7 @@ async def until_said(site: Running, words: str) -> None:
 async def test_a_cluster_that_refuses_ends_the_service_with_its_sentence() -> None:
     cluster = WatchedMemory()
     cluster.refuse = ServerUnavailableError("the API server does not answer")
-    service = Service(Settings(server=LOOPBACK), cluster, Metrics())
+    service = assemble(Settings(server=LOOPBACK), cluster, Metrics())
     with listen(LOOPBACK) as listener, pytest.raises(ServerUnavailableError, match="does not answer"):
         await service.run(asyncio.Event(), listener)
     assert cluster.stopped

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from dra_extender.config.listener_settings import TlsSettings
+from dra_extender.config.service_settings import TlsSettings
 from dra_extender.service import server as listeners
 from dra_extender.service.caller_limits import PROBES
 from dra_extender.service.server import HANDSHAKE_BYTES, UNPROVEN_BURST

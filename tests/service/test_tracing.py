@@ -11,15 +11,19 @@ import httpx
 import pytest
 from dra_extender.config.service_settings import ServerSettings, TracingSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
+from dra_extender.kube.client.errors import ApiCallError, ApiStatus
+from dra_extender.kube.client.objects import RESOURCE_CLAIMS, ApiObjects
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.service import tracing
 from dra_extender.service.server import listen
-from dra_extender.service.service import Service
-from dra_extender.service.tracing import Tracing, tracing_of
+from dra_extender.service.tracing import spans_of, stop_tracing, traced
+from dra_extender.service.wiring import assemble
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
-from dra_extender.telemetry.spans import trace_id
+from dra_extender.telemetry.spans import NO_SPANS, trace_id
 
 from tests.controlplane import objects
 from tests.support.observe.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
@@ -57,7 +61,7 @@ def cluster() -> Watched:
 async def serving(made: Watched, settings: TracingSettings) -> AsyncIterator[httpx.AsyncClient]:
     """The service over the cluster, ready; it has stopped when the context is left."""
     stop = asyncio.Event()
-    service = Service(Settings(server=LOOPBACK, tracing=settings), made, Metrics())
+    service = assemble(Settings(server=LOOPBACK), made, Metrics(), spans=spans_of(settings))
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, timeout=30) as client:
@@ -82,7 +86,7 @@ async def attempt(client: httpx.AsyncClient, pod: Mapping[str, Any], *, node: st
     await client.post("/bind", json=binding)
 
 
-async def traced(receiver: OtlpReceiver, *nodes: str) -> tuple[str, list[ReceivedSpan]]:
+async def attempted(receiver: OtlpReceiver, *nodes: str) -> tuple[str, list[ReceivedSpan]]:
     """The UID of the pod, and the spans of as many attempts."""
     made = cluster()
     (pod,) = made.store.all(StoredKind.POD)
@@ -94,7 +98,7 @@ async def traced(receiver: OtlpReceiver, *nodes: str) -> tuple[str, list[Receive
 
 async def test_calls_of_one_attempt_are_in_one_trace_that_follows_from_the_pod() -> None:
     with otlp_receiver() as receiver:
-        uid, spans = await traced(receiver, "n1")
+        uid, spans = await attempted(receiver, "n1")
     calls = {each.name: each for each in spans if not each.parent}
     assert sorted(calls) == ["bind", "filter", "prioritize"]
     assert {each.trace for each in spans} == {f"{trace_id(uid, 1):032x}"}
@@ -105,8 +109,7 @@ async def test_calls_of_one_attempt_are_in_one_trace_that_follows_from_the_pod()
 
 async def test_a_bind_shows_what_it_wrote_and_what_it_waited_for() -> None:
     with otlp_receiver() as receiver:
-        _, spans = await traced(receiver, "n1")
-    by_id = {each.span: each for each in spans}
+        _, spans = await attempted(receiver, "n1")
     (bind,) = [each for each in spans if each.name == "bind"]
     steps = [each.name for each in spans if each.parent == bind.span]
     assert steps == [
@@ -116,14 +119,31 @@ async def test_a_bind_shows_what_it_wrote_and_what_it_waited_for() -> None:
         "wait for binding conditions",
         "wait for the permit, and bind",
     ]
-    requests = {(by_id[each.parent].name, each.name) for each in spans if "." in each.name}
-    assert ("write claims", "claims.update_status") in requests
-    assert ("wait for the permit, and bind", "pods.bind") in requests
+
+
+async def test_a_request_to_the_api_server_is_a_span_with_its_retries() -> None:
+    class Answering(ApiTransport):
+        tries = 0
+
+        async def send(self, call: ApiCall) -> bytes:
+            self.tries += 1
+            if self.tries == 1:
+                raise ApiCallError(call.intent, ApiStatus(code=429), retry_after=0.001)
+            return b"{}"
+
+    with otlp_receiver() as receiver:
+        traces = spans_of(TracingSettings(enabled=True, endpoint=receiver.endpoint))
+        transport = Answering(KubeSettings(), spans=traces)
+        requests = ApiObjects(transport, KubeSettings())
+        await requests.perform(requests.call("update", RESOURCE_CLAIMS, "ns", "c1", b"{}", subresource="status"))
+        await stop_tracing(traces)
+    assert transport.tries == 2
+    assert [each.name for each in receiver.spans] == ["update resourceclaims/status"]
 
 
 async def test_a_further_filter_call_begins_a_trace_of_its_own_and_failures_are_marked() -> None:
     with otlp_receiver() as receiver:
-        uid, spans = await traced(receiver, "missing", "n1")
+        uid, spans = await attempted(receiver, "missing", "n1")
     calls = [each for each in spans if not each.parent]
     first, second = (f"{trace_id(uid, number):032x}" for number in (1, 2))
     assert [each.trace for each in calls] == [first] * 3 + [second] * 3
@@ -144,10 +164,10 @@ async def test_a_receiver_that_is_away_costs_no_call_anything() -> None:
 
 async def test_texts_of_tenants_are_cut_and_lose_no_batch() -> None:
     with otlp_receiver() as receiver:
-        traces = tracing_of(TracingSettings(enabled=True, endpoint=receiver.endpoint))
-        with pytest.raises(OSError, match="broken"), traces.spans.call("filter", "u-\ud800", text="x" * 5000):
+        traces = spans_of(TracingSettings(enabled=True, endpoint=receiver.endpoint))
+        with pytest.raises(OSError, match="broken"), traces.call("filter", "u-\ud800", text="x" * 5000):
             raise OSError("broken \udfff" + "y" * 5000)
-        await traces.stop()
+        await stop_tracing(traces)
     (span,) = receiver.spans
     assert span.attributes["k8s.pod.uid"] == "u-?"
     assert len(span.attributes["text"]) == 1024
@@ -156,9 +176,8 @@ async def test_texts_of_tenants_are_cut_and_lose_no_batch() -> None:
 
 
 def test_nothing_is_wrapped_and_nothing_is_imported_while_tracing_is_off() -> None:
-    off = tracing_of(TracingSettings())
     made: Any = object()
-    assert [off.cluster(made), off.verbs(made)] == [made, made]
+    assert traced(made, spans_of(TracingSettings())) is made
     code = "import sys, dra_extender.service.wiring; sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -171,9 +190,9 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         InvalidSettingsError, match=r"tracing.enabled .*opentelemetry.sdk is not installed.*dra-extender\[tracing\]"
     ):
-        tracing_of(TracingSettings(enabled=True))
+        spans_of(TracingSettings(enabled=True))
 
 
 async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "STOP_SECONDS", 0.0)
-    await Tracing(stop=lambda: None).stop()
+    await stop_tracing(NO_SPANS)

@@ -10,8 +10,7 @@ from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, Servi
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.service.leadership import KubeLeadership
 from dra_extender.service.server import listen
-from dra_extender.service.service import Service
-from dra_extender.service.wiring import kube_cluster, kube_settings
+from dra_extender.service.wiring import assemble, kube_cluster, kube_settings
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
@@ -46,7 +45,7 @@ async def test_service_leads_and_binds_a_pod_with_a_claim(tmp_path: Path) -> Non
     cluster = kube_cluster(connection, metrics, election)
     endpoint = ServiceEndpoint("kube-system", "dra-extender", "127.0.0.1", {"verbs": 8080})
     publisher = EndpointPublisher(cluster.transport, connection, endpoint)
-    service = Service(settings, cluster, metrics, KubeLeadership(election, cluster, publisher))
+    service = assemble(settings, cluster, metrics, leadership=KubeLeadership(election, cluster, publisher))
     stop = asyncio.Event()
     with listen(settings.server) as listener:
         running = asyncio.create_task(service.run(stop, listener))

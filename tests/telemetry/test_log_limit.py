@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 import structlog
-from dra_extender.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, REPORT_SECONDS, LogLimit
-from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.telemetry.logging import (
+    BURST,
+    MOST_KINDS,
+    PER_SECOND,
+    REPORT_SECONDS,
+    LogFormat,
+    LogLevel,
+    LogLimit,
+    configure_logging,
+)
 
 from tests.support.settable_time import SettableTime
 

@@ -1,7 +1,7 @@
 """Labels that a tenant chooses stay few, at a time and over time."""
 
+from dra_extender.telemetry.declaration import MOST_NAMESPACES, QUIET_SECONDS, CounterByNamespace
 from dra_extender.telemetry.metrics import Metrics
-from dra_extender.telemetry.namespaces import MOST_NAMESPACES, QUIET_SECONDS, CounterByNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter

@@ -1,3 +1,7 @@
+"""The routes: the verbs of the extender protocol; probes, metrics and the version for kubelet, Prometheus and people."""
+
+import asyncio
+import platform
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -6,16 +10,79 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.calls import VerbCalls, failure
-from dra_extender.api.health import Health, ReadinessGate
-from dra_extender.api.operations import ScrapedMetrics, add_health, add_metrics, add_version
+from dra_extender.api.calls import JSON, VerbCalls, failure
+from dra_extender.api.health import Health, HealthReport, ReadinessGate
+from dra_extender.api.protocol import encode
 from dra_extender.api.scrape_access import ScrapeAccess
 from dra_extender.api.verbs import Verbs, verb_handlers
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.telemetry.metrics import build_version
+from dra_extender.telemetry.metrics import CONTENT_TYPE, Metrics, build_version
+
+
+def _add_health(app: FastAPI, health: Health) -> None:
+    """Serve /livez and /readyz."""
+
+    @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
+    async def livez(request: Request) -> Response:
+        """Tell whether the process works; `?verbose` lists the checks."""
+        return _health_response(health.live(), request)
+
+    @app.get(
+        "/readyz",
+        tags=["operations"],
+        response_class=PlainTextResponse,
+        responses={503: {"description": "A check failed; the text says which"}},
+    )
+    async def readyz(request: Request) -> Response:
+        """Tell whether calls of kube-scheduler are answered.
+
+        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
+        is healthy then.
+        """
+        return _health_response(health.ready(request.query_params.getlist("exclude")), request)
+
+
+def _add_metrics(app: FastAPI, metrics: Metrics, access: ScrapeAccess | None = None) -> None:
+    """Serve /metrics to the callers that `access` admits; None: to all."""
+
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
+    async def scrape(request: Request) -> Response:
+        """Metrics in Prometheus' text format."""
+        if access is not None:
+            client = request.client.host if request.client is not None else ""
+            refusal = await access.refusal(request.headers.get("authorization", ""), client)
+            if refusal is not None:
+                return Response(encode({"Error": refusal.sentence}), refusal.status, refusal.headers, JSON)
+        # Calls that have just been answered are counted first.
+        await asyncio.sleep(0)
+        return Response(await metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _add_version(app: FastAPI) -> None:
+    """Serve /version."""
+    version = encode(
+        {
+            "version": build_version(),
+            "python": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "platform": f"{platform.system().lower()}/{platform.machine()}",
+        }
+    )
+
+    @app.get("/version", tags=["operations"], responses={200: {"model": docs.VersionInfo}})
+    async def show_version() -> Response:
+        """Tell what is running."""
+        return Response(version, media_type=JSON)
+
+
+def _health_response(report: HealthReport, request: Request) -> Response:
+    if not report.ok:
+        return PlainTextResponse(report.verbose + "\n", HTTPStatus.SERVICE_UNAVAILABLE)
+    return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)
+
 
 _NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 """FastAPI's own spans and metrics, beside those of the service (docs/tracing.md), would cost each call some 10 us."""
@@ -25,7 +92,7 @@ _VERB_PATHS: Final = "the verbs are /filter, /prioritize, /bind and /preempt"
 def create_app(
     verbs: Verbs,
     health: Health,
-    metrics: ScrapedMetrics,
+    metrics: Metrics,
     settings: ServerSettings,
     gate: ReadinessGate | None = None,
 ) -> FastAPI:
@@ -44,22 +111,22 @@ def create_app(
         telemetry=_NO_TELEMETRY,
     )
     _add_verbs(app, verbs, VerbCalls(gate or ReadinessGate(None), metrics, settings.body_limit_bytes))
-    add_health(app, health)
-    add_metrics(app, metrics)
-    add_version(app)
+    _add_health(app, health)
+    _add_metrics(app, metrics)
+    _add_version(app)
     _add_errors(app, _VERB_PATHS)
     return app
 
 
-def create_probe_app(health: Health, metrics: ScrapedMetrics | None, access: ScrapeAccess | None = None) -> FastAPI:
+def create_probe_app(health: Health, metrics: Metrics | None, access: ScrapeAccess | None = None) -> FastAPI:
     """Return what answers on a listener of its own: probes, and metrics if there are any here.
 
     `access` decides who may read metrics; None means all.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
-    add_health(app, health)
+    _add_health(app, health)
     if metrics is not None:
-        add_metrics(app, metrics, access)
+        _add_metrics(app, metrics, access)
     _add_errors(app, "the verbs are served elsewhere")
     return app
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 import structlog
@@ -17,6 +17,7 @@ from dra_extender.api.decoding import MalformedRequestError
 from dra_extender.api.health import ReadinessGate
 from dra_extender.api.protocol import ErrorResult, encode
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.telemetry.metrics import Metrics
 
 JSON: Final = "application/json"
 _ERRORS_IN_BODY: Final = frozenset({"filter", "bind"})
@@ -27,14 +28,6 @@ _LOG = structlog.get_logger(__name__)
 
 VerbHandler = Callable[[bytes, Receive], Awaitable[bytes]]
 """Decodes a body, runs the use case, and encodes its answer.  Raises MalformedRequestError, RetryableError."""
-
-
-class RequestMetrics(Protocol):
-    """Counts calls; times in seconds."""
-
-    def request(self, verb: str, outcome: str, seconds: float) -> None:
-        """Count a call that was answered."""
-        ...
 
 
 class BodyTooLargeError(Exception):
@@ -55,7 +48,7 @@ class ClientDisconnectedError(Exception):
 class VerbCalls:
     """Answers the verbs while `gate` is open, whatever a handler raises."""
 
-    def __init__(self, gate: ReadinessGate, metrics: RequestMetrics, body_limit: int) -> None:
+    def __init__(self, gate: ReadinessGate, metrics: Metrics, body_limit: int) -> None:
         self._gate = gate
         self._metrics = metrics
         self._limit = body_limit

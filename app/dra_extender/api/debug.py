@@ -15,7 +15,7 @@ from starlette.responses import Response
 from dra_extender.api.calls import JSON, failure
 from dra_extender.api.protocol import encode
 from dra_extender.api.request_guard import RequestGuard
-from dra_extender.config.listener_settings import is_loopback
+from dra_extender.config.service_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.hold_report import HoldReport

@@ -15,6 +15,7 @@ from dra_extender.config.scheduling_settings import FILTER_HTTP_SECONDS, bind_ht
 from dra_extender.config.settings import Settings
 from dra_extender.service.server import listen
 from dra_extender.service.service import Service
+from dra_extender.service.wiring import assemble
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.demo.document import ManifestError, Manifests
@@ -224,7 +225,7 @@ def with_policy(settings: Settings, policy: Path | None) -> Settings:
 @asynccontextmanager
 async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
     """Run the whole service over this cluster, behind HTTP on the configured address, ready for calls."""
-    service, stop = Service(settings, cluster, Metrics()), asyncio.Event()
+    service, stop = assemble(settings, cluster, Metrics()), asyncio.Event()
     with listen(settings.server) as listener:
         listener.listen()
         running = asyncio.create_task(service.run(stop, listener))

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.environment import LATEST, Release
-from dra_extender.config.listener_settings import SettingsGroup
+from dra_extender.config.service_settings import SettingsGroup
 from dra_extender.ledger.claim_record import NAMESPACE_BYTES
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.scheduling.ports.options import DEFAULT_WEIGHTS, DevicesBesideCounters, Options, YieldPolicy

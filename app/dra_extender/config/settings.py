@@ -21,22 +21,26 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dra_extender.config.listener_settings import ProbeSettings, TlsSettings, problem_of
 from dra_extender.config.scheduling_settings import FeatureSettings, SchedulingSettings
 from dra_extender.config.service_settings import (
     AuditSettings,
     ClusterSettings,
     LeaderElectionSettings,
     LogSettings,
+    MetricsAccess,
     MetricsSettings,
+    ProbeSettings,
     ServerSettings,
+    TlsSettings,
     TracingSettings,
+    is_loopback,
 )
 from dra_extender.manifests.documents import YamlError, read_yaml
 from dra_extender.manifests.problems import SETTING_TYPES, FieldProblem, sentence_of
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
+_LOCALHOST: Final = "localhost"
 _COMMAND_LINE: Final = "command line"
 _REMOVED_GROUPS: Final = {"recording": " any more: the service makes no recordings; `dra-extender snapshot` stays"}
 _OF_THE_TESTS: Final = f"{ENV_PREFIX}CACHE"
@@ -112,11 +116,31 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
     except ValidationError as invalid:
         problems = [_problem(each, layers) for each in invalid.errors()]
         raise InvalidSettingsError("; ".join(map(str, problems))) from invalid
-    server = settings.server
-    problem = problem_of(server.host, plain_http=server.plain_http, probes=settings.probes, tls=settings.tls)
+    problem = _listener_problem(settings)
     if problem:
         raise InvalidSettingsError(problem)
     return settings
+
+
+def _listener_problem(settings: Settings) -> str:
+    """Return why the listeners cannot be used this way; empty if they can."""
+    server, probes, tls = settings.server, settings.probes, settings.tls
+    if tls.serves_verbs and probes.port is None:
+        return "setting probes.port: expected a port, because kubelet's probes have no certificate for the port of the verbs"
+    if tls.serves_verbs and server.plain_http:
+        return "setting server.plain_http: expected false, because tls.client_ca_file is set: the verbs are served over TLS"
+    if not (tls.serves_verbs or server.plain_http or server.host == _LOCALHOST or is_loopback(server.host)):
+        return (
+            f"setting server.host: expected a loopback address, got {server.host!r}: a caller that reaches the verbs can bind "
+            "pods; set tls.client_ca_file, tls.cert_file and tls.private_key_file to serve them over TLS to kube-scheduler alone, "
+            "or server.plain_http to serve them to all"
+        )
+    if probes.metrics is MetricsAccess.AUTHORIZED and (tls.cert_file is None or probes.port is None):
+        return (
+            "setting probes.metrics: authorized needs probes.port, tls.cert_file and tls.private_key_file: a token is not "
+            "sent over plain HTTP"
+        )
+    return ""
 
 
 def unknown_variable(name: str, value: str) -> str:

@@ -27,6 +27,7 @@ from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 OPTIONAL_KINDS: Final = {
     "podgroups": "pods are placed one by one",
@@ -53,12 +54,13 @@ class KubeCluster:
         clock: Clock | None = None,
         chance: SleepAndJitter | None = None,
         election: LeaderElection | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         """With an `election`, nothing is written while this replica does not lead."""
         self._settings = settings = settings or KubeSettings()
         self._election = election
         write_guard = election.reason if election else None
-        self._connection = ClusterConnection(settings, clock, observer, chance, write_guard)
+        self._connection = ClusterConnection(settings, clock, observer, chance, write_guard, spans)
         self.clock = self._connection.clock
         self.transport: ApiTransport = self._connection.transport
         self.claims = KubeClaims(

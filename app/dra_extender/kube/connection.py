@@ -17,6 +17,7 @@ from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 
 class ClusterConnection:
@@ -33,6 +34,7 @@ class ClusterConnection:
         observer: Observer | None = None,
         chance: SleepAndJitter | None = None,
         write_guard: WriteGuard | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self.facts: ServerFacts | None = None
         self.credentials: Credentials | None = None
@@ -40,7 +42,7 @@ class ClusterConnection:
         self.clock = clock or SystemClock()
         self.chance = chance or SleepAndJitter()
         self.observer = observer or NullObserver()
-        self.transport = ApiTransport(settings, self.clock, self.observer, write_guard)
+        self.transport = ApiTransport(settings, self.clock, self.observer, write_guard, spans)
         self.supervisor = Supervisor(self.observer.background_failed, sleep=self.chance.sleep)
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []

@@ -18,6 +18,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from dra_extender.telemetry.metrics import Metrics
+
 PROBES: Final = 32
 """Connections beyond the limit, when every other one is being answered; they may only GET, which is what probes do."""
 PEER_CERTIFICATE: Final = "peer_certificate"
@@ -41,18 +43,6 @@ class CallerLimits:
     body: int
     in_flight: int
     receive_seconds: float
-
-
-class ConnectionCounter(Protocol):
-    """Counts what the service does with connections."""
-
-    def tls_handshake(self, outcome: str) -> None:
-        """Count a handshake that is done, or failed."""
-        ...
-
-    def closed_connection(self, reason: str) -> None:
-        """Count a connection that the service closed by itself, for this reason."""
-        ...
 
 
 class Connection(Protocol):
@@ -95,9 +85,9 @@ class Connections:
     many closes its own.  A connection whose request is in progress is never closed for that.
     """
 
-    def __init__(self, limits: CallerLimits, counter: ConnectionCounter) -> None:
+    def __init__(self, limits: CallerLimits, metrics: Metrics) -> None:
         self.limits = limits
-        self.counter = counter
+        self.metrics = metrics
         self.in_flight = 0
         self._hosts: dict[str, _Host] = {}
         self._count = 0
@@ -166,7 +156,7 @@ class Connections:
         victim = max(hosts, key=lambda host: len(host.all)).idle(before) if hosts else None
         if victim is None:
             return False
-        self.counter.closed_connection("replaced")
+        self.metrics.closed_connection("replaced")
         victim.abort()
         return True
 
@@ -230,7 +220,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._read_by = _Deadline(self.loop, lambda: self._close("slow_reader"))
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """See asyncio.Protocol."""
         if self._handshake is not None:
             self._connections.remove(self._handshake)
         # uvloop's transports are no subclasses of asyncio's.
@@ -242,12 +231,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
         self._leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._refused:
             return
         super().data_received(data)
@@ -263,13 +250,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._received_by.set(self._seconds)
 
     def on_message_begin(self) -> None:
-        """See HttpToolsProtocol."""
         self._receiving = self._in_head = True
         self._wire = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """See HttpToolsProtocol."""
         if self._refused:
             return
         if len(self.pipeline) >= _PIPELINED:
@@ -283,14 +268,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """See HttpToolsProtocol."""
         if self._refused or self.cycle.response_complete:
             return
         super().on_body(body)
         self._connections.hold(self, self.held + len(body))
 
     def on_message_complete(self) -> None:
-        """See HttpToolsProtocol."""
         if self._refused:
             return
         self._receiving = False
@@ -301,7 +284,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._connections.mark_busy(self)
 
     def on_response_complete(self) -> None:
-        """See HttpToolsProtocol."""
         is_last = not self.pipeline
         self.served = True
         super().on_response_complete()
@@ -317,26 +299,22 @@ class LimitedProtocol(HttpToolsProtocol):
         self._connections.mark_idle(self)
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol."""
         super().pause_writing()
         self._read_by.set(self._seconds)
 
     def resume_writing(self) -> None:
-        """See asyncio.Protocol."""
         super().resume_writing()
         self._read_by.clear()
         if not (self.busy or self._receiving):
             self._connections.hold(self, 0)
 
     def timeout_keep_alive_handler(self) -> None:
-        """See HttpToolsProtocol."""
         self._close("idle")
 
     def refuse(self, status: int, reason: str, sentence: str) -> None:
-        """See Connection."""
         of_an_answered_one = self.busy if self._in_head or self.cycle is None else self.cycle.response_started
         self._leave()
-        self._connections.counter.closed_connection(reason)
+        self._connections.metrics.closed_connection(reason)
         if not of_an_answered_one:
             body = msgspec.json.encode({"Error": sentence})
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -347,7 +325,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """See Connection."""
         self._leave()
         self.transport.abort()
 
@@ -359,7 +336,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _close(self, reason: str) -> None:
         if not self._refused:
-            self._connections.counter.closed_connection(reason)
+            self._connections.metrics.closed_connection(reason)
             self.abort()
 
     def _leave(self) -> None:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from dra_extender.api.request_guard import RequestRefusal
-from dra_extender.config.listener_settings import TlsSettings
+from dra_extender.config.service_settings import TlsSettings
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.model.metadata import time_text
 from dra_extender.runtime.installation import is_installed
 from dra_extender.service.policy_reloader import Fingerprint, fingerprint
+from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -35,18 +36,6 @@ _LOG = structlog.get_logger(__name__)
 
 class CertificateError(InvalidSettingsError):
     """A certificate, a key or an authority cannot be used; the message names the file."""
-
-
-class CertificateObserver(Protocol):
-    """Learns of the certificates in use."""
-
-    def certificates_read(self, outcome: str) -> None:
-        """Count changed files that were taken or refused."""
-        ...
-
-    def certificate_expires(self, which: str, seconds: float) -> None:
-        """Note when a certificate in use expires, in seconds since the epoch; of several, the first."""
-        ...
 
 
 class Validity(NamedTuple):
@@ -68,12 +57,10 @@ class Validity(NamedTuple):
 class Certificates:
     """The SSL contexts of the listeners.  `load` at the start, then `run`; `notes` for the readiness page."""
 
-    def __init__(
-        self, settings: TlsSettings, observer: CertificateObserver, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: TlsSettings, metrics: Metrics, now: Callable[[], float] = time.time) -> None:
         """`now`: seconds since the epoch."""
         self._settings = settings
-        self._observer = observer
+        self._metrics = metrics
         self._now = now
         self._valid: Mapping[str, Validity] = {}
         self._seen: Sequence[Fingerprint | None] = ()
@@ -109,11 +96,11 @@ class Certificates:
         except CertificateError as problem:
             if str(problem) != self.problem:
                 _LOG.warning("certificates refused, the last ones stay in use", problem=str(problem))
-                self._observer.certificates_read("refused")
+                self._metrics.certificates_read("refused")
             self.problem = str(problem)
             return
         self._seen, self.problem = found, None
-        self._observer.certificates_read("taken")
+        self._metrics.certificates_read("taken")
         _LOG.info("certificates taken up", cert_file=str(self._settings.cert_file))
 
     def notes(self) -> Mapping[str, str]:
@@ -167,7 +154,7 @@ class Certificates:
         self._probes, self._verbs, self._valid = probes, verbs, valid
         self.generation += 1
         for which, validity in valid.items():
-            self._observer.certificate_expires(which, validity.first_expiry)
+            self._metrics.certificate_expires(which, validity.first_expiry)
 
 
 def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:

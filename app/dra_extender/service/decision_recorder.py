@@ -25,7 +25,6 @@ class DecisionRecorder:
         self._needs_devices = needs_devices
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
-        """See Verbs."""
         try:
             answer = await self._verbs.filter(pod, nodes)
         except RetryableError as problem:
@@ -48,7 +47,6 @@ class DecisionRecorder:
         return await self._verbs.prioritize(pod, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
-        """See Verbs."""
         needs_devices = self._needs_devices(uid)
         try:
             await self._verbs.bind(namespace, name, uid, node, disconnected)
@@ -59,7 +57,6 @@ class DecisionRecorder:
             self._decisions.note("bind", namespace, name, Outcome.BOUND, node=node)
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """See Verbs."""
         try:
             kept = await self._verbs.preempt(pod, victims)
         except RetryableError as problem:

@@ -50,32 +50,25 @@ class KubeLeadership:
         self._publisher = publisher
 
     def reason(self) -> str | None:
-        """See Leadership."""
         return self._election.reason()
 
     async def win(self) -> None:
-        """See Leadership."""
         await self._election.acquire()
 
     async def keep(self) -> None:
-        """See Leadership."""
         await self._election.renew()
 
     async def catch_up(self) -> None:
-        """See Leadership."""
         await self._cluster.refresh()
 
     async def announce(self) -> None:
-        """See Leadership."""
         if self._publisher is not None:
             await self._publisher.run()
         await asyncio.Event().wait()
 
     def notes(self) -> Mapping[str, str]:
-        """See Leadership."""
         problem = self._publisher.last_error if self._publisher is not None else None
         return {"service-route": problem} if problem else {}
 
     async def release(self) -> None:
-        """See Leadership."""
         await self._election.release()

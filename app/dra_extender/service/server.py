@@ -15,8 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dra_extender.api.calls import failure
 from dra_extender.api.request_guard import RequestGuard, RequestRefusal
-from dra_extender.config.listener_settings import EVERY_ADDRESS
-from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.service_settings import EVERY_ADDRESS, ServerSettings
 from dra_extender.runtime.installation import LIMITS
 from dra_extender.runtime.supervision import running_task
 from dra_extender.runtime.token_bucket import TokenBuckets
@@ -208,7 +207,7 @@ class _Guarded:
         if refusal is None:
             await self._app(scope, receive, send)
             return
-        self._connections.counter.closed_connection(refusal.reason)
+        self._connections.metrics.closed_connection(refusal.reason)
         await failure(refusal.sentence, refusal.status, closing=True)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> RequestRefusal | None:
@@ -237,11 +236,9 @@ class Handshake:
         self._connections = connections
 
     def refuse(self, status: int, reason: str, sentence: str) -> None:  # noqa: ARG002 - nobody could read them yet
-        """See Connection."""
         self.abort()
 
     def abort(self) -> None:
-        """See Connection."""
         self._connections.remove(self)
         if self.task is None:
             self._socket.close()
@@ -301,7 +298,7 @@ class TlsListener:
         task.add_done_callback(self._handshakes.discard)
 
     async def _shake(self, accepted: socket.socket, handshake: Handshake) -> None:
-        host, counter = handshake.host, self._connections.counter
+        host, metrics = handshake.host, self._connections.metrics
         try:
             # There is a turn at once, unless there were many handshakes of this address by callers that nobody knows.
             while not self._unproven.take(host, self._loop.time()):  # noqa: ASYNC110 - tokens come with time
@@ -316,9 +313,9 @@ class TlsListener:
             )
             if context.verify_mode is ssl.CERT_REQUIRED:
                 self._unproven.spend(host, -1.0, self._loop.time())
-            counter.tls_handshake("done")
+            metrics.tls_handshake("done")
         except OSError:
-            counter.tls_handshake("failed")
+            metrics.tls_handshake("failed")
             accepted.close()
         except BaseException:
             accepted.close()

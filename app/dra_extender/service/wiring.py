@@ -1,25 +1,31 @@
 """The composition root: what a replica consists of.
 
-Every part reports to the metrics.  The cluster reads from and writes to the API server; with leader election, it writes only while
-the election holds the lease.  The service has the ledger, the use cases and the HTTP side; `service.Service.run` starts and stops
-everything, in the order that the docstring of its module lists.
+`serve` makes what reaches the API server: the cluster, the election, the reviewer of tokens.  `assemble` makes all else over any
+cluster: the ledger, the use cases, background work and the HTTP side.  Every part reports to the metrics.  `service.Service.run`
+starts and stops the parts, in the order that the docstring of its module lists.
 """
 
 import asyncio
+import math
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
 import structlog
 
-from dra_extender.config.listener_settings import MetricsAccess
+from dra_extender.api.application import create_app, create_probe_app
+from dra_extender.api.debug import add_debug
+from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
 from dra_extender.config.scheduler_checks import check, limits_of, scheduler_names
 from dra_extender.config.scheduler_configuration import read_configuration
-from dra_extender.config.service_settings import LeaderElectionSettings
+from dra_extender.config.service_settings import LeaderElectionSettings, MetricsAccess
 from dra_extender.config.settings import InvalidSettingsError, Settings
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery import Support
@@ -27,11 +33,23 @@ from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.runtime import installation
-from dra_extender.service.leadership import KubeLeadership
+from dra_extender.runtime.supervision import Supervisor
+from dra_extender.scheduling.claims.writer import Takeover
+from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
+from dra_extender.service.audit_task import AuditTask
+from dra_extender.service.certificates import Certificates
+from dra_extender.service.decision_recorder import DecisionRecorder
+from dra_extender.service.device_count import DeviceCountTask, DeviceStates
+from dra_extender.service.leadership import KubeLeadership, Leadership
+from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.server import listen, listen_at, raise_limit
-from dra_extender.service.service import Service
+from dra_extender.service.service import LOADING, Service, WatchedCluster
+from dra_extender.service.tracing import spans_of, traced
 from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 VERBS: Final = "verbs"
 PROBES: Final = "http"
@@ -66,9 +84,11 @@ async def serve(settings: Settings) -> None:
     metrics = Metrics()
     connection = kube_settings(settings)
     election = _election(settings.leader_election, connection, metrics) if settings.leader_election.enabled else None
-    cluster = kube_cluster(connection, metrics, election)
+    spans = spans_of(settings.tracing)
+    cluster = kube_cluster(connection, metrics, election, spans)
     raise_limit()
-    reviewer = _reviewer(settings, connection, metrics)
+    authorized = settings.probes.metrics is MetricsAccess.AUTHORIZED
+    reviewer = TokenReviewer(connection, metrics) if authorized else None
     with ExitStack() as listeners:
         listener = listeners.enter_context(listen(settings.server))
         port = settings.probes.port
@@ -77,16 +97,132 @@ async def serve(settings: Settings) -> None:
         if election is not None:
             ports = {VERBS: listener.getsockname()[1]}
             if probes is not None:
-                secured = settings.probes.metrics is MetricsAccess.AUTHORIZED
-                ports[PROBES_OVER_TLS if secured else PROBES] = probes.getsockname()[1]
+                ports[PROBES_OVER_TLS if authorized else PROBES] = probes.getsockname()[1]
             publisher = _publisher(settings.leader_election, connection, cluster, ports)
             leadership = KubeLeadership(election, cluster, publisher)
-        service = Service(settings, cluster, metrics, leadership, cluster.contact_ages, reviewer)
+        service = assemble(
+            settings,
+            cluster,
+            metrics,
+            spans=spans,
+            leadership=leadership,
+            reviewer=reviewer,
+            watch_ages=cluster.contact_ages,
+        )
         try:
             await service.run(_stop_on_signal(), listener, probes)
         finally:
             if reviewer is not None:
                 await reviewer.close()
+
+
+def assemble(
+    settings: Settings,
+    cluster: WatchedCluster,
+    metrics: Metrics,
+    *,
+    spans: Spans = NO_SPANS,
+    leadership: Leadership | None = None,
+    reviewer: ScrapeReviewer | None = None,
+    watch_ages: Callable[[], Mapping[str, float]] = dict,
+) -> Service:
+    """Return a service over this cluster, ready to run.
+
+    `reviewer` knows who may read metrics, where the settings want it to be asked.  `watch_ages`: seconds since the API server last
+    answered the watch of each kind.
+    """
+    access = settings.probes.metrics
+    if access is MetricsAccess.AUTHORIZED and reviewer is None:
+        raise ValueError("metrics for authorized callers need somebody who reviews their tokens")
+    features, election = settings.features, settings.leader_election
+    ledger = Ledger(settings.scheduling.namespace_claim_bytes)
+    options = settings.scheduling.options(
+        extended_resources=features.extended_resources, pod_group_claims=features.pod_group_claims
+    )
+    options = replace(options, own_namespace=election.known_namespace() or options.own_namespace)
+    extender = Extender(ledger, cluster, metrics, options, features.features(), spans)
+    policy = PolicyReloader(
+        settings.scheduling.policy_file,
+        ledger,
+        metrics,
+        seconds=settings.scheduling.policy_check_seconds,
+        compatibility_groups=features.compatibility_groups,
+    )
+    audited = AuditedCluster(
+        ledger,
+        cluster.clock.now,
+        options.binding_timeout_seconds if features.device_binding_and_status else math.inf,
+        policy_messages=lambda: policy.ineffective,
+        device_taints=features.device_taints,
+    )
+    health, gate = Health(), ReadinessGate(LOADING)
+    decisions = RecentDecisions(cluster.clock.now)
+
+    def needs_devices(pod_uid: str) -> bool:
+        """Return whether the pod needs devices; True if the watch has not delivered the pod."""
+        pod = ledger.pods.by_uid(pod_uid)
+        return pod is None or pod.needs_devices
+
+    def report_decisions() -> DecisionReport:
+        return decisions.report(
+            leads=gate.reason is None,
+            replica=election.host or socket.gethostname(),
+            watches=watch_ages(),
+            notes=health.ready().failures_and_notes,
+        )
+
+    recorder = DecisionRecorder(extender, decisions, needs_devices)
+    service = Service(
+        settings=settings,
+        cluster=cluster,
+        ledger=ledger,
+        extender=extender,
+        takeover=Takeover(ledger, cluster.claims, metrics),
+        policy=policy,
+        audit=AuditTask(audited, metrics, settings.audit),
+        device_count=DeviceCountTask(DeviceStates(ledger, extender, features.features()), metrics, settings.metrics),
+        certificates=Certificates(settings.tls, metrics),
+        supervisor=Supervisor(metrics.background_failed),
+        metrics=metrics,
+        spans=spans,
+        gate=gate,
+        app=create_app(traced(recorder, spans), health, metrics, settings.server, gate),
+        probe_app=create_probe_app(
+            health,
+            None if access is MetricsAccess.OFF else metrics,
+            ScrapeAccess(reviewer) if reviewer is not None and access is MetricsAccess.AUTHORIZED else None,
+        ),
+        leadership=leadership,
+    )
+    for app in (service.app, service.probe_app):
+        add_debug(app, lambda: extender.holds.report(leads=gate.reason is None), report_decisions)
+    _add_checks(service, health)
+    return service
+
+
+def _add_checks(service: Service, health: Health) -> None:
+    """Let the parts of the service say on the pages of the probes how they are."""
+    leadership, cluster, metrics = service.leadership, service.cluster, service.metrics
+    health.check("service", lambda: service.phase)
+    if leadership is not None:
+        health.check("leader", lambda: None if service.phase else service.gate.reason)
+        health.notes(leadership.notes)
+    health.checks(cluster.health)
+    health.life(cluster.life)
+    for supervisor in (service.supervisor, service.extender.supervisor):
+        health.checks(supervisor.failing)
+        health.life(supervisor.beyond_repair)
+        health.notes(supervisor.notes)
+
+    def kept_claims() -> Mapping[str, str]:
+        note = service.ledger.claims.kept.note()
+        return {"claims-kept-short": note} if note else {}
+
+    for part in (cluster, service.policy, service.certificates, service.audit):
+        health.notes(part.notes)
+    health.notes(kept_claims)
+    health.notes(service.extender.group_claims.notes)
+    metrics.before_render(lambda: metrics.leader.set(leadership is None or leadership.reason() is None))
 
 
 def with_scheduler(settings: Settings) -> Settings:
@@ -131,9 +267,11 @@ def _election(settings: LeaderElectionSettings, connection: KubeSettings, metric
     return LeaderElection(lease, connection, observer=metrics, on_term=metrics.leads)
 
 
-def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
+def kube_cluster(
+    connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None, spans: Spans = NO_SPANS
+) -> KubeCluster:
     """Return the cluster behind an API server, which reports to `metrics` and writes only while `election` holds the Lease."""
-    cluster = KubeCluster(connection, observer=metrics, election=election)
+    cluster = KubeCluster(connection, observer=metrics, election=election, spans=spans)
 
     def refresh() -> None:
         for kind, seconds in cluster.contact_ages().items():
@@ -144,13 +282,6 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
 
     metrics.before_render(refresh)
     return cluster
-
-
-def _reviewer(settings: Settings, connection: KubeSettings, metrics: Metrics) -> TokenReviewer | None:
-    """Return who reviews the tokens of callers that read metrics; None if nobody does."""
-    if settings.probes.metrics is not MetricsAccess.AUTHORIZED:
-        return None
-    return TokenReviewer(connection, metrics)
 
 
 def _publisher(

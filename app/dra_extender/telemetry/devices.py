@@ -16,7 +16,7 @@ ByDriver = Mapping[str, Mapping[str, int]]
 
 
 class DeviceMetrics(MetricGroup):
-    """See `metrics.Metrics`."""
+    """Devices by state."""
 
     _devices = gauge(
         "Published devices by driver and state (docs/metrics.md): allocated, held, usable, blocked by counters, blocked by groups, "
@@ -49,7 +49,7 @@ class DeviceMetrics(MetricGroup):
 
 
 class BindingMetrics(MetricGroup):
-    """See `metrics.Metrics`."""
+    """Waits for binding conditions."""
 
     _bindingconditions_allocations = counter(
         "Devices with binding conditions that a bind waited for, by scheduler (`profile`), driver and status: success, failed, "

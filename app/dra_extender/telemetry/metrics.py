@@ -10,10 +10,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from dra_extender.telemetry.api_server import ApiServerMetrics
-from dra_extender.telemetry.calls import CallMetrics
-from dra_extender.telemetry.claims import ClaimMetrics
-from dra_extender.telemetry.decisions import DecisionMetrics
+from dra_extender.telemetry.decisions import ClaimMetrics, DecisionMetrics
 from dra_extender.telemetry.declaration import (
     Definition,
     MetricGroup,
@@ -24,6 +21,7 @@ from dra_extender.telemetry.declaration import (
     plain_gauge,
 )
 from dra_extender.telemetry.devices import BindingMetrics, DeviceMetrics
+from dra_extender.telemetry.requests import ApiServerMetrics, CallMetrics
 from dra_extender.telemetry.upstream import UpstreamMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -38,7 +36,7 @@ def build_version() -> str:
 
 
 class ReplicaMetrics(MetricGroup):
-    """See `Metrics`."""
+    """Policy, certificates, leadership, background work and audits of this replica."""
 
     _policy_reads = counter(
         "Reads of a changed policy file: taken, refused (it is wrong, the last valid policy stays in force) or missing",

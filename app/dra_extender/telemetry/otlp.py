@@ -32,16 +32,14 @@ class _DerivedIds(IdGenerator):
         self._random = RandomIdGenerator()
 
     def generate_span_id(self) -> int:
-        """See IdGenerator."""
         return self._random.generate_span_id()
 
     def generate_trace_id(self) -> int:
-        """See IdGenerator."""
         return _TRACE.get() or self._random.generate_trace_id()
 
 
 class OtlpSpans:
-    """Implements Spans.  `stop` sends what is left."""
+    """Implements Spans."""
 
     def __init__(self, endpoint: str | None = None) -> None:
         """`endpoint`: the URL that takes traces (`http://collector:4318/v1/traces`); None: what the environment says."""
@@ -53,7 +51,6 @@ class OtlpSpans:
 
     @contextmanager
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> Iterator[None]:
-        """See Spans."""
         attempt = self._attempts.number(verb, pod_uid)
         token = _TRACE.set(trace_id(pod_uid, attempt))
         known = {"k8s.pod.uid": pod_uid, "dra_extender.attempt": attempt, **attributes}
@@ -65,12 +62,10 @@ class OtlpSpans:
 
     @contextmanager
     def step(self, name: str, **attributes: str | int) -> Iterator[None]:
-        """See Spans."""
         with self._span(name, SpanKind.INTERNAL, attributes):
             yield
 
     def stop(self) -> None:
-        """Send what is left, and end; takes as long as the receiver needs, some seconds at most."""
         self._provider.shutdown()
 
     @contextmanager

@@ -25,20 +25,25 @@ class Spans(Protocol):
         """Return the span of a part of what runs, below the span in which it runs."""
         ...
 
+    def stop(self) -> None:
+        """Send what is left, and end; takes as long as the receiver needs, some seconds at most."""
+        ...
+
 
 class NoSpans:
     """Spans that nobody collects."""
 
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """See Spans."""
         return _NOTHING
 
     def step(self, name: str, **attributes: str | int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """See Spans."""
         return _NOTHING
 
+    def stop(self) -> None:
+        return
 
-NO_SPANS: Final = NoSpans()
+
+NO_SPANS: Final[Spans] = NoSpans()
 
 
 def trace_id(pod_uid: str, attempt: int) -> int:

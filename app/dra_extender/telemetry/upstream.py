@@ -44,7 +44,7 @@ class Execution:
 
 
 class UpstreamMetrics(MetricGroup):
-    """See `metrics.Metrics`."""
+    """Metrics under upstream's names."""
 
     _scheduler_plugin_execution_duration_seconds = histogram(
         "Duration of a call's work, `plugin` DynamicResources, by extension point (Filter, with all nodes of the pod; PreBind, "

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings, TlsSettings
 from dra_extender.service.certificate_issuer import (
     KeyPair,
     new_authority,

@@ -103,7 +103,6 @@ class _Collector(logging.Handler):
         self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See Handler."""
         self._said.append(record.getMessage())
 
 

@@ -117,7 +117,7 @@ class ApiObjects:
         return await self._transport.send(call)
 
     async def perform(self, call: ApiCall) -> bytes:
-        """Send a request on behalf of a use case, and return the body of the answer.
+        """Send a request on behalf of a use case in a span, and return the body of the answer.
 
         A server that is too busy does nothing and says when to come again (429 with `Retry-After`).  The request is then repeated,
         as other clients of Kubernetes do, as long as all tries together take no longer than one may.
@@ -128,12 +128,13 @@ class ApiObjects:
         loop = asyncio.get_running_loop()
         end = loop.time() + call.seconds
         attempt = call
-        while True:
-            try:
-                return await self._transport.send(attempt)
-            except ApiCallError as failed:
-                pause = failed.retry_after
-                if not (failed.code == HTTPStatus.TOO_MANY_REQUESTS and pause) or loop.time() + pause >= end:
-                    raise failed.as_cluster_error() from failed
-            await asyncio.sleep(pause)
-            attempt = replace(call, seconds=end - loop.time())
+        with self._transport.spans.step(f"{call.intent.verb} {call.intent.resource}"):
+            while True:
+                try:
+                    return await self._transport.send(attempt)
+                except ApiCallError as failed:
+                    pause = failed.retry_after
+                    if not (failed.code == HTTPStatus.TOO_MANY_REQUESTS and pause) or loop.time() + pause >= end:
+                        raise failed.as_cluster_error() from failed
+                await asyncio.sleep(pause)
+                attempt = replace(call, seconds=end - loop.time())

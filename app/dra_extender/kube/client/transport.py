@@ -29,6 +29,7 @@ from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -113,9 +114,11 @@ class ApiTransport:
         clock: Clock | None = None,
         observer: Observer | None = None,
         write_guard: WriteGuard | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         """`write_guard` is asked about every write, last in the moment in which its bytes are handed to the connection."""
         self._request_class = aiohttp.ClientRequest if write_guard is None else _guarded_requests(write_guard)
+        self.spans = spans
         self._settings = settings
         self._clock = clock or SystemClock()
         self._observer = observer or NullObserver()
