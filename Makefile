@@ -26,7 +26,7 @@ demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the re
 demo-node: node-needs $(READY) ## As root: pods on real nodes print the devices that they were given, MIG against vGPU (CAPTURE=1 renews docs/captures)
 	$(call build,controlplane nodes)
 	$(BIN)/python -m tests.support.node.demo $(if $(CAPTURE),--capture)
-	$(if $(CAPTURE),$(BIN)/python -m tests.support.shown_runs)
+	$(if $(CAPTURE),$(BIN)/python -m tests.support.generate)
 
 ##@ Check
 
@@ -189,6 +189,10 @@ chaos: $(READY) ## Let everything fail at random and check that nothing is lost 
 fmt: $(READY) ## Format and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+.PHONY: generate
+generate: $(READY) ## Write every document, table and schema that is made from the program
+	$(BIN)/python -m tests.support.generate
 
 .PHONY: lock
 lock: $(READY) ## Resolve the lock files anew from pyproject.toml

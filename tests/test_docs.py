@@ -13,11 +13,6 @@ from dra_extender.telemetry.declaration import PREFIX
 from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
-from tests.support.commands_document import DOCUMENT as COMMANDS
-from tests.support.commands_document import document as commands_document
-from tests.support.package_table import package_table, table_in_document
-from tests.support.settings_document import DOCUMENT as SETTINGS
-from tests.support.settings_document import tables
 
 ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = tuple(
@@ -140,11 +135,6 @@ def test_each_bug_of_kube_scheduler_that_is_shown_is_told_of() -> None:
     assert set(re.findall(rf"`{shown}::(\w+)`", text_of("docs/upstream-bugs.md"))) == rows
 
 
-def test_the_settings_document_is_made_from_the_settings() -> None:
-    """If it fails: `python -m tests.support.settings_document`."""
-    assert SETTINGS.read_text().endswith(f"\n{tables()}")
-
-
 SECRET_KEYS = {"tls.crt", "tls.key"}
 """The keys of a Secret of the type kubernetes.io/tls."""
 
@@ -175,11 +165,6 @@ def test_the_readme_leads_to_every_document() -> None:
         folder = index.removesuffix("README.md")
         linked |= {f"{folder}{target}" for target in _LINK.findall(text_of(index))}
     assert {name for name in DOCUMENTS if name.startswith("docs/")} - {"docs/index.md"} <= linked
-
-
-def test_the_document_of_the_commands_is_made_from_the_commands() -> None:
-    """If it fails: `python -m tests.support.commands_document`."""
-    assert COMMANDS.read_text() == commands_document()
 
 
 def test_the_document_of_events_has_the_reasons_of_the_code() -> None:
@@ -224,11 +209,6 @@ def classes_in_glossary() -> frozenset[str]:
 
 def test_each_class_that_the_glossary_names_exists() -> None:
     assert classes_in_glossary() - classes() == set()
-
-
-def test_the_table_of_packages_is_made_from_their_docstrings() -> None:
-    """If it fails: `python -m tests.support.package_table`."""
-    assert table_in_document() == package_table()
 
 
 def test_each_example_is_told_of_in_the_demo_document() -> None:

@@ -11,17 +11,12 @@ from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.chart.programs import Helm, Object, run
 from tests.chart.selecting import of_kind
-from tests.support.observe.dashboard import FILE, queries, text
+from tests.support.observe.dashboard import FILE, queries
 
 
 def panels() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(FILE.read_text())["panels"]
     return found
-
-
-def test_the_file_is_as_the_program_makes_it() -> None:
-    """If it fails: `python -m tests.support.observe.dashboard`."""
-    assert FILE.read_text() == text()
 
 
 def test_queries_read_metrics_that_exist_with_labels_that_they_have() -> None:

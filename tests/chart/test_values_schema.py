@@ -10,25 +10,13 @@ from tests.chart.programs import Object
 from tests.support.chart.commented_values import UnexplainedValueError, read_values
 from tests.support.chart.kubernetes_types import all_releases, read_types, references
 from tests.support.chart.values_schema import (
-    DOCUMENT,
-    SCHEMA,
-    START,
     VALUES,
     schema,
-    schema_text,
     table,
 )
 
 MADE = schema()
 REMEDY = "python -m tests.support.chart.values_schema"
-
-
-def test_schema_is_current() -> None:
-    assert SCHEMA.read_text() == schema_text(), REMEDY
-
-
-def test_table_of_values_is_current() -> None:
-    assert DOCUMENT.read_text().partition(START)[2] == f"\n{table()}", REMEDY
 
 
 def test_schema_is_of_the_draft_that_helm_reads_and_has_all_that_it_refers_to() -> None:

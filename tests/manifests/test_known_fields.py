@@ -3,12 +3,6 @@
 import pytest
 from dra_extender.manifests.known_fields import KINDS, wrong_fields
 
-from tests.support.known_fields import FILE, text
-
-
-def test_the_table_has_the_fields_of_the_client_library() -> None:
-    assert FILE.read_text() == text()
-
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_metadata_and_refuses_a_field_that_it_does_not_have(kind: str) -> None:

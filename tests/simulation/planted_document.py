@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.planted import PLANTED
-from tests.support.generated_part import replace_behind
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "contributing" / "planted-faults.md"
 _MARK: Final = "<!-- table -->\n"
@@ -30,4 +29,5 @@ def rows() -> dict[str, Row]:
 def write(found: Mapping[str, Row]) -> None:
     """Have the document show these rows, in the order of the faults."""
     lines = [line(name, found.get(name, ("not found yet", ""))) for name in PLANTED]
-    replace_behind(DOCUMENT, _MARK, _HEAD + "\n".join(lines) + "\n")
+    before, mark, _ = DOCUMENT.read_text().partition(_MARK)
+    DOCUMENT.write_text("".join((before, mark, "\n", _HEAD, "\n".join(lines), "\n")))

@@ -1,4 +1,4 @@
-"""docs/reference/commands.md, made from the commands; `python -m tests.support.commands_document` writes it."""
+"""docs/reference/commands.md, made from the commands."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _BEGIN: Final = """\
 # Commands
 
 `dra-extender COMMAND`; those that only read a cluster are also commands of kubectl: `kubectl dra COMMAND`. This page is made from
-the program by `python -m tests.support.commands_document`.
+the program by `make generate`.
 
 Exit status of all commands: 0 answered, done, or stopped on request; 1 the answer is no, or it could not be done; 2 an option,
 a setting or a file cannot be used, or the cluster cannot be read.
@@ -25,11 +25,6 @@ def document() -> str:
     root = typer.main.get_command(app)
     sections = [_section(f"dra-extender {name}", command) for name, command in _commands(root, ())]
     return "\n".join([_BEGIN, *sections])
-
-
-def write() -> None:
-    """Write the document."""
-    DOCUMENT.write_text(document())
 
 
 def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -62,7 +57,3 @@ def _row(parameter: Any, context: Any) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    write()

@@ -1,4 +1,4 @@
-"""Writes the fields of the objects of Kubernetes from the models of its client (`python -m tests.support.known_fields`)."""
+"""Writes the fields of the objects of Kubernetes from the models of its client (`make generate`)."""
 
 import json
 import types
@@ -50,7 +50,3 @@ def _type_name(annotation: Any, waiting: list[type[BaseModel]]) -> str:
         waiting.append(annotation)
         return annotation.__name__
     return ""
-
-
-if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The JSON Schemas in docs/schemas, made from the reports; `python -m tests.support.report_schemas` writes them there."""
+"""The JSON Schemas in docs/schemas, made from the reports."""
 
 import json
 from collections.abc import Mapping
@@ -52,14 +52,3 @@ def schema(name: str) -> dict[str, Any]:
 def text(name: str) -> str:
     """The file of a report."""
     return json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
-
-
-def write() -> None:
-    """Write all files."""
-    FOLDER.mkdir(exist_ok=True)
-    for name in REPORTS:
-        file_of(name).write_text(text(name))
-
-
-if __name__ == "__main__":
-    write()

@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md, made from the settings; `python -m tests.support.settings_document` writes them there."""
+"""The tables of docs/settings.md, made from the settings."""
 
 from enum import EnumType
 from pathlib import Path
@@ -9,20 +9,12 @@ from dra_extender.config.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tests.support.generated_part import replace_behind
-
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "settings.md"
-START: Final = "<!-- tables -->\n"
 
 
 def tables() -> str:
     """One Markdown table for each group, in the order of the program."""
     return "\n".join(_table(name, field.annotation) for name, field in Settings.model_fields.items())
-
-
-def write() -> None:
-    """Replace what stands behind the mark in the document."""
-    replace_behind(DOCUMENT, START, tables())
 
 
 def _table(group: str, model: Any) -> str:
@@ -60,7 +52,3 @@ def _bound(bound: object) -> str:
         case Lt(lt=value):
             return f"below {value}"
     return ""
-
-
-if __name__ == "__main__":
-    write()

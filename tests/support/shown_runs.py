@@ -1,6 +1,6 @@
 """What documents show of real runs: blocks in Markdown, and captures of a terminal as SVG.
 
-`python -m tests.support.shown_runs` runs every shown command and writes what it prints.  A block follows the mark `<!-- run -->`,
+`make generate` runs every shown command and writes what it prints.  A block follows the mark `<!-- run -->`,
 and its first line is `$ ` and the command; it runs in the root of the repository, in a terminal of 80 columns.
 """
 
@@ -106,18 +106,3 @@ def _terminal(title: str, lines: list[str], commands: set[int]) -> str:
         f'aria-label="{label}">\n<title>{label}</title>\n<style>{_STYLE}</style>\n'
         f'<rect x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1}" rx="6"/>\n{texts}\n</svg>\n'
     )
-
-
-def write() -> None:
-    """Write all documents and captures anew."""
-    for document in DOCUMENTS:
-        (ROOT / document).write_text(rerun(document))
-    CAPTURES.mkdir(exist_ok=True)
-    for name, command in CAPTURED.items():
-        (CAPTURES / name).write_text(capture(command))
-    (CAPTURES / BESIDE).write_text(beside())
-    (CAPTURES / ON_NODES).write_text(on_nodes())
-
-
-if __name__ == "__main__":
-    write()

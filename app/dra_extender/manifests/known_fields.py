@@ -1,6 +1,6 @@
 """Which fields the objects of Kubernetes 1.37 have, at any depth, and the shape of their values.
 
-`known_fields.json` is written from the Kubernetes client (`python -m tests.support.known_fields`).  It has the types by name, and
+`known_fields.json` is written from the Kubernetes client (`make generate`).  It has the types by name, and
 of each type the fields: the type of its value, `[]` before it for a list, `{}` for a mapping; nothing for a value of any shape.
 """
 

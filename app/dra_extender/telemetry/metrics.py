@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 
 from dra_extender.telemetry.decisions import ClaimMetrics, DecisionMetrics
 from dra_extender.telemetry.declaration import (
-    Definition,
     MetricGroup,
     counter,
     declared,
@@ -142,23 +141,6 @@ DEFINITIONS: Final = tuple(
 )
 """Every metric."""
 _UPSTREAM: Final = {definition.base_name: definition.upstream for definition in DEFINITIONS if definition.upstream}
-
-
-def table() -> str:
-    """Return the metrics as a Markdown table, for docs/metrics.md."""
-    named = {name: (definition, meaning) for definition in DEFINITIONS for name, meaning in _meanings(definition)}
-    rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
-    for name, (definition, meaning) in sorted(named.items()):
-        labels = ", ".join(f"`{label}`" for label in definition.labels) or "-"
-        rows.append(f"| `{name}` | {definition.kind} | {labels} | {meaning} |")
-    return "\n".join(rows) + "\n"
-
-
-def _meanings(metric: Definition) -> Iterable[tuple[str, str]]:
-    """Yield each name of the metric and what it means."""
-    yield metric.full_name, metric.meaning
-    if metric.upstream:
-        yield metric.upstream_name, f"The same as `{metric.full_name}`"
 
 
 def _renamed(metric: Metric, name: str) -> Metric:

@@ -1,6 +1,6 @@
 """The chart's values.schema.json and the table of values in its README, made from values.yaml and the program's models.
 
-`python -m tests.support.chart.values_schema` writes both.  values.yaml says which values there are (`commented_values`).  Settings
+`make generate` writes both.  values.yaml says which values there are (`commented_values`).  Settings
 and policy are those of the program; objects of Kubernetes have the newest release's types.
 """
 
@@ -16,13 +16,11 @@ from pydantic import BaseModel
 
 from tests.support.chart.commented_values import CommentedValue, UnexplainedValueError, read_values
 from tests.support.chart.kubernetes_types import KubernetesTypes, Schema, newest_release, read_types
-from tests.support.generated_part import replace_behind
 
 CHART: Final = Path(__file__).parents[3] / "helm" / "dra-extender"
 VALUES: Final = CHART / "values.yaml"
 SCHEMA: Final = CHART / "values.schema.json"
 DOCUMENT: Final = CHART / "README.md"
-START: Final = "<!-- values -->\n"
 _TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _MODELS: Final[Mapping[str, type[BaseModel]]] = {"Settings": Settings, "Policy": FileModel}
 _DROPPED: Final = ("title", "format", "default")
@@ -88,12 +86,6 @@ def schema_text() -> str:
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def write() -> None:
-    """Write the schema, and replace what stands behind the mark in the README."""
-    SCHEMA.write_text(schema_text())
-    replace_behind(DOCUMENT, START, table())
-
-
 def _of_value(value: CommentedValue, resolved: Any) -> Schema:
     said = {"description": value.meaning}
     if value.children:
@@ -157,7 +149,3 @@ def _plain(given: Any, below: Mapping[str, Any]) -> Any:
     elif alternatives:
         found["anyOf"] = _plain(alternatives, below)
     return found
-
-
-if __name__ == "__main__":
-    write()

@@ -1,6 +1,6 @@
 """The snapshot in deploy/examples: a small cluster whose GPUs are cut up so that much is free and little fits.
 
-`python -m tests.support.inspection.example_snapshot` writes it.
+`make generate` writes it.
 """
 
 import tempfile
@@ -210,7 +210,3 @@ def _encoded(item: Object) -> bytes:
 def _key(data: bytes) -> tuple[str, str]:
     metadata = msgspec.json.decode(data)["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
-
-
-if __name__ == "__main__":
-    write()

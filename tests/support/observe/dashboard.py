@@ -1,4 +1,4 @@
-"""The dashboard of the chart: `python -m tests.support.observe.dashboard` writes it.
+"""The dashboard of the chart: `make generate` writes it.
 
 A panel is a title, what its values are, and queries.  Their place follows from their order: rows of a heading and panels of equal
 width.  `$namespace` stands for the namespaces that are chosen on the dashboard.
@@ -358,7 +358,3 @@ def _namespace_variable() -> dict[str, Any]:
 def text() -> str:
     """The content of the file."""
     return json.dumps(dashboard(), indent=1) + "\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(text())
