@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Programs in Go, which tests start, collect garbage more rarely."""
     os.environ.setdefault("GOGC", GARBAGE_PERCENT)
     config.stash[KEPT] = []
-    if config.option.dist == "loadgroup":
+    if config.getoption("dist", "no") == "loadgroup":
         config.pluginmanager.register(PlaneGroups(config))
     config.stash[COUNTED] = STARTED
 
