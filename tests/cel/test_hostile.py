@@ -1,6 +1,7 @@
 """Expressions that want to take the scheduler's time or memory: each ends by a counted limit, never by luck."""
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from dra_extender.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, EvaluationFrame
@@ -80,23 +81,30 @@ def test_the_deadline_stops_any_evaluation_within_two_hundred_further_steps(
     frames: list[EvaluationFrame] = []
     asked_at: list[int] = []
     charges: list[int] = []
-    original_check, original_spend = EvaluationFrame.check, EvaluationFrame.spend
+    original_check = EvaluationFrame.check
 
     def check(frame: EvaluationFrame) -> None:
         frames.append(frame)
         original_check(frame)
 
-    def spend(frame: EvaluationFrame, elements: int) -> None:
-        if asked_at:
-            charges.append(elements)
-        original_spend(frame, elements)
+    def noting(charge: Callable[..., None]) -> Callable[..., None]:
+        def noted(frame: EvaluationFrame, *arguments: object) -> None:
+            before, counts = frame.work, bool(asked_at)
+            try:
+                charge(frame, *arguments)
+            finally:
+                if counts:
+                    charges.append(frame.work - before)
+
+        return noted
 
     def deadline() -> bool:
         asked_at.append(frames[-1].work)
         return len(asked_at) > 1
 
     monkeypatch.setattr(EvaluationFrame, "check", check)
-    monkeypatch.setattr(EvaluationFrame, "spend", spend)
+    monkeypatch.setattr(EvaluationFrame, "spend", noting(EvaluationFrame.spend))
+    monkeypatch.setattr(EvaluationFrame, "begin_call", noting(EvaluationFrame.begin_call))
     with pytest.raises(CelCostError):
         compile_expression(expression).matches(DEVICE, deadline=deadline)
     if asked_at:

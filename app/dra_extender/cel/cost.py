@@ -99,7 +99,9 @@ class EvaluationFrame(msgspec.Struct):
             raise CelCostError(
                 f"the evaluation was stopped: one call of {name} takes {work} units of work, at most {CALL_LIMIT} are accepted"
             )
-        self.spend(work)
+        self.work = spent = self.work + work
+        if spent >= self.next_poll:
+            self.check()
 
     def build_text(self, length: int, *, plain: bool = True) -> None:
         """Charge a string before it is built; without `plain` (ASCII), a character counts as four bytes."""

@@ -76,16 +76,14 @@ CHECKED: Final = (
 _PARTS = "goes through the parts of an expression, or the arguments of a call"
 _DOUBLE = "the text of a double has some twenty characters, one that is read at most 400"
 ALLOWED: Final = {
-    ("library/core", "_ordering"): "tables of declarations",
+    ("library/core", "_ordering"): "a table of declarations",
     ("library/conversions", "_text_to_number"): "at most 400 digits, which is asked before",
     ("library/conversions", "_text_to_double"): _DOUBLE,
     ("library/lists", "_reverse"): "reverses a list that was just copied, for which each element was charged more",
-    ("library/lists", "_ordered"): "tables of declarations",
     ("library/strings", "_searched"): "charged by Pattern.scan_work",
     ("library/strings", "_find_all"): "charged by Pattern.scan_work, for each match again",
     ("library/strings", "_join"): "a piece of a list, charged before",
     ("library/time", "_offset"): "at most 100 characters, which is asked before",
-    ("library/time", "_orderings"): "tables of declarations",
     ("native/equality", "_equal_containers"): "an empty set",
     ("compiler/calls", "_compile_overloads"): _PARTS,
     ("compiler/calls", "_static_run"): _PARTS,

@@ -28,6 +28,7 @@ _FOLDED_WORK: Final = 5_000
 
 FrameFunction = Callable[..., Any]
 """The implementation of an overload, with the frame as its first parameter."""
+_ChargeFailure = Callable[[EvaluationFrame, CelRuntimeError, list[Any]], None]
 
 
 def compile_call(
@@ -96,10 +97,10 @@ def _static_run(
     chosen = with_frame(single)
     if extra is not None and len(runs) == 1:
         return _charged_unary(chosen, runs[0], extra)
-    costs, stops = tuple([argument.cost for argument in arguments]), _stops_at_failure(node, arguments)
+    charge_failure = _charging_failure(node, arguments, extra)
     if extra is not None and len(runs) == _PAIR:
-        return _charged_binary(chosen, runs, extra, costs, stops_at_failure=stops)
-    return _charged(lambda _: chosen, runs, extra, costs, stops_at_failure=stops)
+        return _charged_binary(chosen, runs, extra, charge_failure)
+    return _charged(lambda _: chosen, runs, extra, charge_failure)
 
 
 def _dynamic_run(
@@ -109,8 +110,8 @@ def _dynamic_run(
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    runs, stops = tuple([argument.run for argument in arguments]), _stops_at_failure(node, arguments)
-    if extra is None and len(runs) == _PAIR and not stops:
+    runs = tuple([argument.run for argument in arguments])
+    if extra is None and len(runs) == _PAIR and not _stops_at_failure(node, arguments):
         return _dispatched_pair(overloads, *runs)
     by_types: dict[tuple[type, ...], FrameFunction] = {}
 
@@ -123,8 +124,7 @@ def _dynamic_run(
                 by_types[kinds] = chosen
         return chosen
 
-    costs = tuple([argument.cost for argument in arguments])
-    return _charged(choose, runs, extra, costs, stops_at_failure=stops)
+    return _charged(choose, runs, extra, _charging_failure(node, arguments, extra))
 
 
 def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
@@ -242,9 +242,42 @@ def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
     return run
 
 
-def _charged_binary(
-    chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, stops_at_failure: bool
-) -> Run:
+def _charging_failure(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], extra: Extra | None
+) -> _ChargeFailure:
+    """Charge a call whose argument behind some values failed, unless a limit was reached.
+
+    Upstream evaluates both of two arguments, and stops at the first failure of more.
+    """
+    costs = tuple([argument.cost for argument in arguments])
+    last = arguments[-1].run if arguments else None
+    stops = len(arguments) > _PAIR or _stops_at_failure(node, arguments)
+
+    def charge(frame: EvaluationFrame, error: CelRuntimeError, values: list[Any]) -> None:
+        if isinstance(error, CelCostError):
+            return
+        following = costs[len(values) + 1 :]
+        if stops and following:
+            frame.cost -= 1 + sum(following)
+            return
+        values.append(FAILED)
+        if following and last is not None:
+            values.append(evaluated(frame, last))
+        if extra is not None:
+            frame.cost += extra(frame, tuple(values), FAILED)
+
+    return charge
+
+
+def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
+    """Return whether upstream skips the second of two arguments if the first fails."""
+    name = node.function.name
+    if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
+        return True
+    return len(node.candidates) > 1 and name.isidentifier() and name != "size"
+
+
+def _charged_binary(chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, charge_failure: _ChargeFailure) -> Run:
     """Call as `_charged` does, with two arguments."""
     first, second = runs
 
@@ -255,8 +288,7 @@ def _charged_binary(
             values = [one]
             other = second(frame)
         except CelRuntimeError as error:
-            if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, stops_at_failure=stops_at_failure)
+            charge_failure(frame, error, values)
             raise
         result = None
         try:
@@ -272,9 +304,7 @@ def _charged(
     choose: Callable[[list[Any]], FrameFunction],
     runs: tuple[Run, ...],
     extra: Extra | None,
-    costs: tuple[int, ...],
-    *,
-    stops_at_failure: bool,
+    charge_failure: _ChargeFailure,
 ) -> Run:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
@@ -284,8 +314,7 @@ def _charged(
             for argument in runs:
                 values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
         except CelRuntimeError as error:
-            if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, stops_at_failure=stops_at_failure)
+            charge_failure(frame, error, values)
             raise
         if extra is None:
             return choose(values)(frame, *values)
@@ -297,38 +326,6 @@ def _charged(
         return result
 
     return run
-
-
-def _charge_failed(
-    frame: EvaluationFrame,
-    runs: tuple[Run, ...],
-    values: list[Any],
-    extra: Extra | None,
-    costs: tuple[int, ...],
-    *,
-    stops_at_failure: bool,
-) -> None:
-    """Charge a call with a failed argument: upstream evaluates both of two arguments, and stops at the first failure of more.
-
-    With `stops_at_failure`, upstream stops at the first failure of two arguments, too.
-    """
-    failed = len(values)
-    if (stops_at_failure or len(runs) > _PAIR) and failed + 1 < len(runs):
-        frame.cost -= 1 + sum(costs[failed + 1 :])
-        return
-    values.append(FAILED)
-    if failed + 1 < len(runs):
-        values.append(evaluated(frame, runs[-1]))
-    if extra is not None:
-        frame.cost += extra(frame, tuple(values), FAILED)
-
-
-def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
-    """Return whether upstream skips the second of two arguments if the first fails."""
-    name = node.function.name
-    if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
-        return True
-    return len(node.candidates) > 1 and name.isidentifier() and name != "size"
 
 
 def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:

@@ -106,7 +106,8 @@ class Compiler:
             return constant(tuple(item.value for item in elements))
         cost = LIST_COST + sum(item.cost for item in elements)
         if not any(node.optional):
-            return CompiledPart(run=_filled_list(elements), cost=cost)
+            template = [item.value if item.constant else None for item in elements]
+            return CompiledPart(run=_filled(template, range(len(elements)), elements), cost=cost)
         return CompiledPart(run=_list_with_optionals(elements, node.optional), cost=cost)
 
     def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
@@ -221,27 +222,8 @@ def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], option
     return run
 
 
-def _filled_list(elements: list[CompiledPart]) -> Run:
-    """Build a list literal from a copy of its constants; the other elements are evaluated."""
-    template = [item.value if item.constant else None for item in elements]
-    parts = _parts_to_fill(range(len(elements)), elements, _later_costs(elements))
-
-    def run(frame: EvaluationFrame) -> list[Any]:
-        values = template.copy()
-        unspent = 0
-        try:
-            for place, element, unspent in parts:  # noqa: B007 - read when an element fails
-                values[place] = element(frame)
-        except CelRuntimeError:
-            frame.cost -= unspent
-            raise
-        return values
-
-    return run
-
-
 def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | None:
-    """Build as `_filled_list` does, a map; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
+    """Build a map literal by `_filled`; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
     try:
         places = [map_key(key.value) for key in keys if key.constant]
     except CelRuntimeError:
@@ -249,29 +231,26 @@ def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | N
     template = {place: value.value if value.constant else None for place, value in zip(places, values, strict=False)}
     if len(template) < len(keys) or any(key_work(place, len(keys)) for place in places):
         return None
-    parts = _parts_to_fill(places, values, _later_costs(values))
+    return _filled(template, places, values)
 
-    def run(frame: EvaluationFrame) -> dict[Any, Any]:
-        made = template.copy()
+
+def _filled(template: list[Any] | dict[Any, Any], places: Iterable[Any], items: list[CompiledPart]) -> Run:
+    """Build a list or map literal from a copy of its constants; the items that are not constant are evaluated."""
+    later = zip(places, items, _later_costs(items), strict=True)
+    parts = tuple((place, item.run, rest) for place, item, rest in later if not item.constant)
+
+    def run(frame: EvaluationFrame) -> Any:
+        made: Any = template.copy()
         unspent = 0
         try:
-            for place, value, unspent in parts:  # noqa: B007 - read when a value fails
-                made[place] = value(frame)
+            for place, item, unspent in parts:  # noqa: B007 - read when an item fails
+                made[place] = item(frame)
         except CelRuntimeError:
             frame.cost -= unspent
             raise
         return made
 
     return run
-
-
-def _parts_to_fill(
-    places: Iterable[Any], items: list[CompiledPart], later: list[int]
-) -> tuple[tuple[Any, Run, int], ...]:
-    """Return the items that are not constant: position or key, closure, and the cost of all items after it."""
-    return tuple(
-        (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
-    )
 
 
 def _present(value: Any) -> bool:

@@ -5,7 +5,6 @@ missing or has an unexpected type, the compiled function raises one of FALLBACK_
 the expression then.
 """
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -18,6 +17,7 @@ from dra_extender.cel.cost import COST_LIMIT, EvaluationFrame, tenth
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.patterns import cached_pattern, compile_pattern
+from dra_extender.cel.syntax.ast import MIRRORED, ORDERINGS
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Implementation
 from dra_extender.cel.values.quantity import Quantity
@@ -34,13 +34,6 @@ MAX_MATCHED_LENGTH: Final = 64
 MAX_PATTERN_SIZE: Final = 120
 
 _AT_ONCE: Final = 3
-
-ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "_<_": operator.lt,
-    "_<=_": operator.le,
-    "_>_": operator.gt,
-    "_>=_": operator.ge,
-}
 
 
 class NotOnFastPathError(Exception):
@@ -186,7 +179,6 @@ _KINDS: Final = frozenset({str, int, bool})
 _LEAST_JOINED: Final = 3
 _PAIR: Final = 2
 _SELECTION_COST: Final = 5
-_MIRRORED: Final = {"_<_": "_>_", "_>_": "_<_", "_<=_": "_>=_", "_>=_": "_<=_"}
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 _ORDERED_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 
@@ -303,7 +295,7 @@ def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     if name in ORDERINGS:
         if isinstance(arguments[1], typed_ast.Constant):
             return _ordering(arguments[0], arguments[1], name, context)
-        return _ordering(arguments[1], arguments[0], _MIRRORED[name], context)
+        return _ordering(arguments[1], arguments[0], MIRRORED[name], context)
     if name == "@in":
         return _membership(arguments[0], arguments[1], context)
     return _method(node, context) if node.member else None

@@ -4,9 +4,7 @@ The constants are the costs per round of upstream's expansions, without those of
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.compiler.code import CompiledPart, Run, first_failure
 from dra_extender.cel.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
@@ -27,11 +25,7 @@ from dra_extender.cel.values.values import (
     type_name,
 )
 
-_ALL_CHECK: Final = 2
-_EXISTS_CHECK: Final = 3
 _RESULT: Final = 1
-_COUNT_RESULT: Final = 2
-_COUNT: Final = 2
 _APPEND: Final = 2
 _INSERT: Final = 3
 _MERGE: Final = 2
@@ -39,8 +33,6 @@ _SORT: Final = 3
 _ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
 """The most characters of a key in a message."""
-
-_AddRound = Callable[[EvaluationFrame, Any], None]
 
 
 class FailedVariable:
@@ -60,20 +52,12 @@ def compile_loop(
     work_per_round: int,
 ) -> CompiledPart:
     """Compile a loop over a list or map; `work_per_round` is charged for each round."""
-    if node.kind in {"all", "exists"}:
-        exists = node.kind == "exists"
-        check_cost = _EXISTS_CHECK if exists else _ALL_CHECK
-        run = _quantifier(_range(node.slots, source.run), body, work_per_round, check_cost=check_cost, absorbing=exists)
-        return CompiledPart(run=run, cost=source.cost)
-    if node.kind == "exists_one":
-        return CompiledPart(run=_exactly_one(_range(node.slots, source.run), body, work_per_round), cost=source.cost)
-    loop = _Loop(*_range(node.slots, source.run), condition, work_per_round)
-    if node.kind == "list":
-        step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
-        return CompiledPart(run=_collect_list(loop, body, step), cost=source.cost)
-    if node.kind == "map":
-        return CompiledPart(run=_collect_map(loop, body, node.slots[0]), cost=source.cost)
-    return CompiledPart(run=_collect_entries(loop, body), cost=source.cost)
+    over = _range(node.slots, source.run)
+    if node.kind in _QUANTIFIERS:
+        run = _quantified(over, body, work_per_round, _QUANTIFIERS[node.kind])
+    else:
+        run = _collecting(over, condition, work_per_round, _adding(node, body))
+    return CompiledPart(run=run, cost=source.cost)
 
 
 _Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
@@ -103,15 +87,42 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _quantifier(over: _Range, body: CompiledPart, work_per_round: int, *, check_cost: int, absorbing: bool) -> Run:
-    """Compile all and exists: an error is raised only if no round decides."""
+class _Quantifier(NamedTuple):
+    """What all, exists and exists_one differ in.
+
+    Attributes:
+        counted: The value of the predicate that counts.
+        enough: How many such values end the loop; 0 if it always goes on.
+        check_cost: The cost of the check whether the loop goes on, in each round.
+        count_cost: The cost of counting a value.
+        result_cost: The cost of the result.
+    """
+
+    counted: bool
+    enough: int
+    check_cost: int
+    count_cost: int
+    result_cost: int
+
+
+_QUANTIFIERS: Final = {
+    "all": _Quantifier(counted=False, enough=1, check_cost=2, count_cost=0, result_cost=1),
+    "exists": _Quantifier(counted=True, enough=1, check_cost=3, count_cost=0, result_cost=1),
+    "exists_one": _Quantifier(counted=True, enough=0, check_cost=-1, count_cost=2, result_cost=2),
+}
+
+
+def _quantified(over: _Range, body: CompiledPart, work_per_round: int, quantifier: _Quantifier) -> Run:
+    """Compile all, exists or exists_one: an error of a round is raised only if no other round decides."""
     slot, source, items = over
+    counted, enough, check_cost, count_cost, result_cost = quantifier
     predicate = body.run
     step = body.cost + check_cost + 1
 
     def run(frame: EvaluationFrame) -> bool:
         slots = frame.slots
         failure: str | None = None
+        count = 0
         decided = False
         for item in items(source(frame)):
             if decided:
@@ -127,25 +138,82 @@ def _quantifier(over: _Range, body: CompiledPart, work_per_round: int, *, check_
             except CelRuntimeError as error:
                 failure = first_failure(frame, error, failure)
                 continue
-            if value is absorbing:
-                decided = True
+            if value is counted:
+                count += 1
+                decided = count == enough
+                if count_cost:
+                    frame.cost += count_cost
             elif value is not True and value is not False:
                 failure = failure or str(no_overload(value))
-        frame.cost += _RESULT
+        frame.cost += result_cost
         if failure is not None and not decided:
             raise CelRuntimeError(failure)
-        return decided is absorbing
+        return (count == 1) is counted
 
     return run
 
 
-def _exactly_one(over: _Range, body: CompiledPart, work_per_round: int) -> Run:
-    slot, source, items = over
-    predicate, step = body.run, body.cost
+class _Addition(NamedTuple):
+    """What a round adds to the list or map that a loop builds.
 
-    def run(frame: EvaluationFrame) -> bool:
+    Attributes:
+        make: Returns the empty list or map.
+        add: Evaluates the body, and adds the value.
+        cost: The cost of a round that passes the condition.
+    """
+
+    make: Callable[[], Any]
+    add: Callable[[EvaluationFrame, Any], None]
+    cost: int
+
+
+def _adding(node: typed_ast.ComprehensionLoop, body: CompiledPart) -> _Addition:
+    transform = body.run
+    if node.kind == "list":
+
+        def append(frame: EvaluationFrame, into: list[Any]) -> None:
+            into.append(transform(frame))
+
+        return _Addition(list, append, body.cost + _APPEND + (0 if body.constant else LIST_COST))
+    if node.kind == "map":
+        slot = node.slots[0]
+
+        def insert(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
+            _insert_entry(frame, into, frame.slots[slot], transform(frame))
+
+        return _Addition(dict, insert, body.cost + _INSERT)
+
+    def merge(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
+        made = transform(frame)
+        if type(made) not in MAPS:
+            raise no_overload(made)
+        for key, value in made.items():
+            frame.spend(_ENTRY_WORK)
+            _insert_entry(frame, into, from_map_key(key), value)
+
+    return _Addition(dict, merge, body.cost + _MERGE)
+
+
+def _insert_entry(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value: Any) -> None:
+    dict_key = map_key(key)
+    charge_key(frame, dict_key, len(into))
+    if dict_key in into:
+        raise CelRuntimeError(f"insert failed: key {key[:_SHOWN] if type(key) is str else key} already exists")
+    if len(into) >= MAX_ELEMENTS:
+        raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
+    into[dict_key] = value
+
+
+def _collecting(over: _Range, condition: CompiledPart | None, work_per_round: int, addition: _Addition) -> Run:
+    """Compile a loop that builds a list or a map from the rounds that pass the condition."""
+    slot, source, items = over
+    make, add, cost = addition
+    passes = None if condition is None else condition.run
+    step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
+
+    def run(frame: EvaluationFrame) -> Any:
+        built = make()
         slots = frame.slots
-        count = 0
         failure: str | None = None
         for item in items(source(frame)):
             slots[slot] = item
@@ -154,125 +222,22 @@ def _exactly_one(over: _Range, body: CompiledPart, work_per_round: int) -> Run:
             if work >= frame.next_poll:
                 frame.check()
             try:
-                value = predicate(frame)
+                if passes is not None:
+                    value = passes(frame)
+                    if value is False:
+                        continue
+                    if value is not True:
+                        raise no_overload(value)
+                    frame.cost += cost_of_taken
+                add(frame, built)
             except CelRuntimeError as error:
                 failure = first_failure(frame, error, failure)
-                continue
-            if value is True:
-                frame.cost += _COUNT
-                count += 1
-            elif value is not False:
-                failure = failure or str(no_overload(value))
-        frame.cost += _COUNT_RESULT
+        frame.cost += _RESULT
         if failure is not None:
             raise CelRuntimeError(failure)
-        return count == 1
-
-    return run
-
-
-class _Loop(msgspec.Struct, frozen=True):
-    """A loop that builds a list or a map; `collector` takes what a round adds."""
-
-    slot: Any
-    source: Run
-    items: Callable[[Any], Iterable[Any]]
-    condition: CompiledPart | None
-    work_per_round: int
-
-    def collector(self, cost: int, add: _AddRound) -> _AddRound:
-        """Run `add` for each round that passes the condition."""
-        slot, source, items, work_per_round = self.slot, self.source, self.items, self.work_per_round
-        condition = self.condition
-        passes = None if condition is None else condition.run
-        step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
-
-        def run(frame: EvaluationFrame, into: Any) -> None:
-            slots = frame.slots
-            failure: str | None = None
-            for item in items(source(frame)):
-                slots[slot] = item
-                frame.cost += step
-                frame.work = work = frame.work + work_per_round
-                if work >= frame.next_poll:
-                    frame.check()
-                try:
-                    if passes is not None:
-                        if not _truth(passes(frame)):
-                            continue
-                        frame.cost += cost_of_taken
-                    add(frame, into)
-                except CelRuntimeError as error:
-                    failure = first_failure(frame, error, failure)
-            if failure is not None:
-                frame.cost += _RESULT
-                raise CelRuntimeError(failure)
-
-        return run
-
-
-def _truth(value: Any) -> bool:
-    if value is True or value is False:
-        return value
-    raise no_overload(value)
-
-
-def _build(loop: _Loop, make: Callable[[], Any], cost: int, add: _AddRound) -> Run:
-    collect = loop.collector(cost, add)
-
-    def run(frame: EvaluationFrame) -> Any:
-        built = make()
-        collect(frame, built)
-        frame.cost += _RESULT
         return built
 
     return run
-
-
-def _collect_list(loop: _Loop, body: CompiledPart, cost: int) -> Run:
-    transform = body.run
-
-    def add(frame: EvaluationFrame, into: list[Any]) -> None:
-        into.append(transform(frame))
-
-    return _build(loop, list, cost, add)
-
-
-def _collect_map(loop: _Loop, body: CompiledPart, slot: int) -> Run:
-    transform = body.run
-
-    def add(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
-        _insert_entry(frame, into, frame.slots[slot], transform(frame))
-
-    return _build(loop, dict, body.cost + _INSERT, add)
-
-
-def _insert_entry(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value: Any) -> None:
-    dict_key = map_key(key)
-    charge_key(frame, dict_key, len(into))
-    if dict_key in into:
-        raise CelRuntimeError(f"insert failed: key {_shown_key(key)} already exists")
-    if len(into) >= MAX_ELEMENTS:
-        raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
-    into[dict_key] = value
-
-
-def _shown_key(key: Any) -> Any:
-    return key[:_SHOWN] if type(key) is str else key
-
-
-def _collect_entries(loop: _Loop, body: CompiledPart) -> Run:
-    transform = body.run
-
-    def add(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
-        made = transform(frame)
-        if type(made) not in MAPS:
-            raise no_overload(made)
-        for key, value in made.items():
-            frame.spend(_ENTRY_WORK)
-            _insert_entry(frame, into, from_map_key(key), value)
-
-    return _build(loop, dict, body.cost + _MERGE, add)
 
 
 def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.cel.cost import EvaluationFrame, first_traversed
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.strings import DECODE, ENCODE
-from dra_extender.cel.types.declarations import Function, function, overload
+from dra_extender.cel.types.declarations import function, overload
 from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, type_of, variable
 from dra_extender.cel.values.go_format import format_double
 from dra_extender.cel.values.integers import MAX_INT, MIN_INT, Uint, integer, unsigned
@@ -107,52 +107,48 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _conversions() -> tuple[Function, ...]:
-    return (
-        function(
-            "int",
-            overload((INT,), INT, _same),
-            overload((DOUBLE,), INT, _double_to_int),
-            overload((STRING,), INT, lambda text: integer(_text_to_number(text, "int"))),
-            overload((UINT,), INT, lambda value: integer(int(value))),
-        ),
-        function(
-            "uint",
-            overload((UINT,), UINT, _same),
-            overload((DOUBLE,), UINT, _double_to_uint),
-            overload((INT,), UINT, unsigned),
-            overload((STRING,), UINT, _to_uint_text),
-        ),
-        function(
-            "double",
-            overload((DOUBLE,), DOUBLE, _same),
-            overload((INT,), DOUBLE, float),
-            overload((STRING,), DOUBLE, _text_to_double, work=_NUMBER_WORK),
-            overload((UINT,), DOUBLE, float),
-        ),
-        function("bool", overload((BOOL,), BOOL, _same), overload((STRING,), BOOL, _text_to_bool)),
-        function(
-            "string",
-            overload((STRING,), STRING, _same),
-            overload((BOOL,), STRING, lambda value: "true" if value else "false"),
-            overload((BYTES,), STRING, decode, metered=True, extra=first_traversed),
-            overload((DOUBLE,), STRING, format_double, work=_NUMBER_WORK),
-            overload((INT,), STRING, str),
-            overload((UINT,), STRING, str),
-        ),
-        function(
-            "bytes",
-            overload((BYTES,), BYTES, _same),
-            overload((STRING,), BYTES, _to_bytes, metered=True, extra=first_traversed),
-        ),
-        function("dyn", overload((_A,), DYN, _same)),
-        function("type", overload((_A,), type_of(_A), lambda value: TypeValue(type_name(value)))),
-    )
-
+CONVERSION_FUNCTIONS: Final = (
+    function(
+        "int",
+        overload((INT,), INT, _same),
+        overload((DOUBLE,), INT, _double_to_int),
+        overload((STRING,), INT, lambda text: integer(_text_to_number(text, "int"))),
+        overload((UINT,), INT, lambda value: integer(int(value))),
+    ),
+    function(
+        "uint",
+        overload((UINT,), UINT, _same),
+        overload((DOUBLE,), UINT, _double_to_uint),
+        overload((INT,), UINT, unsigned),
+        overload((STRING,), UINT, _to_uint_text),
+    ),
+    function(
+        "double",
+        overload((DOUBLE,), DOUBLE, _same),
+        overload((INT,), DOUBLE, float),
+        overload((STRING,), DOUBLE, _text_to_double, work=_NUMBER_WORK),
+        overload((UINT,), DOUBLE, float),
+    ),
+    function("bool", overload((BOOL,), BOOL, _same), overload((STRING,), BOOL, _text_to_bool)),
+    function(
+        "string",
+        overload((STRING,), STRING, _same),
+        overload((BOOL,), STRING, lambda value: "true" if value else "false"),
+        overload((BYTES,), STRING, decode, metered=True, extra=first_traversed),
+        overload((DOUBLE,), STRING, format_double, work=_NUMBER_WORK),
+        overload((INT,), STRING, str),
+        overload((UINT,), STRING, str),
+    ),
+    function(
+        "bytes",
+        overload((BYTES,), BYTES, _same),
+        overload((STRING,), BYTES, _to_bytes, metered=True, extra=first_traversed),
+    ),
+    function("dyn", overload((_A,), DYN, _same)),
+    function("type", overload((_A,), type_of(_A), lambda value: TypeValue(type_name(value)))),
+)
 
 CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"},
 )
 """Functions that are evaluated at compile time if their argument is constant: `int('x')` is a compile error."""
-
-CONVERSION_FUNCTIONS: Final = _conversions()

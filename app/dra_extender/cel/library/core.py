@@ -21,15 +21,17 @@ from dra_extender.cel.library.time import ARITHMETIC, NEGATION
 from dra_extender.cel.native.equality import charge_key, contains_element
 from dra_extender.cel.native.lists import concatenated
 from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
-from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
+from dra_extender.cel.syntax.ast import ORDERINGS
+from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, unimplemented
 from dra_extender.cel.types.types import (
     BOOL,
     BYTES,
     DOUBLE,
+    DURATION,
     INT,
     STRING,
+    TIMESTAMP,
     UINT,
-    Type,
     list_of,
     map_of,
     optional_of,
@@ -94,10 +96,6 @@ def _add_bytes(frame: EvaluationFrame, one: bytes, other: bytes) -> bytes:
     return one + other
 
 
-def _add_lists(frame: EvaluationFrame, one: list[Any], other: list[Any]) -> list[Any]:
-    return concatenated(frame, one, other)
-
-
 def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
     if kind in UNHASHABLE and values:
@@ -128,7 +126,7 @@ def _arithmetic() -> tuple[Function, ...]:
             double(lambda one, other: one + other),
             *ARITHMETIC["_+_"],
             add_int,
-            overload((_LIST, _LIST), _LIST, _add_lists, metered=True),
+            overload((_LIST, _LIST), _LIST, concatenated, metered=True),
             overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
             add_uint,
         ),
@@ -166,12 +164,6 @@ def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], b
 def _ordering() -> tuple[Function, ...]:
     orders = ((INT, (INT, DOUBLE, UINT)), (UINT, (UINT, DOUBLE, INT)), (DOUBLE, (DOUBLE, INT, UINT)))
     pairs = [(one, other) for one, others in orders for other in others]
-    operators: dict[str, Callable[[Any, Any], bool]] = {
-        "_<_": lambda one, other: one < other,
-        "_<=_": lambda one, other: one <= other,
-        "_>_": lambda one, other: one > other,
-        "_>=_": lambda one, other: one >= other,
-    }
     return tuple(
         function(
             name,
@@ -179,57 +171,50 @@ def _ordering() -> tuple[Function, ...]:
             *(overload(pair, BOOL, _doubles_compared(run) if DOUBLE in pair else run) for pair in pairs),
             overload((STRING, STRING), BOOL, ORDERS[name], extra=shorter_traversed),
             overload((BYTES, BYTES), BOOL, ORDERS[name], extra=shorter_traversed),
+            overload((TIMESTAMP, TIMESTAMP), BOOL, run),
+            overload((DURATION, DURATION), BOOL, run),
         )
-        for name, run in operators.items()
+        for name, run in ORDERINGS.items()
     )
 
 
-def _unused(*_: Any) -> Any:
-    """Return the implementation of operators that the compiler translates itself: only their signatures are used."""
-    raise CelRuntimeError("no such overload")
+_STRUCTURAL: Final = (
+    function("_?_:_", overload((BOOL, _A, _A), _A, unimplemented)),
+    function("_==_", overload((_A, _A), BOOL, unimplemented)),
+    function("_!=_", overload((_A, _A), BOOL, unimplemented)),
+    function(
+        "_[_]",
+        overload((_LIST, INT), _A, unimplemented),
+        overload((_MAP, _A), _B, unimplemented),
+        overload((optional_of(_LIST), INT), optional_of(_A), unimplemented),
+        overload((optional_of(_MAP), _A), optional_of(_B), unimplemented),
+    ),
+    function(
+        "_[?_]",
+        overload((_LIST, INT), optional_of(_A), unimplemented),
+        overload((optional_of(_LIST), INT), optional_of(_A), unimplemented),
+        overload((_MAP, _A), optional_of(_B), unimplemented),
+        overload((optional_of(_MAP), _A), optional_of(_B), unimplemented),
+    ),
+    function(
+        "@in",
+        overload((_A, _LIST), BOOL, contains_element, metered=True, extra=second_size),
+        overload((_A, _MAP), BOOL, _in_map, metered=True),
+    ),
+)
 
-
-def _structural() -> tuple[Function, ...]:
-    return (
-        function("_?_:_", overload((BOOL, _A, _A), _A, _unused)),
-        function("_==_", overload((_A, _A), BOOL, _unused)),
-        function("_!=_", overload((_A, _A), BOOL, _unused)),
-        function(
-            "_[_]",
-            overload((_LIST, INT), _A, _unused),
-            overload((_MAP, _A), _B, _unused),
-            overload((optional_of(_LIST), INT), optional_of(_A), _unused),
-            overload((optional_of(_MAP), _A), optional_of(_B), _unused),
-        ),
-        function(
-            "_[?_]",
-            overload((_LIST, INT), optional_of(_A), _unused),
-            overload((optional_of(_LIST), INT), optional_of(_A), _unused),
-            overload((_MAP, _A), optional_of(_B), _unused),
-            overload((optional_of(_MAP), _A), optional_of(_B), _unused),
-        ),
-        function(
-            "@in",
-            overload((_A, _LIST), BOOL, contains_element, metered=True, extra=second_size),
-            overload((_A, _MAP), BOOL, _in_map, metered=True),
-        ),
-    )
-
-
-def _texts() -> tuple[Function, ...]:
-    sized: tuple[Type, ...] = (BYTES, _LIST, _MAP, STRING)
-    return (
-        function(
-            "size", *(overload((kind,), INT, len) for kind in sized), *(method((kind,), INT, len) for kind in sized)
-        ),
-        function(
-            "contains",
-            method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched),
-        ),
-        function("endsWith", method((STRING, STRING), BOOL, ENDS, extra=second_traversed)),
-        function("startsWith", method((STRING, STRING), BOOL, STARTS, extra=second_traversed)),
-    )
-
+_SIZED: Final = (BYTES, _LIST, _MAP, STRING)
+_TEXTS: Final = (
+    function(
+        "size", *(overload((kind,), INT, len) for kind in _SIZED), *(method((kind,), INT, len) for kind in _SIZED)
+    ),
+    function(
+        "contains",
+        method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched),
+    ),
+    function("endsWith", method((STRING, STRING), BOOL, ENDS, extra=second_traversed)),
+    function("startsWith", method((STRING, STRING), BOOL, STARTS, extra=second_traversed)),
+)
 
 _ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
 
@@ -247,14 +232,6 @@ def _value(item: Optional) -> Any:
     if not item.present:
         raise CelRuntimeError("optional.none() dereference")
     return item.value
-
-
-def _first(values: list[Any]) -> Optional:
-    return Optional(present=True, value=values[0]) if values else NONE
-
-
-def _last(values: list[Any]) -> Optional:
-    return Optional(present=True, value=values[-1]) if values else NONE
 
 
 def _unwrap(frame: EvaluationFrame, values: list[Any]) -> list[Any]:
@@ -292,8 +269,8 @@ _OPTIONAL_FUNCTIONS: Final = (
     function("hasValue", method((_OPTIONAL,), BOOL, lambda item: item.present)),
     function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda one, other: one if one.present else other)),
     function("orValue", method((_OPTIONAL, _A), _A, lambda item, other: item.value if item.present else other)),
-    function("first", method((_LIST,), _OPTIONAL, _first)),
-    function("last", method((_LIST,), _OPTIONAL, _last)),
+    function("first", method((_LIST,), _OPTIONAL, lambda values: _some(values[0]) if values else NONE)),
+    function("last", method((_LIST,), _OPTIONAL, lambda values: _some(values[-1]) if values else NONE)),
     function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap, metered=True)),
     function("unwrapOpt", method((_OPTIONALS,), _LIST, _unwrap, metered=True)),
 )
@@ -301,8 +278,8 @@ _OPTIONAL_FUNCTIONS: Final = (
 FUNCTIONS: Final = (
     *_arithmetic(),
     *_ordering(),
-    *_structural(),
+    *_STRUCTURAL,
     *CONVERSION_FUNCTIONS,
-    *_texts(),
+    *_TEXTS,
     *_OPTIONAL_FUNCTIONS,
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dra_extender.cel.cost import EvaluationFrame, Extra, first_traversed, first_traversed_twice, tenth
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
-from dra_extender.cel.types.declarations import Function, function, method, overload
+from dra_extender.cel.types.declarations import Function, function, method, overload, unimplemented
 from dra_extender.cel.types.types import (
     BOOL,
     CIDR,
@@ -27,7 +27,6 @@ from dra_extender.cel.types.types import (
 from dra_extender.cel.values.integers import MAX_INT
 from dra_extender.cel.values.named_formats import FORMATS, NamedFormat
 from dra_extender.cel.values.network import (
-    Cidr,
     IpAddress,
     Url,
     UrlError,
@@ -40,7 +39,6 @@ from dra_extender.cel.values.network import (
 from dra_extender.cel.values.quantity import (
     MAX_LENGTH,
     Quantity,
-    QuantitySum,
     added,
     as_float,
     as_integer,
@@ -50,7 +48,7 @@ from dra_extender.cel.values.quantity import (
     whole_number,
 )
 from dra_extender.cel.values.semver import LONGEST_VERSION, Semver, SemverError, parse_lenient, parse_semver
-from dra_extender.cel.values.values import NONE, Optional, size_of
+from dra_extender.cel.values.values import Optional, optional, size_of
 
 
 def _succeeds(read: Callable[..., Any]) -> Callable[..., bool]:
@@ -75,23 +73,11 @@ _DECIMAL_WORK: Final = 200
 _QUANTITIES: Final = (QUANTITY, QUANTITY)
 
 
-def _compare_quantities(one: Quantity, other: Quantity) -> int:
-    return (one.nano > other.nano) - (one.nano < other.nano)
-
-
 def _as_integer(value: Quantity) -> int:
     number = as_integer(value)
     if number is None:
         raise CelRuntimeError("cannot convert value to integer")
     return number
-
-
-def _add_number(one: Quantity, number: int) -> QuantitySum:
-    return added(one, whole_number(number))
-
-
-def _sub_number(one: Quantity, number: int) -> QuantitySum:
-    return subtracted(one, whole_number(number))
 
 
 def _quantity_work(text: str) -> int:
@@ -114,12 +100,22 @@ _QUANTITY_FUNCTIONS: Final = (
     function("sign", overload((QUANTITY,), INT, lambda value: (value.nano > 0) - (value.nano < 0))),
     function("isGreaterThan", method(_QUANTITIES, BOOL, lambda one, other: one.nano > other.nano)),
     function("isLessThan", method(_QUANTITIES, BOOL, lambda one, other: one.nano < other.nano)),
-    function("compareTo", method(_QUANTITIES, INT, _compare_quantities)),
+    function(
+        "compareTo", method(_QUANTITIES, INT, lambda one, other: (one.nano > other.nano) - (one.nano < other.nano))
+    ),
     function("asInteger", method((QUANTITY,), INT, _as_integer)),
     function("isInteger", method((QUANTITY,), BOOL, lambda value: as_integer(value) is not None)),
     function("asApproximateFloat", method((QUANTITY,), DOUBLE, AS_FLOAT)),
-    function("add", method(_QUANTITIES, QUANTITY, ADD), method((QUANTITY, INT), QUANTITY, _add_number)),
-    function("sub", method(_QUANTITIES, QUANTITY, SUBTRACT), method((QUANTITY, INT), QUANTITY, _sub_number)),
+    function(
+        "add",
+        method(_QUANTITIES, QUANTITY, ADD),
+        method((QUANTITY, INT), QUANTITY, lambda one, number: added(one, whole_number(number))),
+    ),
+    function(
+        "sub",
+        method(_QUANTITIES, QUANTITY, SUBTRACT),
+        method((QUANTITY, INT), QUANTITY, lambda one, number: subtracted(one, whole_number(number))),
+    ),
 )
 
 
@@ -150,24 +146,19 @@ def _version_order_work(one: Semver, other: Semver) -> int:
     return 3 * min(len(one.text), len(other.text))
 
 
-def _greater(one: Semver, other: Semver) -> bool:
-    return one.key > other.key
-
-
-def _less(one: Semver, other: Semver) -> bool:
-    return one.key < other.key
-
-
-def _compare_versions(one: Semver, other: Semver) -> int:
-    return (one.key > other.key) - (one.key < other.key)
-
-
 READ_SEMVER: Final = NativeFunction("semver", (TEXT, ANY), _semver, _semver_work)
 ASK_SEMVER: Final = NativeFunction("isSemver", (TEXT, ANY), _succeeds(_semver), _semver_work)
-GREATER: Final = NativeFunction("isGreaterThan of versions", _VERSION_NAMES, _greater, _version_order_work)
-LESS: Final = NativeFunction("isLessThan of versions", _VERSION_NAMES, _less, _version_order_work)
+GREATER: Final = NativeFunction(
+    "isGreaterThan of versions", _VERSION_NAMES, lambda one, other: one.key > other.key, _version_order_work
+)
+LESS: Final = NativeFunction(
+    "isLessThan of versions", _VERSION_NAMES, lambda one, other: one.key < other.key, _version_order_work
+)
 COMPARE: Final = NativeFunction(
-    "compareTo of versions", _VERSION_NAMES, _compare_versions, lambda one, other: 2 * _version_order_work(one, other)
+    "compareTo of versions",
+    _VERSION_NAMES,
+    lambda one, other: (one.key > other.key) - (one.key < other.key),
+    lambda one, other: 2 * _version_order_work(one, other),
 )
 
 _SEMVER_FUNCTIONS: Final = (
@@ -270,29 +261,23 @@ def _containing(parsed: bool, masked: bool) -> Extra:
     return extra
 
 
-def _canonical(text: str) -> bool:
-    return str(parse_ip(text)) == text
-
-
-def _contains_ip(network: Cidr, text: str) -> bool:
-    return parse_ip(text).within(network)
-
-
-def _contains_cidr(network: Cidr, text: str) -> bool:
-    return network.contains(parse_cidr(text))
-
-
 def _address_work(*arguments: Any) -> int:
     return 300 + 8 * min(len(arguments[-1]), _LONG_ADDRESS)
 
 
 READ_IP: Final = NativeFunction("ip", (TEXT,), parse_ip, _address_work)
 ASK_IP: Final = NativeFunction("isIP", (TEXT,), _succeeds(parse_ip), _address_work)
-CANONICAL: Final = NativeFunction("ip.isCanonical", (TEXT,), _canonical, lambda text: 2 * _address_work(text))
+CANONICAL: Final = NativeFunction(
+    "ip.isCanonical", (TEXT,), lambda text: str(parse_ip(text)) == text, lambda text: 2 * _address_work(text)
+)
 READ_CIDR: Final = NativeFunction("cidr", (TEXT,), parse_cidr, _address_work)
 ASK_CIDR: Final = NativeFunction("isCIDR", (TEXT,), _succeeds(parse_cidr), _address_work)
-CONTAINS_IP: Final = NativeFunction("containsIP", (CIDR.name, TEXT), _contains_ip, _address_work)
-CONTAINS_CIDR: Final = NativeFunction("containsCIDR", (CIDR.name, TEXT), _contains_cidr, _address_work)
+CONTAINS_IP: Final = NativeFunction(
+    "containsIP", (CIDR.name, TEXT), lambda network, text: parse_ip(text).within(network), _address_work
+)
+CONTAINS_CIDR: Final = NativeFunction(
+    "containsCIDR", (CIDR.name, TEXT), lambda network, text: network.contains(parse_cidr(text)), _address_work
+)
 
 _NETWORK_FUNCTIONS: Final = (
     function(
@@ -329,22 +314,12 @@ _NETWORK_FUNCTIONS: Final = (
 # Named formats
 
 
-def _named(name: str) -> Optional:
-    known = FORMATS.get(name)
-    return NONE if known is None else Optional(present=True, value=known)
-
-
-def _problems(form: NamedFormat, text: str) -> list[str]:
-    return form.problems(text)
-
-
 def _validation_work(form: NamedFormat, text: str) -> int:
     return 200 + (url_work(text) // 2 + 24 * len(text) if form.name == "URI" else 8 * len(text))
 
 
 def _validate(frame: EvaluationFrame, form: NamedFormat, text: str) -> Optional:
-    problems = VALIDATE.call(frame, form, text)
-    return Optional(present=True, value=problems) if problems else NONE
+    return optional(VALIDATE.call(frame, form, text) or None)
 
 
 def _validated(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
@@ -353,10 +328,12 @@ def _validated(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     return tenth(1 + size_of(text)) * -(-form.pattern_size // 4) - 1 if type(form) is NamedFormat else 0
 
 
-VALIDATE: Final = NativeFunction("validate", (NAMED_FORMAT.name, TEXT), _problems, _validation_work)
+VALIDATE: Final = NativeFunction(
+    "validate", (NAMED_FORMAT.name, TEXT), lambda form, text: form.problems(text), _validation_work
+)
 
 _FORMAT_FUNCTIONS: Final = (
-    function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), _named)),
+    function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), lambda name: optional(FORMATS.get(name)))),
     function(
         "validate",
         method((NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate, metered=True),
@@ -375,14 +352,6 @@ _RESOURCE: Final = opaque("kubernetes.authorization.ResourceCheck")
 _DECISION: Final = opaque("kubernetes.authorization.Decision")
 
 
-def _unreachable(*_: Any) -> Any:
-    raise CelRuntimeError("no such overload")
-
-
-def _check(*_: Any) -> int:
-    return 350_000 - 1
-
-
 def _selector(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Return the cost of parsing a selector: a tenth per character, and 50 for every two characters, a requirement."""
     length = size_of(arguments[1])
@@ -390,7 +359,7 @@ def _selector(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
 
 
 def _declared(name: str, result: Type, *parameters: tuple[Type, ...], extra: Extra | None = None) -> Function:
-    return function(name, *(method(kinds, result, _unreachable) for kinds in parameters), extra=extra)
+    return function(name, *(method(kinds, result, unimplemented) for kinds in parameters), extra=extra)
 
 
 _AUTHORIZATION_FUNCTIONS: Final = (
@@ -401,7 +370,7 @@ _AUTHORIZATION_FUNCTIONS: Final = (
     _declared("subresource", _RESOURCE, (_RESOURCE, STRING)),
     _declared("namespace", _RESOURCE, (_RESOURCE, STRING)),
     _declared("name", _RESOURCE, (_RESOURCE, STRING)),
-    _declared("check", _DECISION, (_PATH, STRING), (_RESOURCE, STRING), extra=_check),
+    _declared("check", _DECISION, (_PATH, STRING), (_RESOURCE, STRING), extra=lambda *_: 350_000 - 1),
     _declared("errored", BOOL, (_DECISION,)),
     _declared("error", STRING, (_DECISION,)),
     _declared("allowed", BOOL, (_DECISION,)),

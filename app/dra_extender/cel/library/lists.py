@@ -1,6 +1,7 @@
 """Both list libraries (cel-go's version 3, Kubernetes' version 1), sets, and `includes`."""
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from math import inf
 from typing import Any, Final
@@ -19,7 +20,7 @@ from dra_extender.cel.native.lists import (
     sorted_indexes,
     types_of,
 )
-from dra_extender.cel.types.declarations import Function, function, method, overload
+from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import (
     BOOL,
     BYTES,
@@ -257,46 +258,37 @@ def _product(factor: int) -> Extra:
     return lambda _, arguments, __: size_of(arguments[0]) * size_of(arguments[1]) * factor
 
 
-def _sets() -> tuple[Function, ...]:
-    pair = (_LIST, _LIST)
-    return (
-        function("sets.contains", overload(pair, BOOL, _contains_all, metered=True, extra=_product(1))),
-        function("sets.equivalent", overload(pair, BOOL, _equivalent, metered=True, extra=_product(2))),
-        function("sets.intersects", overload(pair, BOOL, _intersects, metered=True, extra=_product(1))),
-    )
+_PAIR: Final = (_LIST, _LIST)
+_DYNS: Final = list_of(DYN)
+_LISTS: Final = tuple(map(list_of, _COMPARABLE))
+"""One object for each type: the type check compares these without a step, and counts steps."""
 
 
-def _ordered() -> tuple[Function, ...]:
-    largest = _extreme("max", lambda value, best: value > best)
-    smallest = _extreme("min", lambda value, best: value < best)
-    lists = tuple(list_of(kind) for kind in _COMPARABLE)
-    pairs = tuple(zip(lists, _COMPARABLE, strict=True))
-    sums = (
+def _per_list(run: Implementation, *, elements: bool = True) -> Iterator[Overload]:
+    """Declare a method of lists of each comparable type, whose result is an element or else a bool."""
+    for kind, element in zip(_LISTS, _COMPARABLE, strict=True):
+        yield method((kind,), element if elements else BOOL, run, metered=True)
+
+
+FUNCTIONS: Final = (
+    function("sets.contains", overload(_PAIR, BOOL, _contains_all, metered=True, extra=_product(1))),
+    function("sets.equivalent", overload(_PAIR, BOOL, _equivalent, metered=True, extra=_product(2))),
+    function("sets.intersects", overload(_PAIR, BOOL, _intersects, metered=True, extra=_product(1))),
+    function(
+        "sort",
+        *(method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in _LISTS),
+    ),
+    function("isSorted", *_per_list(_is_sorted, elements=False), extra=elements_traversed),
+    function(
+        "sum",
         method((list_of(INT),), INT, _sum(int, MIN_INT, MAX_INT, integer), metered=True),
         method((list_of(UINT),), UINT, _sum(Uint, 0, MAX_UINT, unsigned), metered=True),
         method((list_of(DOUBLE),), DOUBLE, _sum(float, -inf, inf, float), metered=True),
         method((list_of(DURATION),), DURATION, _sum_durations, metered=True),
-    )
-    sorts = (method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in lists)
-    ordered = (method((kind,), BOOL, _is_sorted, metered=True) for kind in lists)
-    return (
-        function("sort", *sorts),
-        function("isSorted", *ordered, extra=elements_traversed),
-        function("sum", *sums, extra=elements_traversed),
-        function(
-            "max", *(method((kind,), item, largest, metered=True) for kind, item in pairs), extra=elements_traversed
-        ),
-        function(
-            "min", *(method((kind,), item, smallest, metered=True) for kind, item in pairs), extra=elements_traversed
-        ),
-    )
-
-
-_DYNS: Final = list_of(DYN)
-
-FUNCTIONS: Final = (
-    *_sets(),
-    *_ordered(),
+        extra=elements_traversed,
+    ),
+    function("max", *_per_list(_extreme("max", operator.gt)), extra=elements_traversed),
+    function("min", *_per_list(_extreme("min", operator.lt)), extra=elements_traversed),
     function("slice", method((_LIST, INT, INT), _LIST, _slice, metered=True, extra=_result_size)),
     function(
         "flatten",

@@ -3,11 +3,13 @@
 A constant pattern is compiled with the expression.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from dra_extender.cel.cost import (
     PIECE,
     EvaluationFrame,
+    Extra,
     elements_traversed,
     first_traversed,
     first_traversed_twice,
@@ -35,7 +37,7 @@ from dra_extender.cel.native.strings import (
     decode_with_surrogates,
     quote_in_pieces,
 )
-from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
+from dra_extender.cel.types.declarations import Function, Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
 from dra_extender.cel.values.values import TypeValue
 
@@ -183,22 +185,18 @@ def _quote(frame: EvaluationFrame, text: str) -> str:
     return quote_in_pieces(frame, text, plain=True)
 
 
-def _recased(frame: EvaluationFrame, text: str, change: NativeFunction) -> str:
+def _recased(change: NativeFunction) -> Callable[[EvaluationFrame, str], str]:
     """Change the case of ASCII letters only: Python does so with bytes, so other texts are encoded first."""
-    if len(text) <= _SHORT and text.isascii():
-        return str(change.run(text))
-    frame.build_text(len(text), plain=text.isascii())
-    if text.isascii():
-        return str(change.call(frame, text))
-    return decode_with_surrogates(frame, change.call(frame, ENCODE.call(frame, text)))
 
+    def run(frame: EvaluationFrame, text: str) -> str:
+        if len(text) <= _SHORT and text.isascii():
+            return str(change.run(text))
+        frame.build_text(len(text), plain=text.isascii())
+        if text.isascii():
+            return str(change.call(frame, text))
+        return decode_with_surrogates(frame, change.call(frame, ENCODE.call(frame, text)))
 
-def _lower(frame: EvaluationFrame, text: str) -> str:
-    return _recased(frame, text, LOWER)
-
-
-def _upper(frame: EvaluationFrame, text: str) -> str:
-    return _recased(frame, text, UPPER)
+    return run
 
 
 _MATCH_WORK: Final = 80
@@ -267,47 +265,26 @@ def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
 _PAIR: Final = (STRING, STRING)
 _TEXTS: Final = list_of(STRING)
 
+
+def _methods(
+    name: str, parameters: tuple[Type, ...], last: Type, result: Type, run: Implementation, extra: Extra
+) -> Function:
+    """Declare a method whose last argument can be left out."""
+    every = (parameters, (*parameters, last))
+    return function(name, *(method(kinds, result, run, metered=True) for kinds in every), extra=extra)
+
+
 FUNCTIONS: Final = (
     function("charAt", method((STRING, INT), STRING, _char_at)),
-    function(
-        "indexOf",
-        method((STRING, STRING), INT, _index_of, metered=True),
-        method((STRING, STRING, INT), INT, _index_of, metered=True),
-        extra=elements_traversed,
-    ),
-    function(
-        "lastIndexOf",
-        method((STRING, STRING), INT, _last_index_of, metered=True),
-        method((STRING, STRING, INT), INT, _last_index_of, metered=True),
-        extra=elements_traversed,
-    ),
-    function("lowerAscii", method((STRING,), STRING, _lower, metered=True), extra=first_traversed),
-    function("upperAscii", method((STRING,), STRING, _upper, metered=True), extra=first_traversed),
-    function(
-        "replace",
-        method((STRING, STRING, STRING), STRING, _replace, metered=True),
-        method((STRING, STRING, STRING, INT), STRING, _replace, metered=True),
-        extra=first_traversed_twice,
-    ),
-    function(
-        "split",
-        method((STRING, STRING), _TEXTS, _split, metered=True),
-        method((STRING, STRING, INT), _TEXTS, _split, metered=True),
-        extra=first_traversed_twice,
-    ),
-    function(
-        "substring",
-        method((STRING, INT), STRING, _substring, metered=True),
-        method((STRING, INT, INT), STRING, _substring, metered=True),
-        extra=first_traversed,
-    ),
+    _methods("indexOf", _PAIR, INT, INT, _index_of, elements_traversed),
+    _methods("lastIndexOf", _PAIR, INT, INT, _last_index_of, elements_traversed),
+    function("lowerAscii", method((STRING,), STRING, _recased(LOWER), metered=True), extra=first_traversed),
+    function("upperAscii", method((STRING,), STRING, _recased(UPPER), metered=True), extra=first_traversed),
+    _methods("replace", (STRING, STRING, STRING), INT, STRING, _replace, first_traversed_twice),
+    _methods("split", _PAIR, INT, _TEXTS, _split, first_traversed_twice),
+    _methods("substring", (STRING, INT), INT, STRING, _substring, first_traversed),
     function("trim", method((STRING,), STRING, _trim, metered=True), extra=first_traversed),
-    function(
-        "join",
-        method((_TEXTS,), STRING, _join, metered=True),
-        method((_TEXTS, STRING), STRING, _join, metered=True),
-        extra=result_traversed_twice,
-    ),
+    _methods("join", (_TEXTS,), STRING, STRING, _join, result_traversed_twice),
     function("format", method((STRING, list_of(DYN)), STRING, format_text, metered=True, extra=first_traversed)),
     function("strings.quote", overload((STRING,), STRING, _quote, metered=True, extra=first_traversed)),
     function(
@@ -316,12 +293,7 @@ FUNCTIONS: Final = (
         method(_PAIR, BOOL, _matches, metered=True, extra=pattern_searched),
     ),
     function("find", method(_PAIR, STRING, _find, metered=True), extra=pattern_searched),
-    function(
-        "findAll",
-        method(_PAIR, _TEXTS, _find_all, metered=True),
-        method((STRING, STRING, INT), _TEXTS, _find_all, metered=True),
-        extra=pattern_searched,
-    ),
+    _methods("findAll", _PAIR, INT, _TEXTS, _find_all, pattern_searched),
 )
 
 OF_TYPES: Final = {

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, with_work
-from dra_extender.cel.types.types import BOOL, DURATION, INT, STRING, TIMESTAMP
+from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
+from dra_extender.cel.types.types import DURATION, INT, STRING, TIMESTAMP
 from dra_extender.cel.values.times import (
     HOUR,
     MINUTE,
@@ -85,19 +85,19 @@ def _zone(name: str) -> ZoneInfo:
         raise CelRuntimeError(f"unknown time zone {name[:60]}") from None
 
 
-def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]) -> Function:
+def _of_moment(name: str, take: Callable[[Civil], int], *spans: Overload) -> Function:
     """Return a function that reads a part of a timestamp, in UTC or in a given zone."""
-
-    def plain(moment: Timestamp) -> int:
-        return take(civil(moment, 0))
 
     def in_zone(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
         frame.spend(_CALENDAR_WORK)
         return take(civil(moment, _offset(frame, moment, zone)))
 
-    moments = function(name, method((TIMESTAMP,), INT, plain), method((TIMESTAMP, STRING), INT, in_zone, metered=True))
-    spans = (method((kind,), INT, run) for kind, run in others)
-    return function(name, *with_work(_CALENDAR_WORK, moments).overloads, *spans)
+    return function(
+        name,
+        method((TIMESTAMP,), INT, lambda moment: take(civil(moment, 0)), work=_CALENDAR_WORK),
+        method((TIMESTAMP, STRING), INT, in_zone, metered=True, work=_CALENDAR_WORK),
+        *spans,
+    )
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
@@ -114,36 +114,22 @@ def _milliseconds(span: Duration) -> int:
     return abs(span.nanos) // 1_000_000 * (-1 if span.nanos < 0 else 1)
 
 
-def _parts() -> tuple[Function, ...]:
-    return (
-        _of_moment("getFullYear", lambda here: here.year),
-        _of_moment("getMonth", lambda here: here.month - 1),
-        _of_moment("getDayOfYear", lambda here: here.year_day),
-        _of_moment("getDayOfMonth", lambda here: here.day - 1),
-        _of_moment("getDate", lambda here: here.day),
-        _of_moment("getDayOfWeek", lambda here: here.week_day),
-        _of_moment("getHours", lambda here: here.hour, (DURATION, _whole(HOUR))),
-        _of_moment("getMinutes", lambda here: here.minute, (DURATION, _whole(MINUTE))),
-        _of_moment("getSeconds", lambda here: here.second, (DURATION, _whole(SECOND))),
-        _of_moment("getMilliseconds", lambda here: here.nano // 1_000_000, (DURATION, _milliseconds)),
-    )
+_PARTS: Final = (
+    _of_moment("getFullYear", lambda here: here.year),
+    _of_moment("getMonth", lambda here: here.month - 1),
+    _of_moment("getDayOfYear", lambda here: here.year_day),
+    _of_moment("getDayOfMonth", lambda here: here.day - 1),
+    _of_moment("getDate", lambda here: here.day),
+    _of_moment("getDayOfWeek", lambda here: here.week_day),
+    _of_moment("getHours", lambda here: here.hour, method((DURATION,), INT, _whole(HOUR))),
+    _of_moment("getMinutes", lambda here: here.minute, method((DURATION,), INT, _whole(MINUTE))),
+    _of_moment("getSeconds", lambda here: here.second, method((DURATION,), INT, _whole(SECOND))),
+    _of_moment("getMilliseconds", lambda here: here.nano // 1_000_000, method((DURATION,), INT, _milliseconds)),
+)
 
 
 def _moved(moment: Timestamp, nanos: int) -> Timestamp:
     return timestamp_of(moment.nanos + nanos, moment.offset)
-
-
-def _orderings() -> tuple[Function, ...]:
-    operators: dict[str, Callable[[Any, Any], bool]] = {
-        "_<_": lambda one, other: one < other,
-        "_<=_": lambda one, other: one <= other,
-        "_>_": lambda one, other: one > other,
-        "_>=_": lambda one, other: one >= other,
-    }
-    return tuple(
-        function(name, overload((TIMESTAMP, TIMESTAMP), BOOL, run), overload((DURATION, DURATION), BOOL, run))
-        for name, run in operators.items()
-    )
 
 
 def _duration(frame: EvaluationFrame, text: str) -> Duration:
@@ -151,12 +137,8 @@ def _duration(frame: EvaluationFrame, text: str) -> Duration:
     return parse_duration(text, frame.spend)
 
 
-def _read(text: str) -> Timestamp:
-    return parse_timestamp(text)
-
-
 TIMESTAMP_OF_TEXT: Final = NativeFunction(
-    "timestamp", (TEXT,), _read, lambda text: 2 * _PARSING_WORK + (len(text) >> 3)
+    "timestamp", (TEXT,), parse_timestamp, lambda text: 2 * _PARSING_WORK + (len(text) >> 3)
 )
 
 ARITHMETIC: Final = {
@@ -179,8 +161,7 @@ NEGATION: Final = Overload(
 """Upstream implements it without declaring it."""
 
 FUNCTIONS: Final = (
-    *_parts(),
-    *_orderings(),
+    *_PARTS,
     function(
         "duration",
         overload((DURATION,), DURATION, lambda span: span),

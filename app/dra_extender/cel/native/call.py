@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.cost import CALL_LIMIT, EvaluationFrame
+from dra_extender.cel.cost import EvaluationFrame
 
 TEXT: Final = "text"
 BYTES: Final = "bytes"
@@ -57,10 +57,7 @@ def _unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int]) -> 
     def call(frame: EvaluationFrame, value: Any) -> Any:
         units = work(value)
         if units:
-            if units > CALL_LIMIT:
-                frame.begin_call(name, units)
-            else:
-                frame.spend(units)
+            frame.begin_call(name, units)
         return run(value)
 
     return call
@@ -72,10 +69,7 @@ def _binary(
     def call(frame: EvaluationFrame, one: Any, other: Any) -> Any:
         units = work(one, other)
         if units:
-            if units > CALL_LIMIT:
-                frame.begin_call(name, units)
-            else:
-                frame.spend(units)
+            frame.begin_call(name, units)
         return run(one, other)
 
     return call

@@ -18,18 +18,6 @@ _DISTINCT_PIECE: Final = 32
 _LONG: Final = 64
 
 
-def _copy(values: Elements, start: int, end: int) -> list[Any]:
-    return [*values[start:end]]
-
-
-def _same(one: Elements, other: Elements) -> bool:
-    return tuple(one) == tuple(other)
-
-
-def _types(values: Elements, start: int, end: int) -> set[type]:
-    return set(map(type, values[start:end]))
-
-
 def _index_of(values: Elements, wanted: Any, start: int, end: int) -> int:
     try:
         return values.index(wanted, start, end)
@@ -37,32 +25,41 @@ def _index_of(values: Elements, wanted: Any, start: int, end: int) -> int:
         return -1
 
 
-def _number_list(start: int, end: int) -> list[int]:
-    return list(range(start, end))
-
-
-def _sort_indexes(keys: Elements, start: int, end: int) -> list[int]:
-    return sorted(range(start, end), key=keys.__getitem__)
-
-
-def _lengths(values: Elements, start: int, end: int) -> int:
-    return sum(map(len, values[start:end]))
-
-
-COPY: Final = NativeFunction("a copy", (LIST, INDEX, INDEX), _copy, lambda _, start, end: max(0, end - start))
-TYPES: Final = NativeFunction("types", (LIST, INDEX, INDEX), _types, lambda _, start, end: 2 * max(0, end - start))
-SAME_LISTS: Final = NativeFunction("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
+COPY: Final = NativeFunction(
+    "a copy",
+    (LIST, INDEX, INDEX),
+    lambda values, start, end: [*values[start:end]],
+    lambda _, start, end: max(0, end - start),
+)
+TYPES: Final = NativeFunction(
+    "types",
+    (LIST, INDEX, INDEX),
+    lambda values, start, end: set(map(type, values[start:end])),
+    lambda _, start, end: 2 * max(0, end - start),
+)
+SAME_LISTS: Final = NativeFunction(
+    "==", (LIST, LIST), lambda one, other: tuple(one) == tuple(other), lambda one, other: len(one) + len(other)
+)
 INDEX_OF: Final = NativeFunction(
     "in", (LIST, ANY, INDEX, INDEX), _index_of, lambda _, __, start, end: 2 * max(0, end - start)
 )
 NUMBERS_OF_RANGE: Final = NativeFunction(
-    "lists.range", (INDEX, INDEX), _number_list, lambda start, end: 3 * max(0, end - start) // 2
+    "lists.range",
+    (INDEX, INDEX),
+    lambda start, end: list(range(start, end)),
+    lambda start, end: 3 * max(0, end - start) // 2,
 )
 LENGTHS: Final = NativeFunction(
-    "lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start)
+    "lengths",
+    (LIST, INDEX, INDEX),
+    lambda values, start, end: sum(map(len, values[start:end])),
+    lambda _, start, end: 2 * max(0, end - start),
 )
 SORT: Final = NativeFunction(
-    "sort", (LIST, INDEX, INDEX), _sort_indexes, lambda _, start, end: sort_work(max(0, end - start))
+    "sort",
+    (LIST, INDEX, INDEX),
+    lambda keys, start, end: sorted(range(start, end), key=keys.__getitem__),
+    lambda _, start, end: sort_work(max(0, end - start)),
 )
 
 

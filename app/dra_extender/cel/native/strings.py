@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dra_extender.cel.cost import PIECE, EvaluationFrame
 from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, NativeFunction
+from dra_extender.cel.syntax.ast import ORDERINGS
 from dra_extender.cel.values.go_format import quote
 
 _NEAR: Final = 2_500
@@ -51,33 +52,9 @@ def split_work(text: str, separator: str, _: int = -1) -> int:
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 
-def _slice(text: Any, start: int, end: int) -> Any:
-    return text[start:end]
-
-
-def _encode(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
-
-
 def encode_work(text: str) -> int:
     """Return the work of encoding: 3 ns a character, nearly nothing for ASCII."""
     return len(text) >> 8 if text.isascii() else len(text) // 6
-
-
-def _lower(text: str) -> str:
-    return text.lower()
-
-
-def _upper(text: str) -> str:
-    return text.upper()
-
-
-def _strip_left(text: str, blanks: str) -> str:
-    return text.lstrip(blanks)
-
-
-def _strip_right(text: str, blanks: str) -> str:
-    return text.rstrip(blanks)
 
 
 def order_work(one: Any, other: Any) -> int:
@@ -93,22 +70,6 @@ def equality_work(one: Any, other: Any) -> int:
 def decode_work(value: bytes) -> int:
     """Return the work of decoding: 2 ns a byte, 60 ns for a byte of a surrogate."""
     return len(value) >> 3
-
-
-def _decode(value: bytes) -> str:
-    return value.decode()
-
-
-def _hex(value: bytes) -> str:
-    return value.hex()
-
-
-def _characters(text: str, start: int, end: int) -> list[str]:
-    return list(text[start:end])
-
-
-def _quote_plain(text: str) -> str:
-    return quote(text, plain=True)
 
 
 def quote_work(text: str) -> int:
@@ -146,31 +107,41 @@ COUNT: Final = NativeFunction("count", (TEXT, TEXT), str.count, search_work)
 REPLACE: Final = NativeFunction("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
 SPLIT: Final = NativeFunction("split", (TEXT, TEXT, INDEX), str.split, split_work)
 JOIN: Final = NativeFunction("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
-SLICE: Final = NativeFunction("substring", (TEXT, INDEX, INDEX), _slice, lambda _, start, end: max(0, end - start) >> 5)
+SLICE: Final = NativeFunction(
+    "substring",
+    (TEXT, INDEX, INDEX),
+    lambda text, start, end: text[start:end],
+    lambda _, start, end: max(0, end - start) >> 5,
+)
 CHARACTERS: Final = NativeFunction(
-    "characters", (TEXT, INDEX, INDEX), _characters, lambda _, start, end: 5 * max(0, end - start)
+    "characters",
+    (TEXT, INDEX, INDEX),
+    lambda text, start, end: list(text[start:end]),
+    lambda _, start, end: 5 * max(0, end - start),
 )
 STARTS: Final = NativeFunction("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
 ENDS: Final = NativeFunction("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
-ENCODE: Final = NativeFunction("encode", (TEXT,), _encode, encode_work)
-DECODE: Final = NativeFunction("decode", (BYTES,), _decode, decode_work)
+ENCODE: Final = NativeFunction("encode", (TEXT,), lambda text: text.encode(errors="surrogatepass"), encode_work)
+DECODE: Final = NativeFunction("decode", (BYTES,), bytes.decode, decode_work)
 DECODE_SURROGATES: Final = NativeFunction(
     "decode with surrogates",
     (BYTES,),
     lambda value: value.decode(errors="surrogatepass"),
     lambda value: _SURROGATE_WORK * len(value),
 )
-HEX: Final = NativeFunction("hex", (BYTES,), _hex, lambda value: len(value) >> 3)
-LOWER: Final = NativeFunction("lowerAscii", (BYTES,), _lower, lambda text: len(text) >> 4)
-UPPER: Final = NativeFunction("upperAscii", (BYTES,), _upper, lambda text: len(text) >> 4)
-LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), _strip_left, lambda text, _: len(text))
-RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), _strip_right, lambda text, _: len(text))
+HEX: Final = NativeFunction("hex", (BYTES,), bytes.hex, lambda value: len(value) >> 3)
+LOWER: Final = NativeFunction("lowerAscii", (BYTES,), lambda text: text.lower(), lambda text: len(text) >> 4)
+UPPER: Final = NativeFunction("upperAscii", (BYTES,), lambda text: text.upper(), lambda text: len(text) >> 4)
+LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), str.lstrip, lambda text, _: len(text))
+RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), str.rstrip, lambda text, _: len(text))
 ORDERS: Final[Mapping[str, NativeFunction]] = {
-    name: NativeFunction(f"{name} of texts", (ANY, ANY), run, order_work)
-    for name, run in {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}.items()
+    name: NativeFunction(f"{name} of texts", (ANY, ANY), run, order_work) for name, run in ORDERINGS.items()
 }
 SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
 QUOTE: Final = NativeFunction("quote", (TEXT,), quote, quote_work)
 QUOTE_PLAIN: Final = NativeFunction(
-    "strings.quote", (TEXT,), _quote_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
+    "strings.quote",
+    (TEXT,),
+    lambda text: quote(text, plain=True),
+    lambda text: len(text) // 2 if text.isascii() else 6 * len(text),
 )

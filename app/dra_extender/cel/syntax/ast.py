@@ -1,6 +1,7 @@
 """The syntax tree of an expression: operators are calls, and macros are recognised but not expanded."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,22 @@ MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
 INDEX_OPERATORS: Final[Mapping[str, bool]] = {"_[_]": False, "_[?_]": True}
 """The operators that select by a key, and whether the selection is optional."""
+ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "_<_": operator.lt,
+    "_<=_": operator.le,
+    "_>_": operator.gt,
+    "_>=_": operator.ge,
+}
+EQUALITY: Final = frozenset({"_==_", "_!=_"})
+MIRRORED: Final[Mapping[str, str]] = {
+    "_<_": "_>_",
+    "_<=_": "_>=_",
+    "_>_": "_<_",
+    "_>=_": "_<=_",
+    "_==_": "_==_",
+    "_!=_": "_!=_",
+}
+"""All comparisons, with the operator for swapped operands."""
 
 
 class SyntaxNode(msgspec.Struct, frozen=True, gc=False):

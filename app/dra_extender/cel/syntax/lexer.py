@@ -7,6 +7,7 @@ import msgspec
 
 from dra_extender.cel.budget import BYTE_UNITS, TOKEN_UNITS, CompileMeter
 from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.values.go_format import ESCAPES
 from dra_extender.cel.values.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 # One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
@@ -35,18 +36,8 @@ _ESCAPE: Final = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([\s\S]?))",
 )
 _SIMPLE: Final = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "\\": "\\",
-    "?": "?",
-    '"': '"',
-    "'": "'",
-    "`": "`",
+    **{escape[1]: character for character, escape in ESCAPES.items()},
+    **{character: character for character in "?\"'`"},
 }
 _QUOTES: Final = frozenset("\"'")
 _LONGEST_INTEGER: Final = 100

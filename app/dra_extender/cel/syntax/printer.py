@@ -18,6 +18,7 @@ from dra_extender.cel.syntax.ast import (
     Select,
     SyntaxNode,
 )
+from dra_extender.cel.values.go_format import ESCAPES
 from dra_extender.cel.values.integers import Uint
 
 _T = TypeVar("_T")
@@ -37,16 +38,6 @@ _PRECEDENCE: Final = {
 _LOGICAL: Final = frozenset({"_||_", "_&&_"})
 _PLAIN_NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _QUOTED_ONLY: Final = frozenset({"true", "false", "null", "in"})
-_ESCAPES: Final = {
-    "\\": "\\\\",
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
 _SURROGATES: Final = range(0xD800, 0xE000)
 _MACROS: Final = {
     ("all", False): "all",
@@ -108,8 +99,8 @@ def _character(character: str, quote: str) -> str:
     if character == quote:
         return f"\\{character}"
     code = ord(character)
-    if character in _ESCAPES:
-        return _ESCAPES[character]
+    if character in ESCAPES:
+        return ESCAPES[character]
     if character.isprintable() or code in _SURROGATES:
         return character
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four digits can say

@@ -26,7 +26,6 @@ from dra_extender.cel.types.types import (
     DURATION,
     DYN,
     INT,
-    NULL,
     OPTIONAL_NAME,
     STRING,
     TIMESTAMP,
@@ -43,8 +42,7 @@ from dra_extender.cel.types.types import (
     type_of,
     variable,
 )
-from dra_extender.cel.values.integers import Uint
-from dra_extender.cel.values.values import TypeValue
+from dra_extender.cel.values.values import TypeValue, type_name
 
 _READS: Final = frozenset({typed_ast.DeviceVariable, typed_ast.Variable, typed_ast.FieldSelection, typed_ast.Index})
 _WORK_PER_UNIT: Final = 2
@@ -63,15 +61,6 @@ _Common = tuple[Type, Type]
 """The type of the first element of a literal, and the type that all elements so far fit."""
 _SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 """Types of keys of sortBy, in the order in which they are tried."""
-_LITERALS: Final[Mapping[type, Type]] = {
-    type(None): NULL,
-    bool: BOOL,
-    int: INT,
-    Uint: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-}
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
@@ -134,7 +123,7 @@ class Checker:
 
     def _literal(self, node: ast.Literal, _: Scopes) -> typed_ast.TypedNode:
         self.constants += 1
-        return typed_ast.Constant(node, _LITERALS[type(node.value)], node.value)
+        return typed_ast.Constant(node, TYPE_NAMES[type_name(node.value)], node.value)
 
     def _identifier(self, node: ast.Identifier, scopes: Scopes) -> typed_ast.TypedNode:
         scope = scopes.get(node.name)

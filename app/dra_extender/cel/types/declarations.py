@@ -6,17 +6,17 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.cost import Extra
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import NativeFunction
-from dra_extender.cel.types.types import Type
-from dra_extender.cel.values.integers import Uint
-from dra_extender.cel.values.named_formats import NamedFormat
-from dra_extender.cel.values.network import Cidr, IpAddress, Url
-from dra_extender.cel.values.quantity import Quantity, QuantitySum
-from dra_extender.cel.values.semver import Semver
-from dra_extender.cel.values.times import Duration, Timestamp
-from dra_extender.cel.values.values import LISTS, MAPS, Optional, TypeValue, from_map_key
+from dra_extender.cel.types.types import TYPE_NAMES, Type
+from dra_extender.cel.values.values import KIND_NAMES, LISTS, MAPS, from_map_key
 
 Implementation = Callable[..., Any]
+
+
+def unimplemented(*_: Any) -> Any:
+    """Stand for the implementation of what is never called: the compiler translates it itself, or no argument can be made."""
+    raise CelRuntimeError("no such overload")
 
 
 class Overload(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,16 +105,11 @@ def method(
     metered: bool = False,
     unguarded: bool = False,
     extra: Extra | None = None,
+    work: int = 0,
 ) -> Overload:
     """Declare `first.name(others)`."""
-    declared = overload(parameters, result, run, metered=metered, extra=extra)
+    declared = overload(parameters, result, run, metered=metered, extra=extra, work=work)
     return msgspec.structs.replace(declared, member=True, unguarded=unguarded)
-
-
-def with_work(work: int, item: Function) -> Function:
-    """Return the function with `work` charged before each of its calls."""
-    overloads = (msgspec.structs.replace(candidate, work=work) for candidate in item.overloads)
-    return Function(item.name, tuple(overloads), item.extra)
 
 
 def merge_libraries(*libraries: Iterable[Function]) -> Library:
@@ -130,27 +125,16 @@ def merge_libraries(*libraries: Iterable[Function]) -> Library:
     return merged
 
 
-_RUNTIME: Final[Mapping[str, frozenset[type]]] = {
-    "bool": frozenset({bool}),
-    "int": frozenset({int}),
-    "uint": frozenset({Uint}),
-    "double": frozenset({float}),
-    "string": frozenset({str}),
-    "bytes": frozenset({bytes}),
-    "null_type": frozenset({type(None)}),
-    "list": LISTS,
-    "map": MAPS,
-    "type": frozenset({TypeValue}),
-    "optional_type": frozenset({Optional}),
-    "kubernetes.Quantity": frozenset({Quantity, QuantitySum}),
-    "kubernetes.Semver": frozenset({Semver}),
-    "duration": frozenset({Duration}),
-    "timestamp": frozenset({Timestamp}),
-    "net.IP": frozenset({IpAddress}),
-    "net.CIDR": frozenset({Cidr}),
-    "kubernetes.URL": frozenset({Url}),
-    "kubernetes.NamedFormat": frozenset({NamedFormat}),
-}
+def _runtime_kinds() -> Mapping[str, frozenset[type]]:
+    """Return the kinds of the values of each type, by the name of the type."""
+    kinds: dict[str, frozenset[type]] = {}
+    for kind, name in KIND_NAMES.items():
+        declared = TYPE_NAMES[name].name if name in TYPE_NAMES else name
+        kinds[declared] = kinds.get(declared, frozenset()) | {kind}
+    return kinds
+
+
+_RUNTIME: Final = _runtime_kinds()
 
 
 def accepts(parameter: Type, value: Any) -> bool:

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-_SIMPLE: Final = {
+ESCAPES: Final = {
     "\a": "\\a",
     "\b": "\\b",
     "\f": "\\f",
@@ -12,11 +12,12 @@ _SIMPLE: Final = {
     "\t": "\\t",
     "\v": "\\v",
     "\\": "\\\\",
-    '"': '\\"',
 }
+"""Characters that Go and CEL write as a backslash and a letter; a quote is escaped beside them where it ends the text."""
+_IN_QUOTES: Final = {**ESCAPES, '"': '\\"'}
 _DELETE: Final = 0x7F
 _BASIC_END: Final = 0x10000
-_SPECIALS: Final = str.maketrans(_SIMPLE)
+_SPECIALS: Final = str.maketrans(_IN_QUOTES)
 _LEAST_EXPONENT: Final = -4
 _MOST_EXPONENT: Final = 6
 """From this exponent on a double is written with an exponent, and below `_LEAST_EXPONENT`."""
@@ -32,8 +33,8 @@ def quote(text: str, *, plain: bool = False) -> str:
 
 
 def _escape(character: str) -> str:
-    if character in _SIMPLE:
-        return _SIMPLE[character]
+    if character in _IN_QUOTES:
+        return _IN_QUOTES[character]
     if character.isprintable():
         return character
     code = ord(character)

@@ -37,11 +37,6 @@ class NamedFormat(msgspec.Struct, frozen=True, gc=False, eq=False):
     pattern_size: int
     problems: Callable[[str], list[str]]
 
-    @property
-    def cel_type(self) -> str:
-        """The name of the type in CEL."""
-        return "kubernetes.NamedFormat"
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedFormat) and self.name == other.name
 

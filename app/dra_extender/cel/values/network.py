@@ -25,11 +25,6 @@ class IpAddress(msgspec.Struct, frozen=True, gc=False):
     number: int
 
     @property
-    def cel_type(self) -> str:
-        """The name of the type in CEL."""
-        return "net.IP"
-
-    @property
     def size(self) -> int:
         """Bytes, as cost formulas count them."""
         return _WIDTHS[self.family] // 8
@@ -48,11 +43,6 @@ class Cidr(msgspec.Struct, frozen=True, gc=False):
 
     address: IpAddress
     bits: int
-
-    @property
-    def cel_type(self) -> str:
-        """The name of the type in CEL."""
-        return "net.CIDR"
 
     @property
     def size(self) -> int:
@@ -144,11 +134,6 @@ class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
     path: str
     query: str
     text: str
-
-    @property
-    def cel_type(self) -> str:
-        """The name of the type in CEL."""
-        return "kubernetes.URL"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Url) and self.text == other.text

@@ -34,11 +34,6 @@ class Semver(msgspec.Struct, frozen=True, gc=False, eq=False):
     patch: int
     key: tuple[int, int, int, int, tuple[_Identifier, ...]]
 
-    @property
-    def cel_type(self) -> str:
-        """The name of the type in CEL."""
-        return "kubernetes.Semver"
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Semver) and self.key == other.key
 

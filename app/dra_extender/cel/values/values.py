@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.values.integers import Uint
 from dra_extender.cel.values.named_formats import NamedFormat
-from dra_extender.cel.values.network import Cidr, IpAddress
+from dra_extender.cel.values.network import Cidr, IpAddress, Url
 from dra_extender.cel.values.quantity import Quantity, QuantitySum
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.times import Duration, Timestamp
@@ -50,7 +50,7 @@ MAPS: Final = frozenset({dict, DomainMap})
 KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr, TypeValue}) | NUMBERS - {float}
 """Types of map keys whose equality in Python is that of CEL: all but bool and double."""
 
-_NAMES: Final = {
+KIND_NAMES: Final[Mapping[type, str]] = {
     type(None): "null_type",
     bool: "bool",
     int: "int",
@@ -68,17 +68,28 @@ _NAMES: Final = {
     QuantitySum: "kubernetes.Quantity",
     Duration: "google.protobuf.Duration",
     Timestamp: "google.protobuf.Timestamp",
+    Semver: "kubernetes.Semver",
+    IpAddress: "net.IP",
+    Cidr: "net.CIDR",
+    Url: "kubernetes.URL",
+    NamedFormat: "kubernetes.NamedFormat",
 }
+"""The CEL name of the type of each kind of values."""
 
 
 def type_name(value: object) -> str:
     """Return the CEL name of a value's type."""
-    return _NAMES.get(type(value)) or str(getattr(value, "cel_type", type(value).__name__))
+    return KIND_NAMES.get(type(value), type(value).__name__)
 
 
 def no_overload(*values: object) -> CelRuntimeError:
     """Return the error for an operation that does not exist for these run-time types."""
     return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
+
+
+def optional(value: Any) -> Optional:
+    """Return an optional that holds the value, or none of None."""
+    return NONE if value is None else Optional(present=True, value=value)
 
 
 def unwrapped(value: Any) -> Any:
