@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.cel.analysis.suffixes import rewrite_suffixes
+from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.device import Attribute, prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression

@@ -12,7 +12,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
-from dra_extender.cel.explain.possible import may_hold
+from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache

@@ -1,4 +1,8 @@
-"""The attributes and capacities that an expression reads, as far as its text shows them."""
+"""The attributes and capacities that an expression reads, as far as its text shows them.
+
+Design documents write attributes in suffix form: `device.attributes["type"].string` compiles, and fails on every device. Its author
+means the attribute `type` of the device's own driver, which is a plain value.
+"""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -6,8 +10,11 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.analysis.walk import children_of
+from dra_extender.cel.analysis.walk import children_of, mapped
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax import ast
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 from dra_extender.cel.values.integers import Uint
 
 DEVICE_MAPS: Final = ("attributes", "capacity")
@@ -136,11 +143,6 @@ def driver_of(node: ast.SyntaxNode) -> str | None:
     return None
 
 
-def qualified_name(domain: str, name: str) -> str:
-    """Return the qualified name of an attribute, domain/name."""
-    return f"{domain}/{name}"
-
-
 def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
     """Return the attributes, as domain/name, whose values an expression can depend on; None if it may read any.
 
@@ -154,7 +156,7 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
         selects = isinstance(node, (ast.Select, ast.CallExpression))
         access = access_of(node, tested=True) if selects else None
         if access is not None and (access.domain is not None or access.own_domain):
-            names.add(qualified_name(access.domain or ANY_DOMAIN, access.name))
+            names.add(f"{access.domain or ANY_DOMAIN}/{access.name}")
             continue
         parts = _parts_that_read(node)
         if parts is None:
@@ -172,3 +174,53 @@ def _parts_that_read(node: ast.SyntaxNode) -> Iterable[ast.SyntaxNode] | None:
     if isinstance(node, ast.Identifier) and node.name == "device":
         return None
     return [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
+
+
+def rewrite_suffixes(expression: str) -> str:
+    """Return the expression with each attribute in suffix form replaced by the form that works.
+
+    `device.attributes["type"].string` becomes `device.attributes[device.driver].type`, and
+    `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so
+    `device.attributes["gpu.example.com"].string` remains: it is an attribute called "string". An expression without suffix forms
+    and a text that does not parse are returned unchanged.
+    """
+    try:
+        tree = parse(expression)
+        rewritten = mapped(tree, _meant)
+        return expression if rewritten is tree else print_expression(rewritten)
+    except (CelCompileError, RecursionError):
+        return expression
+
+
+def without_suffix(node: ast.Select) -> ast.SyntaxNode | None:
+    """Return the attribute that `....string` means; None if the node has no suffix to drop."""
+    inner = step_of(node.operand)
+    if node.field not in SUFFIXES or inner is None:
+        return None
+    if is_device_field(inner.operand, "attributes"):
+        return None if is_domain_name(inner.key) else _qualified(node, inner)
+    return node.operand if device_map_of(inner.operand) == "attributes" else None
+
+
+def _qualified(node: ast.Select, step: SelectionStep) -> ast.SyntaxNode:
+    """Return the attribute that a bare or qualified name means."""
+    domain, slash, name = step.key.partition("/")
+    place = node.offset
+    key: ast.SyntaxNode = ast.Literal(place, 1, domain)
+    if not slash:
+        name = domain
+        key = ast.Select(place, 2, ast.Identifier(place, 1, "device"), "driver")
+    owner = ast.CallExpression(place, step.operand.depth + 1, "_[_]", None, (step.operand, key))
+    optional = node.optional or step.optional
+    if is_plain_name(name):
+        return ast.Select(place, owner.depth + 1, owner, name, optional)
+    function = "_[?_]" if optional else "_[_]"
+    return ast.CallExpression(place, owner.depth + 1, function, None, (owner, ast.Literal(place, 1, name)))
+
+
+def _meant(node: ast.SyntaxNode) -> ast.SyntaxNode | None:
+    """Return the replacement of a node with a suffix; None for other nodes."""
+    meant = without_suffix(node) if isinstance(node, ast.Select) else None
+    if not isinstance(node, ast.Select) or not node.test:
+        return meant
+    return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, ast.Select) else None

@@ -1,5 +1,6 @@
 """Visiting and changing the nodes of a syntax tree."""
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import qualified_call
 from dra_extender.cel.types.types import TYPE_NAMES
 
-_T = TypeVar("_T")
+_Part = TypeVar("_Part", ast.SyntaxNode, ast.Element, ast.Entry)
 
 
 def is_open(node: ast.SyntaxNode) -> bool:
@@ -78,26 +79,28 @@ Change = Callable[[ast.SyntaxNode], ast.SyntaxNode | None]
 def mapped(node: ast.SyntaxNode, change: Change) -> ast.SyntaxNode:
     """Return the tree with some nodes replaced; the same object if none is."""
     replacement = change(node)
-    if replacement is not None:
-        return replacement
+    return _mapped_fields(node, change) if replacement is None else replacement
+
+
+def _mapped_fields(part: _Part, change: Change) -> _Part:
     changes: dict[str, object] = {}
-    match node:
-        case ast.Select():
-            changes = {"operand": mapped(node.operand, change)}
-        case ast.CallExpression():
-            target = None if node.target is None else mapped(node.target, change)
-            changes = {"target": target, "arguments": _each(node.arguments, lambda item: mapped(item, change))}
-        case ast.ListLiteral():
-            changes = {"elements": _each(node.elements, lambda item: _element(item, change))}
-        case ast.MapLiteral():
-            changes = {"entries": _each(node.entries, lambda item: _entry(item, change))}
-        case ast.Comprehension():
-            condition = None if node.condition is None else mapped(node.condition, change)
-            body = mapped(node.body, change)
-            changes = {"source": mapped(node.source, change), "condition": condition, "body": body}
-    if all(getattr(node, name) is value for name, value in changes.items()):
-        return node
-    return msgspec.structs.replace(node, **changes)
+    for name in part.__struct_fields__:
+        before = getattr(part, name)
+        after = _mapped_value(before, change)
+        if after is not before:
+            changes[name] = after
+    return msgspec.structs.replace(part, **changes) if changes else part
+
+
+def _mapped_value(value: object, change: Change) -> object:
+    if isinstance(value, ast.SyntaxNode):
+        return mapped(value, change)
+    if isinstance(value, ast.Element | ast.Entry):
+        return _mapped_fields(value, change)
+    if isinstance(value, tuple):
+        after = tuple(_mapped_value(item, change) for item in value)
+        return value if all(map(operator.is_, value, after)) else after
+    return value
 
 
 def inlined(root: ast.SyntaxNode, worth: Callable[[ast.SyntaxNode], bool]) -> ast.SyntaxNode:
@@ -125,18 +128,3 @@ def _substituted(root: ast.SyntaxNode, name: str, value: ast.SyntaxNode) -> ast.
         return None
 
     return mapped(root, change)
-
-
-def _each(items: tuple[_T, ...], change: Callable[[_T], _T]) -> tuple[_T, ...]:
-    after = tuple(map(change, items))
-    return items if all(one is other for one, other in zip(items, after, strict=True)) else after
-
-
-def _element(item: ast.Element, change: Change) -> ast.Element:
-    value = mapped(item.value, change)
-    return item if value is item.value else ast.Element(value, item.optional)
-
-
-def _entry(item: ast.Entry, change: Change) -> ast.Entry:
-    key, value = mapped(item.key, change), mapped(item.value, change)
-    return item if key is item.key and value is item.value else ast.Entry(key, value, item.optional)

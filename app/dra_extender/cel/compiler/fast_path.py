@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.analysis.attributes import qualified_name
 from dra_extender.cel.compiler.selections import constant_name, domain_of, is_presence_test
 from dra_extender.cel.cost import COST_LIMIT, EvaluationFrame, tenth
 from dra_extender.cel.device import DeviceActivation
@@ -40,19 +39,19 @@ class NotOnFastPathError(Exception):
     """A value is not of the type that the fast path expects."""
 
 
-def _lower(text: str) -> str:
-    if text.isascii():
-        return text.lower()
-    raise NotOnFastPathError
+def _of_ascii(change: Callable[[str], str]) -> Callable[[str], str]:
+    def run(text: str) -> str:
+        if text.isascii():
+            return change(text)
+        raise NotOnFastPathError
+
+    return run
 
 
-def _upper(text: str) -> str:
-    if text.isascii():
-        return text.upper()
-    raise NotOnFastPathError
-
-
-CASES: Final[Mapping[str, Callable[[str], str]]] = {"lowerAscii": _lower, "upperAscii": _upper}
+CASES: Final[Mapping[str, Callable[[str], str]]] = {
+    "lowerAscii": _of_ascii(str.lower),
+    "upperAscii": _of_ascii(str.upper),
+}
 
 
 def require_type(operand: Evaluate, kind: type) -> Evaluate:
@@ -107,18 +106,6 @@ def comparison(operand: Evaluate, known: type | None, wanted: Any, symbol: str) 
     return lambda device: ordered(sure(device), wanted)
 
 
-def is_member(operand: Evaluate, kind: type, among: frozenset[Any]) -> Evaluate:
-    """Return whether the value of the operand, which must be of this type, is one of these constants."""
-
-    def evaluate(device: DeviceActivation) -> bool:
-        value = operand(device)
-        if type(value) is kind:
-            return value in among
-        raise NotOnFastPathError
-
-    return evaluate
-
-
 def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None = None) -> Evaluate:
     """Return a function applied to a short text and, if there is one, a constant."""
 
@@ -129,30 +116,6 @@ def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None
         return run(value) if wanted is None else run(value, wanted)
 
     return evaluate
-
-
-def text_matches(operand: Evaluate, pattern: str) -> Evaluate:
-    """Return whether a short ASCII text matches a pattern; one that the cache has evicted is left to the other back end."""
-
-    def evaluate(device: DeviceActivation) -> bool:
-        value = operand(device)
-        if type(value) is str and len(value) <= MAX_MATCHED_LENGTH and value.isascii():
-            compiled = cached_pattern(pattern)
-            if compiled is not None:
-                return compiled.regexp.search(value.encode()) is not None
-        raise NotOnFastPathError
-
-    return evaluate
-
-
-def negation(operand: Evaluate) -> Evaluate:
-    """Evaluate `!operand`."""
-    return lambda device: not operand(device)
-
-
-def conditional(condition: Evaluate, chosen: Evaluate, other: Evaluate) -> Evaluate:
-    """Evaluate `condition ? chosen : other`."""
-    return lambda device: chosen(device) if condition(device) else other(device)
 
 
 def logical(terms: Sequence[Evaluate], *, absorbing: bool) -> Evaluate:
@@ -239,7 +202,7 @@ def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathC
     if owner is None:
         return None
     device_map, domain = owner
-    context.reads.add(qualified_name(domain, name))
+    context.reads.add(f"{domain}/{name}")
     if device_map == "attributes":
         if tests:
             return FastPath(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)
@@ -279,16 +242,16 @@ def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> Fast
     condition, chosen, other = (_compile(part, context) for part in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
+    test, if_true, if_false = _as_bool(condition), chosen.evaluate, other.evaluate
     kind = chosen.kind if chosen.kind is other.kind else None
     cost = condition.cost + max(chosen.cost, other.cost)
-    return FastPath(conditional(_as_bool(condition), chosen.evaluate, other.evaluate), cost, kind)
+    return FastPath(lambda device: if_true(device) if test(device) else if_false(device), cost, kind)
 
 
 def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
-        term = _compile(arguments[0], context)
-        return None if term is None else FastPath(negation(_as_bool(term)), term.cost + 1, bool)
+        return _negation(arguments[0], context)
     if name in {"_==_", "_!=_"}:
         one, other = arguments if isinstance(arguments[1], typed_ast.Constant) else arguments[::-1]
         return _equality(one, other, context, same=name == "_==_")
@@ -299,6 +262,14 @@ def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     if name == "@in":
         return _membership(arguments[0], arguments[1], context)
     return _method(node, context) if node.member else None
+
+
+def _negation(part: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
+    term = _compile(part, context)
+    if term is None:
+        return None
+    operand = _as_bool(term)
+    return FastPath(lambda device: not operand(device), term.cost + 1, bool)
 
 
 def _equality(
@@ -333,7 +304,15 @@ def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: 
     kinds = set(map(type, values))
     if len(values) < len(among.elements) or kinds not in ({str}, {int}):
         return None
-    return FastPath(is_member(operand.evaluate, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
+    value_of, kind, members = operand.evaluate, kinds.pop(), frozenset(values)
+
+    def evaluate(device: DeviceActivation) -> bool:
+        value = value_of(device)
+        if type(value) is kind:
+            return value in members
+        raise NotOnFastPathError
+
+    return FastPath(evaluate, operand.cost + 1, bool)
 
 
 def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
@@ -357,10 +336,26 @@ def _text_method(
 ) -> FastPath | None:
     if not isinstance(argument, typed_ast.Constant) or type(argument.value) is not str:
         return None
-    if name == "matches":
-        return _match(operand, argument.value, context)
-    evaluate = apply_to_text(operand.evaluate, run, argument.value)
-    return FastPath(evaluate, _search_cost(operand, argument.value), bool)
+    cost = operand.cost + tenth(MAX_TEXT_LENGTH) * len(argument.value) + tenth(MAX_TEXT_LENGTH)
+    if name != "matches":
+        return FastPath(apply_to_text(operand.evaluate, run, argument.value), cost, bool)
+    value_of, pattern = operand.evaluate, argument.value
+    try:
+        if compile_pattern(pattern, context.owner).size > MAX_PATTERN_SIZE:
+            return None
+    except CelRuntimeError:
+        return None
+
+    def evaluate(device: DeviceActivation) -> bool:
+        value = value_of(device)
+        if type(value) is str and len(value) <= MAX_MATCHED_LENGTH and value.isascii():
+            compiled = cached_pattern(pattern)
+            # A pattern that the cache has evicted is left to the other back end.
+            if compiled is not None:
+                return compiled.regexp.search(value.encode()) is not None
+        raise NotOnFastPathError
+
+    return FastPath(evaluate, cost, bool)
 
 
 def _ordered_method(
@@ -374,20 +369,6 @@ def _ordered_method(
     evaluate = operand.evaluate if operand.kind is kind else require_type(operand.evaluate, kind)
     result = int if name == "compareTo" else bool
     return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + cost, result)
-
-
-def _search_cost(operand: FastPath, wanted: str) -> int:
-    return operand.cost + tenth(MAX_TEXT_LENGTH) * len(wanted) + tenth(MAX_TEXT_LENGTH)
-
-
-def _match(operand: FastPath, wanted: str, context: _FastPathContext) -> FastPath | None:
-    try:
-        compiled = compile_pattern(wanted, context.owner)
-    except CelRuntimeError:
-        return None
-    if compiled.size > MAX_PATTERN_SIZE:
-        return None
-    return FastPath(text_matches(operand.evaluate, wanted), _search_cost(operand, wanted), bool)
 
 
 def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
@@ -411,17 +392,10 @@ def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
     return (value, cost) if type(value) in {Quantity, Semver} else None
 
 
-def _driver(device: DeviceActivation) -> str:
-    return device.driver
-
-
-def _shared(device: DeviceActivation) -> bool:
-    return bool(device.fields["allowMultipleAllocations"])
-
-
-_DRIVER: Final = FastPath(_driver, 2, str)
-_SHARED: Final = FastPath(_shared, 2, bool)
-_OF_DEVICE: Final = {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}
+_OF_DEVICE: Final = {
+    "driver": FastPath(lambda device: device.driver, 2, str),
+    "allowMultipleAllocations": FastPath(lambda device: bool(device.fields["allowMultipleAllocations"]), 2, bool),
+}
 _RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, _FastPathContext], FastPath | None]]] = {
     typed_ast.FieldSelection: _field,
     typed_ast.Index: _field,

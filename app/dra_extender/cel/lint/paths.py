@@ -11,8 +11,8 @@ from dra_extender.cel.analysis.attributes import (
     device_map_of,
     is_domain_name,
     step_of,
+    without_suffix,
 )
-from dra_extender.cel.analysis.suffixes import without_suffix
 from dra_extender.cel.analysis.walk import Visit, visits
 from dra_extender.cel.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning

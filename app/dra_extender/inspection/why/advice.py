@@ -9,7 +9,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cel.errors import CelCompileError
-from dra_extender.cel.explain.possible import may_hold
+from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import NextStep, NodeReason, ReportedReason

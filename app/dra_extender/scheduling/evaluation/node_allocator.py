@@ -16,7 +16,7 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.cel.analysis.suffixes import rewrite_suffixes
+from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.errors import CelCompileError, quoted
 from dra_extender.cel.fair_cache import FairCache

@@ -1,7 +1,7 @@
 """Whether an expression can be true for some device of a driver, as far as that is known without devices."""
 
 import pytest
-from dra_extender.cel.explain.possible import may_hold
+from dra_extender.cel.explain.nearness import may_hold
 
 GPU = "gpu.example.com"
 NIC = "nic.example.com"
