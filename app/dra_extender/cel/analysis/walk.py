@@ -11,7 +11,7 @@ from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import qualified_call
 from dra_extender.cel.types.types import TYPE_NAMES
 
-_Part = TypeVar("_Part", ast.SyntaxNode, ast.Element, ast.Entry)
+_Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 def is_open(node: ast.SyntaxNode) -> bool:
