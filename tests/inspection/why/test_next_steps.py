@@ -10,7 +10,7 @@ import pytest
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.snapshot_file import read_snapshot
-from dra_extender.inspection.why import compound_steps, trials
+from dra_extender.inspection.why import reasons, trials
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.inspection.why.why import why
 
@@ -171,7 +171,7 @@ def test_single_change_that_helps_is_named_and_no_set(made: MadeCluster) -> None
 
 
 def test_trials_of_sets_are_bounded(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compound_steps, "SECONDS", 3600.0)
+    monkeypatch.setattr(reasons, "SECONDS", 3600.0)
     monkeypatch.setattr(trials, "MOST_TRIALS", 7)
     made.gpus("n1", *(device(f"gpu-{n}", capacity={"memory": f"{n}Gi"}, taints=[BROKEN]) for n in range(1, 9)))
     made.pod("train", request("g", "gpu", memory("80Gi")), request("h", "gpu", memory("70Gi")))

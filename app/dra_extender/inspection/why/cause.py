@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
@@ -10,6 +9,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.why.names import nearest_resource
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod
@@ -157,14 +157,9 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     lacking = [name for name in pod.extended_resources if name not in known]
     if not lacking:
         return ""
-    near = [each for each in get_close_matches(lacking[0], sorted(known), n=1) if _is_near(lacking[0], each)]
-    hint = f" (nearest name {near[0]})" if near else ""
+    near = nearest_resource(lacking[0], known)
+    hint = f" (nearest name {near})" if near else ""
     return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it"
-
-
-def _is_near(resource: str, other: str) -> bool:
-    """Return whether the names behind the domains resemble each other; a long domain makes any two names do so."""
-    return bool(get_close_matches(resource.rpartition("/")[2], [other.rpartition("/")[2]]))
 
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:

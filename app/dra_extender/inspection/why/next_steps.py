@@ -1,7 +1,12 @@
-"""What would help a waiting pod: the smallest changes for each reason; every one is tried before it is named."""
+"""What would help against one reason: changes that are tried before they are named, and advice where nothing can be tried.
 
-from collections.abc import Iterable, Iterator, Sequence
+A further cause gets its changes in `NextSteps._ways`, or a sentence in `_advice`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
@@ -18,17 +23,18 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.advice import advice, contradicted_class, may_all_hold, meant_class
+from dra_extender.inspection.lines import number_of
+from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_class
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeAccount
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
+from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.inspection.why.trials import (
     ClaimChanges,
     ProposedChange,
     Trials,
     with_capacity,
-    with_class,
-    with_count,
     with_expressions,
+    with_fields,
     with_tolerations,
     without_constraint,
     without_request,
@@ -39,13 +45,6 @@ MOST_TOGETHER: Final = 24
 """Holders whose end is considered at once."""
 
 
-class EndedSet(NamedTuple):
-    """The end of so many holders, which helps."""
-
-    step: NextStep
-    holders: int
-
-
 class EndedHolders:
     """Finds which holders to end, with trials for one pod or its gang."""
 
@@ -53,8 +52,8 @@ class EndedHolders:
         self._trials = trials
         self._claims = claims
 
-    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> EndedSet | None:
-        """Find the smallest set of holders whose end lets the pod fit; prefer sets that free the least.
+    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, int] | None:
+        """Find the smallest set of holders whose end lets the pod fit, and its size; prefer sets that free the least.
 
         What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
         """
@@ -68,7 +67,7 @@ class EndedHolders:
         while smaller is not None:
             needed = smaller
             smaller = self._smaller(order, len(needed), whole, nodes)
-        return EndedSet(self._tried(needed, nodes, again=True) or whole, len(needed))
+        return self._tried(needed, nodes, again=True) or whole, len(needed)
 
     def _needed(self, order: Sequence[Holder], whole: NextStep, nodes: Sequence[str]) -> Sequence[Holder]:
         """Return the shortest beginning of the order that is enough, without those that are not needed in it."""
@@ -123,7 +122,6 @@ def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder
     return sorted(by_claim.values(), key=lambda each: (len(each.consumers), sign * amounts[each.claim], each.claim))
 
 
-_SLICES: Final = "resourceslices"
 _MOST_COUNTS: Final = 6
 _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
@@ -153,26 +151,25 @@ class ReasonFacts(NamedTuple):
 class NextSteps:
     """Looks for changes that help one pod."""
 
-    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials | None = None) -> None:
-        """`trials`: those of changes that have been made already."""
+    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials) -> None:
         self._view = view
         self._pod = pod
         self._nearest = nearest
         self._budget = view.budget()
         self._claims = ClaimChanges(view, pod)
-        self.trials = trials or Trials(view, pod)
-        self._ends = EndedHolders(self.trials, self._claims)
+        self._trials = trials
+        self._ends = EndedHolders(self._trials, self._claims)
 
     def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """For each way to help, the smallest change after which the pod fits on some of these nodes."""
         nodes = _nearest_first(facts)
         for changes in self._ways(facts):
-            found = self.trials.first_that_helps(changes, nodes)
+            found = self._trials.first_that_helps(changes, nodes)
             if found is not None:
                 yield found
-        advised = advice(self._view, self._pod, facts.rejection, facts.reason) or self._absent_driver(facts)
-        if advised is not None:
-            yield advised
+        advised = _advice(self._view, self._pod, facts) or self._absent_driver(facts)
+        if advised:
+            yield NextStep(text=advised)
         if facts.rejection.code in _HELD:
             found = self._ended(facts, nodes)
             # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
@@ -217,35 +214,31 @@ class NextSteps:
         if code in _TOO_FEW and option.count > 1:
             yield self._fewer(facts, option.count)
 
-    def _absent_driver(self, facts: ReasonFacts) -> NextStep | None:
-        """Return a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
+    def _absent_driver(self, facts: ReasonFacts) -> str:
+        """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
-        slices, unread = self._view.ledger.slices.by_name.values(), self._view.origin.missing
-        if (
-            driver is None
-            or any(each.kind == _SLICES for each in unread)
-            or any(published.driver == driver for published in slices)
-        ):
-            return None
-        return NextStep(text=f"check driver {driver}, which publishes no devices")
+        published = {each.driver for each in self._view.ledger.slices.by_name.values()}
+        if driver is None or driver in published or _is_missing(self._view, "resourceslices"):
+            return ""
+        return f"check driver {driver}, which publishes no devices"
 
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
-        if self.trials.of_gang:
+        if self._trials.of_gang:
             everywhere = self._ends.fewest(
                 self._in_the_way(facts, [account.node.name for account in facts.accounts]), nodes
             )
-            return None if everywhere is None else everywhere.step
+            return None if everywhere is None else everywhere[0]
         nearest = facts.reason.nearest
         best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
         for name in self._nearest_to_end(facts, nodes):
-            if best is not None and best.holders <= 1:
+            if best is not None and best[1] <= 1:
                 break
             found = self._ends.fewest(self._in_the_way(facts, [name]), [name])
-            if found is not None and (best is None or found.holders < best.holders):
+            if found is not None and (best is None or found[1] < best[1]):
                 best = found
-        return None if best is None else best.step
+        return None if best is None else best[0]
 
     def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
         """Return the nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
@@ -273,16 +266,16 @@ class NextSteps:
             yield self._with_class(rejection, name)
 
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
-        text = f"use the DeviceClass {name}"
-        return self._claims.of_request(rejection.claim, rejection.request, text, with_class(name))
+        text, edit = f"use the DeviceClass {name}", with_fields(deviceClassName=name)
+        return self._claims.of_request(rejection.claim, rejection.request, text, edit)
 
     def _fewer(self, facts: ReasonFacts, wanted: int) -> Iterator[ProposedChange | None]:
         count = facts.reason.count
         most = wanted - 1 if count is None or not count.available else min(wanted - 1, count.available)
         counts = [*range(most, 0, -1)][:_MOST_COUNTS]
         for number in counts:
-            text = f"ask for {number} {'device' if number == 1 else 'devices'}"
-            yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, with_count(number))
+            text, edit = f"ask for {number_of(number, 'device')}", with_fields(count=number)
+            yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """As many devices as a claim may have, where one request asks for too many."""
@@ -290,9 +283,9 @@ class NextSteps:
         for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
             allowed = MAX_RESULTS - (sum(counts.values()) - number)
             if 0 < allowed < number:
-                text = f"ask for {allowed} {'device' if allowed == 1 else 'devices'}"
+                text = f"ask for {number_of(allowed, 'device')}"
                 text += f" in request {request}" if len(counts) > 1 else ""
-                yield self._claims.of_request(rejection.claim, request, text, with_count(allowed))
+                yield self._claims.of_request(rejection.claim, request, text, with_fields(count=allowed))
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -356,7 +349,7 @@ class NextSteps:
         own = len(option.device_class.spec.selectors)
         for miss in candidates:
             edits, conditions = self._relaxations(option.selectors.programs[:own], miss)
-            if edits and all(map(_is_amount, conditions)):
+            if edits and all(" >= " in condition or " <= " in condition for condition in conditions):
                 text = f"have DeviceClass {name} ask for {' and '.join(conditions)}"
                 yield self._claims.of_class(name, text, edits)
 
@@ -379,13 +372,80 @@ class NextSteps:
         return edits, conditions
 
 
-def _is_amount(condition: str) -> bool:
-    return " >= " in condition or " <= " in condition
-
-
 def _nearest_first(facts: ReasonFacts) -> Sequence[str]:
     """Return the nodes, that of the nearest device first."""
     near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
     near += [candidate.node for candidate in facts.candidates]
     near += [facts.reason.count.node] if facts.reason.count is not None else []
     return tuple(dict.fromkeys((*near, *facts.nodes)))
+
+
+_QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
+_ADMIN_LABEL: Final = re.compile(r"resource\.[a-z0-9.]+/admin-access")
+_TEMPLATES: Final = "resourceclaimtemplates"
+_LOOK: Final = "wait until the extender tries again; check why the driver did not make the devices ready"
+_AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType({Code.COOLING_DOWN: _LOOK, Code.NODE_BACKED_OFF: _LOOK})
+_SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
+    {
+        Code.CLAIM_DELETING: "create the claim again once it is gone",
+        Code.CLAIM_FOREIGN: "create the pod again: the claim that its status names belongs to another object",
+        Code.CLAIM_FULLY_RESERVED: "end a pod that uses the claim",
+        Code.SELECTOR_INVALID: "correct the selector",
+        Code.SELECTOR_FAILED: "correct the selector",
+    }
+)
+"""What helps whatever the objects are."""
+
+
+def _advice(view: ClusterView, pod: Pod, facts: ReasonFacts) -> str:
+    """Return what helps against a reason, without a trial; empty where nothing can be said."""
+    rejection, pool = facts.rejection, facts.reason.pool
+    match rejection.code:
+        case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
+            claim = f"ResourceClaim {rejection.detail}"
+            return f"look whether {claim} exists" if _is_missing(view, "resourceclaims") else f"create {claim}"
+        case Code.CLAIM_NOT_CREATED:
+            return _advice_without_claim(view, pod, rejection.claim)
+        case Code.POD_GROUP_MISSING:
+            return f"create PodGroup {pod.namespace}/{pod.pod_group}"
+        case Code.POOL_INCOMPLETE if pool is not None:
+            return f"wait; check driver {pool.driver}, which publishes the other slices"
+        case Code.POOL_INVALID if rejection.detail.startswith("pool "):
+            return f"check driver {rejection.detail.removeprefix('pool ').partition('/')[0]}"
+    return _SENTENCES.get(rejection.code, "")
+
+
+def _advice_without_claim(view: ClusterView, pod: Pod, name: str) -> str:
+    """Return what helps where no claim is created for an entry of the pod; empty where the message of an Event has to suffice."""
+    entry = next((claim for claim in pod.claims if claim.name == name), None)
+    template = None if entry is None else entry.resource_claim_template_name
+    named = f"ResourceClaimTemplate {pod.namespace}/{template}"
+    if template and _is_missing(view, _TEMPLATES):
+        return f"look whether {named} exists"
+    if template and view.stored(_TEMPLATES, template, pod.namespace) is None:
+        return f"create {named}"
+    events = creation_events(view, pod)
+    if not events:
+        unread = view.unread_events(pod.namespace)
+        if unread:
+            return f"look at the Events of the pod, which were not read: {unread}"
+        return (
+            "wait; no Event says why the claim is not created, so it is not known whether kube-controller-manager runs"
+        )
+    message = events[0].message
+    quota, label = _QUOTA.search(message), _ADMIN_LABEL.search(message)
+    if quota is not None:
+        return f"end what uses ResourceQuota {pod.namespace}/{quota[1]}, or raise it"
+    if label is not None:
+        return f"set the label {label[0]}=true on namespace {pod.namespace}"
+    return f"correct {named}" if template and " is invalid: " in message else ""
+
+
+def _is_missing(view: ClusterView, kind: str) -> bool:
+    return any(missing.kind == kind for missing in view.origin.missing)
+
+
+def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
+    """Return what helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
+    texts = (text for code, text in _AS_REPORTED.items() if any(code.value in reason.text for reason in reported))
+    return tuple(NextStep(text=text) for text in dict.fromkeys(texts))

@@ -1,7 +1,12 @@
-"""The nodes that do not fit, by claim, request and reason, each with the nearest device, and what would help."""
+"""The nodes that do not fit, by claim, request and reason, each with the nearest device, and what would help.
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+Where no single change helps, sets of changes are tried: after each change of a set the allocator is asked anew, and the next
+change is one against what it says then: another request, another claim, or kube-scheduler's own filters.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
@@ -9,11 +14,13 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.advice import meant_class
+from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
+from dra_extender.inspection.why.names import meant_class
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.report import (
+    DEVICES_AND_NODES,
     DEVICES_ONLY,
     Branch,
     ConstraintValues,
@@ -31,6 +38,13 @@ _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16
 _MOST_EXPLAINED: Final = 24
 _ABSENT: Final = ""
+MOST_CHANGES: Final = 3
+"""Changes of one set."""
+SECONDS: Final = 2.0
+"""Time after which no further set is begun."""
+_MOST_NODES_OF_A_SET: Final = 16
+_MOST_REASONS_OF_A_SET: Final = 4
+_MOST_OF_A_REASON: Final = 6
 
 
 class Reasons:
@@ -42,39 +56,24 @@ class Reasons:
         self._pod = pod
         self._result = result
         self._nearest = NearestDevices(view)
-        self._next = NextSteps(view, pod, self._nearest, trials)
-        self._nodes = _nodes_by_text(result.texts)
+        self._trials = trials or Trials(view, pod)
+        self._next = NextSteps(view, pod, self._nearest, self._trials)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
+        nodes = defaultdict[str, list[str]](list)
+        for node, text in result.texts.items():
+            nodes[text].append(node)
         for group in rejections_by_closeness(view, pod, result):
-            self._known.extend(self._facts(group))
+            self._known.extend(self._facts(group, nodes.get(group.rejection.summary, [group.example])))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the limits that were reached, each as a sentence."""
-        return tuple(each for each in (*self._notes, self._next.trials.note) if each)
-
-    @property
-    def known(self) -> Sequence[ReasonFacts]:
-        return self._known
-
-    @property
-    def trials(self) -> Trials:
-        return self._next.trials
-
-    def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
-        return self._next.changes(facts)
-
-    def same_on(self, result: FilterResult) -> bool:
-        """Return whether another evaluation has the same texts and details for its nodes as this one."""
-        return all(self._result.texts.get(node) == text for node, text in result.texts.items()) and all(
-            rejection.detail == self._result.reasons.get(text, ("", rejection))[1].detail
-            for text, (_, rejection) in result.reasons.items()
-        )
+        return tuple(note for note in (*self._notes, self._trials.note) if note)
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
-        found: dict[tuple[str, str], list[NodeReason]] = {}
+        demand, found = self._result.demand, dict[tuple[str, str], list[NodeReason]]()
         for reason in self._known:
             found.setdefault((reason.rejection.claim, reason.rejection.request), []).append(reason.reason)
         return tuple(
@@ -82,7 +81,7 @@ class Reasons:
                 claim=claim,
                 request=request,
                 subject=subject_of(self._pod, claim, request),
-                wanted=self._wanted(claim, request),
+                wanted="" if demand is None or (option := demand.option(claim, request)) is None else option.text,
                 reasons=tuple(reasons),
             )
             for (claim, request), reasons in found.items()
@@ -92,26 +91,66 @@ class Reasons:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
         for reason in self._known:
-            with self.trials.shared(sum(bool(other.accounts) for other in self._known) if self.trials.of_gang else 1):
+            sharing = sum(bool(other.accounts) for other in self._known) if self._trials.of_gang else 1
+            with self._trials.shared(sharing):
                 for step in self._next.steps_against(reason):
                     steps.setdefault(step.text, step)
-        return tuple(sorted(steps.values(), key=lambda each: (each.verified == DEVICES_ONLY, each.text.count(","))))
+        return tuple(sorted(steps.values(), key=lambda step: (step.verified == DEVICES_ONLY, step.text.count(","))))
 
-    def _facts(self, group: RejectionGroup) -> Iterator[ReasonFacts]:
+    def smallest_set(self) -> NextStep | None:
+        """Find the fewest changes, from two, that help the pod; None for gangs, or if the time or the trials are used up before."""
+        end = self._view.monotonic + SECONDS
+        sizes = () if self._trials.of_gang else range(1, MOST_CHANGES)
+        return next(filter(None, (self._change_and_further(further, end) for further in sizes)), None)
+
+    def _change_and_further(self, further: int, end: float) -> NextStep | None:
+        """Try a change against one of the reasons together with so many further ones."""
+        for facts in self._known[:_MOST_REASONS_OF_A_SET]:
+            for change in islice(self._next.changes(facts), _MOST_OF_A_REASON):
+                if self._trials.limit or self._view.monotonic > end:
+                    return None
+                with self._trials.within(change):
+                    result = self._view.try_on(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
+                    step = self._step_after(change, result, further, end)
+                if step is not None:
+                    return step
+        return None
+
+    def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> NextStep | None:
+        """Find what helps after a change, with which the filter has this result."""
+        if result.fits:
+            # Something beside devices keeps the pod from the nodes that have them.
+            made = self._trials.made
+            beside = BesideSteps(self._view, self._pod, made.ended).steps_on(tuple(result.fits), before=made.text)
+            return next(iter(beside), None)
+        if change.ended and self._is_same_on(result):
+            # What ended was not in the way.
+            return None
+        reasons = Reasons(self._view, self._pod, result, self._trials)
+        if further > 1:
+            return reasons._change_and_further(further - 1, end)
+        return next((step for step in reasons.steps() if step.verified == DEVICES_AND_NODES), None)
+
+    def _is_same_on(self, result: FilterResult) -> bool:
+        """Return whether another evaluation has the same texts and details for its nodes as this one."""
+        return all(self._result.texts.get(node) == text for node, text in result.texts.items()) and all(
+            rejection.detail == self._result.reasons.get(text, ("", rejection))[1].detail
+            for text, (_, rejection) in result.reasons.items()
+        )
+
+    def _facts(self, group: RejectionGroup, nodes: Sequence[str]) -> Iterator[ReasonFacts]:
         rejection, demand = group.rejection, self._result.demand
-        nodes = self._nodes.get(rejection.summary, [group.example])
         option = None if demand is None else demand.option(rejection.claim, rejection.request)
-        if demand is None or option is None:
-            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
-        elif len(self._known) >= _MOST_EXPLAINED:
-            self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
-            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
-        elif rejection.code is Code.NO_MATCH:
-            yield from self._unmatched(rejection, demand, option, nodes)
-        elif rejection.code in SELECTED_DEVICES:
-            yield self._accounted(group, demand, option, nodes)
-        else:
-            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
+        if demand is not None and option is not None:
+            if len(self._known) >= _MOST_EXPLAINED:
+                self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
+            elif rejection.code is Code.NO_MATCH:
+                yield from self._unmatched(rejection, demand, option, nodes)
+                return
+            elif rejection.code in SELECTED_DEVICES:
+                yield self._accounted(group, demand, option, nodes)
+                return
+        yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
 
     def _unmatched(
         self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
@@ -209,10 +248,6 @@ class Reasons:
         unusable = () if pools is None else pools.unusable
         return next(iter(pool_gaps([pool for pool in unusable if pool.detail == group.rejection.detail])), None)
 
-    def _wanted(self, claim: str, request: str) -> str:
-        option = None if self._result.demand is None else self._result.demand.option(claim, request)
-        return "" if option is None else option.text
-
 
 def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
     return tuple(
@@ -248,10 +283,3 @@ def _reason(
         nearest=nearest,
         pool=pool,
     )
-
-
-def _nodes_by_text(texts: Mapping[str, str]) -> Mapping[str, list[str]]:
-    nodes: dict[str, list[str]] = {}
-    for node, text in texts.items():
-        nodes.setdefault(text, []).append(node)
-    return nodes

@@ -5,12 +5,12 @@ The message of the condition PodScheduled is read reason by reason, as kube-sche
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, SCHEDULING_GATED, ObjectEvent, PodFacts
+from dra_extender.inspection.why.names import nearest_scheduler
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
 from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
@@ -123,8 +123,8 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     name = pod.scheduler_name
     if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
         return ""
-    near = get_close_matches(name, sorted(acting), n=1)
-    hint = f"; nearest name {near[0]}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
+    near = nearest_scheduler(name, acting)
+    hint = f"; nearest name {near}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
     return f"no scheduler named {name} has acted on any pod of {where}{hint}"

@@ -13,12 +13,10 @@ from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
-from dra_extender.model.pod_group import PodGroup
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -128,7 +126,8 @@ class ClaimChanges:
             record = self._view.ledger.claims.by_key(*split_key(holder.claim))
             if record is None or not record.raw:
                 return None
-            changes.append(_deallocated(record))
+            before = decode_object("ResourceClaim", record.raw)
+            changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
         used = dict.fromkeys(name for holder in holders for name in holder.consumers)
         ends = dict.fromkeys(name for holder in holders for name in holder.consumers if not holder.leaving)
         texts = [f"end {', '.join(ends)}"] if ends else []
@@ -167,36 +166,28 @@ def without_request(name: str) -> Callable[[Json], None]:
     return edit
 
 
-def with_class(name: str) -> EditRequest:
+def with_fields(**fields: str | int) -> EditRequest:
     def edit(body: Json) -> None:
-        body["deviceClassName"] = name
-
-    return edit
-
-
-def with_count(count: int) -> EditRequest:
-    def edit(body: Json) -> None:
-        body["count"] = count
+        body.update(fields)
 
     return edit
 
 
 def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
-    """Return the request asks for other amounts of capacities, in nano-units."""
+    """Return an edit that asks for other amounts of capacities, in nano-units."""
+    written = {name: format_quantity(amount) for name, amount in amounts.items()}
 
     def edit(body: Json) -> None:
         capacity = body.setdefault("capacity", {})
-        written = {name: format_quantity(amount) for name, amount in amounts.items()}
         capacity["requests"] = {**(capacity.get("requests") or {}), **written}
 
     return edit
 
 
 def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
+    added = [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
+
     def edit(body: Json) -> None:
-        added = [
-            {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints
-        ]
         body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
     return edit
@@ -224,11 +215,6 @@ def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], No
         ]
 
     return edit
-
-
-def _deallocated(record: ClaimRecord) -> ObjectChange:
-    before = decode_object("ResourceClaim", record.raw)
-    return ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}})
 
 
 def _bodies(claim: Json, request: str) -> Iterator[Json]:
@@ -261,7 +247,8 @@ class Trials:
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
         self._pod = pod
-        self.of_gang = _is_in_gang(view, pod)
+        group = None if pod.pod_group is None else view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
+        self.of_gang = group is not None and group.min_count is not None
         self._most = MOST_OF_GANGS if self.of_gang else MOST_TRIALS
         self._left = self._most
         self._share_used = False
@@ -395,10 +382,3 @@ def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended:
         for needs in added:
             fit.add(needs)
     return ""
-
-
-def _is_in_gang(view: ClusterView, pod: Pod) -> bool:
-    group: PodGroup | None = None
-    if pod.pod_group is not None:
-        group = view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    return group is not None and group.min_count is not None

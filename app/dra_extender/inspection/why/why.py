@@ -13,11 +13,10 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.objects import require
-from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
-from dra_extender.inspection.why.compound_steps import CompoundSteps
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
+from dra_extender.inspection.why.next_steps import reported_advice
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
@@ -85,7 +84,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         *device_steps,
     )
     if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
-        compound = CompoundSteps(view, pod, reasons.trials).smallest_set(reasons)
+        compound = reasons.smallest_set()
         steps = steps if compound is None else (compound, *steps)
     report = msgspec.structs.replace(
         report,

@@ -1,0 +1,94 @@
+"""Names that were probably meant: of a DeviceClass, an extended resource, a scheduler."""
+
+import re
+from collections.abc import Collection, Iterable
+from difflib import SequenceMatcher, get_close_matches
+from typing import Final
+
+from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.explain.nearness import may_hold
+from dra_extender.cel.program import Program
+from dra_extender.inspection.cluster_view import ClusterView
+
+_SEPARATORS: Final = re.compile(r"[-.]")
+_SHORT: Final = 5
+"""A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
+_LONG: Final = 8
+"""The last letter of a name that has so many may be missing, or one too much."""
+
+
+def meant_class(view: ClusterView, missing: str) -> str | None:
+    """Return the class whose name was misspelt as that of one that does not exist; None if there is none or several."""
+    found = [name for name in view.ledger.classes if is_slip(missing, name)]
+    return found[0] if len(found) == 1 else None
+
+
+def is_slip(written: str, name: str) -> bool:
+    """Return whether one name is the other with a slip: other separators, or one letter of a long word.
+
+    Digits tell kinds apart (a10, a100), and so may every letter of a short word.
+    """
+    if written == name:
+        return False
+    parts, others = _SEPARATORS.split(written), _SEPARATORS.split(name)
+    if "".join(parts) == "".join(others):
+        return True
+    pairs = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
+    if len(parts) != len(others) or len(pairs) != 1:
+        return False
+    ((word, other),) = pairs
+    if not (word + other).isalpha():
+        return False
+    is_long = min(len(word), len(other)) >= _SHORT or (
+        min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
+    )
+    return is_long and _is_one_letter(word, other)
+
+
+def _is_one_letter(word: str, other: str) -> bool:
+    """Return whether one letter is added, missing or another one, or two neighbours have changed places."""
+    edits = [each for each in SequenceMatcher(None, word, other, autojunk=False).get_opcodes() if each[0] != "equal"]
+    changed = sum(max(end - start, other_end - other_start) for _, start, end, other_start, other_end in edits)
+    swapped = sorted(word) == sorted(other) and sum(a != b for a, b in zip(word, other, strict=True)) == len("ab")
+    return changed == 1 or swapped
+
+
+def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
+    """Return the one class whose devices the request's own selectors mean, where those of its class cannot be; else None.
+
+    A request without selectors of its own says nothing of what it means.
+    """
+    own = len(option.device_class.spec.selectors)
+    selectors = option.selectors.programs
+    drivers = {each.driver for each in view.ledger.slices.by_name.values()}
+    meant = {driver for driver in drivers if may_all_hold(selectors[own:], driver)}
+    if not meant or meant == drivers or any(may_all_hold(selectors[:own], account) for account in meant):
+        return None
+    names = [
+        name
+        for name, each in view.ledger.classes.items()
+        if any(
+            all(may_hold(found.cel.expression, driver) for found in each.spec.selectors if found.cel)
+            for driver in meant
+        )
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def may_all_hold(programs: Iterable[Program | CelCompileError], driver: str) -> bool:
+    """Return whether all these selectors can be true for a device of the driver; those that do not compile do not count."""
+    return all(
+        may_hold(program.expression, driver, program.emulate) for program in programs if isinstance(program, Program)
+    )
+
+
+def nearest_resource(resource: str, known: Collection[str]) -> str | None:
+    """Return the extended resource whose name resembles this one, also behind its domain: a long domain makes any two alike."""
+    near = get_close_matches(resource, sorted(known), n=1)
+    alike = near and get_close_matches(resource.rpartition("/")[2], [near[0].rpartition("/")[2]])
+    return near[0] if alike else None
+
+
+def nearest_scheduler(name: str, acting: Collection[str]) -> str | None:
+    return next(iter(get_close_matches(name, sorted(acting), n=1)), None)
