@@ -140,9 +140,9 @@ class ClusterView:
         for data in self._objects.of_kind("pods"):
             if mark in data:
                 with suppress(ModelError):
-                    found = read_pod_facts(data)
-                    if found.key == (namespace, name):
-                        return found
+                    facts = read_pod_facts(data)
+                    if facts.key == (namespace, name):
+                        return facts
         return PodFacts(key=(namespace, name))
 
     @cached_property

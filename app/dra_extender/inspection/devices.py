@@ -57,39 +57,49 @@ class SnapshotDifference(Value, frozen=True):
     drawn_on: str = ""
 
 
-def snapshot_differences(device: Device, found: Sequence[HeldDevice]) -> tuple[SnapshotDifference, ...]:
+def snapshot_differences(device: Device, held: Sequence[HeldDevice]) -> tuple[SnapshotDifference, ...]:
     """Return the differences of a published device, by counter set; allocations with the same differences are one."""
-    live = _by_set(device.consumes_counters)
     claims: defaultdict[SnapshotDifference, list[str]] = defaultdict(list)
-    for each in found:
-        if not each.holding.admin and each.holding.is_frozen:
-            for difference in _between(_by_set(each.holding.drawn(device)), live):
-                claims[difference].append(each.holder.claim)
-    merged = (_of_claims(each, names) for each, names in claims.items())
-    return tuple(sorted(merged, key=lambda each: (each.counter_set, each.claims)))
+    for holder, holding in held:
+        if not holding.admin and holding.is_frozen:
+            for difference in _differences(holding.drawn(device), device.consumes_counters):
+                claims[difference].append(holder.claim)
+    merged = (msgspec.structs.replace(found, claims=tuple(sorted(names))) for found, names in claims.items())
+    return tuple(sorted(merged, key=lambda difference: (difference.counter_set, difference.claims)))
 
 
 def difference_text(difference: SnapshotDifference) -> str:
     """E.g. `gpu-0: sm 42 at allocation, 28 now; groups mig at allocation, vgpu now`."""
-    parts = [
-        f"{counter.counter} {_amount_text(counter.frozen)} at allocation, {_amount_text(counter.published)} now"
+    changes = [
+        (
+            counter.counter,
+            *("none" if amount is None else quantity_text(amount) for amount in (counter.frozen, counter.published)),
+        )
         for counter in difference.counters
     ]
     if difference.groups_differ:
-        then, now = difference.frozen_groups, difference.published_groups
-        parts.append(f"groups {_groups_text(then)} at allocation, {_groups_text(now)} now")
+        groups = (difference.frozen_groups, difference.published_groups)
+        changes.append(("groups", *(", ".join(names) or "none" for names in groups)))
+    parts = [f"{name} {then} at allocation, {now} now" for name, then, now in changes]
     if not parts:
         parts.append(f"drawn on {difference.drawn_on} alone")
     return f"{difference.counter_set}: {'; '.join(parts)}"
 
 
-def _between(
-    frozen: Mapping[str, CounterConsumption], live: Mapping[str, CounterConsumption]
+def _differences(
+    frozen: Sequence[CounterConsumption], published: Sequence[CounterConsumption]
 ) -> Iterator[SnapshotDifference]:
-    for name in sorted({*frozen, *live}):
-        then, now = frozen.get(name), live.get(name)
+    before, after = ({entry.counter_set: entry for entry in entries} for entries in (frozen, published))
+    for name in sorted({*before, *after}):
+        then, now = before.get(name), after.get(name)
+        amounts = [dict(() if entry is None else entry.counters) for entry in (then, now)]
+        groups = [() if entry is None else tuple(sorted(entry.compatibility_groups)) for entry in (then, now)]
+        counters = tuple(
+            AmountDifference(counter=counter, frozen=amounts[0].get(counter), published=amounts[1].get(counter))
+            for counter in sorted({*amounts[0], *amounts[1]})
+            if amounts[0].get(counter) != amounts[1].get(counter)
+        )
         drawn_on = NOW if then is None else AT_ALLOCATION if now is None else ""
-        counters, groups = tuple(_amounts(then, now)), (_groups_of(then), _groups_of(now))
         differ = groups[0] != groups[1]
         if counters or differ or drawn_on:
             yield SnapshotDifference(
@@ -101,35 +111,6 @@ def _between(
                 published_groups=groups[1] if differ else (),
                 drawn_on=drawn_on,
             )
-
-
-def _amounts(then: CounterConsumption | None, now: CounterConsumption | None) -> Iterator[AmountDifference]:
-    """Yield the counters whose amounts differ, by name."""
-    before, after = (dict(() if each is None else each.counters) for each in (then, now))
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            yield AmountDifference(counter=name, frozen=before.get(name), published=after.get(name))
-
-
-def _groups_of(drawn: CounterConsumption | None) -> tuple[str, ...]:
-    return () if drawn is None else tuple(sorted(drawn.compatibility_groups))
-
-
-def _by_set(entries: Sequence[CounterConsumption]) -> Mapping[str, CounterConsumption]:
-    return {entry.counter_set: entry for entry in entries}
-
-
-def _of_claims(difference: SnapshotDifference, claims: Sequence[str]) -> SnapshotDifference:
-    return msgspec.structs.replace(difference, claims=tuple(sorted(claims)))
-
-
-def _amount_text(amount: int | None) -> str:
-    return "none" if amount is None else quantity_text(amount)
-
-
-def _groups_text(groups: Sequence[str]) -> str:
-    """Return the names of the groups; `none` where there are none."""
-    return ", ".join(groups) or "none"
 
 
 FORMAT: Final = "dra-extender.io/devices/v1"

@@ -19,7 +19,8 @@ from dra_extender.kube.port_forward import get_at, get_through
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
-from dra_extender.model.api_json import ModelError, Value, decode, listed
+from dra_extender.model.api_json import ModelError, decode, listed
+from dra_extender.model.pod import WholePod
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
@@ -46,37 +47,6 @@ class ExtenderView(NamedTuple):
     decisions_said: str = ""
 
 
-class _Port(Value, frozen=True):
-    name: str = ""
-    container_port: int = 0
-
-
-class _Container(Value, frozen=True):
-    name: str = ""
-    ports: tuple[_Port, ...] | None = None
-
-
-class _Metadata(Value, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Spec(Value, frozen=True):
-    containers: tuple[_Container, ...] | None = None
-    init_containers: tuple[_Container, ...] | None = None
-
-
-class _Status(Value, frozen=True):
-    phase: str = ""
-
-
-class _Pod(Value, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
 class _Place(NamedTuple):
     namespace: str
     pod: str
@@ -85,7 +55,7 @@ class _Place(NamedTuple):
 
 _PODS: Final = frozenset({"pods"})
 _PODS_UNREAD: Final = "not known: the pods of the extender could not be listed"
-_POD: Final = msgspec.json.Decoder(_Pod)
+_POD: Final = msgspec.json.Decoder(WholePod)
 _REPORT: Final = msgspec.json.Decoder(HoldReport)
 _DECISIONS: Final = msgspec.json.Decoder(DecisionReport)
 
@@ -205,16 +175,10 @@ def _places(pods: Sequence[bytes]) -> Iterator[_Place]:
         ours = ("dra-extender", "extender")
         found = (labels.get("app.kubernetes.io/name"), labels.get("app.kubernetes.io/component"))
         if found == ours and pod.status.phase == "Running":
-            yield _Place(pod.metadata.namespace, pod.metadata.name, _port(pod))
-
-
-def _port(pod: _Pod) -> int:
-    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
-        if container.name == "extender":
-            for port in container.ports or ():
-                if port.name == "http":
-                    return port.container_port
-    return _PORT
+            containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+            ports = (port for each in containers if each.name == "extender" for port in each.ports or ())
+            port = next((port.container_port for port in ports if port.name == "http"), _PORT)
+            yield _Place(pod.metadata.namespace, pod.metadata.name, port)
 
 
 async def _with_decisions(view: ExtenderView, get: Callable[[], Awaitable[bytes]]) -> ExtenderView:

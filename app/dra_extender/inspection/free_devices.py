@@ -58,8 +58,8 @@ class FreeDeviceRule:
 def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId, DeviceAvailability]:
     """Return the verdict about each published device of these pools that neither a claim nor a hold has."""
     rule = FreeDeviceRule(view.ledger, view.extender, view.features)
-    steps = (step for step in rule.steps(pools) if step is not None)
-    return {device: verdict for device, verdict in steps if verdict is not None}
+    verdicts = (step for step in rule.steps(pools) if step is not None)
+    return {device: verdict for device, verdict in verdicts if verdict is not None}
 
 
 def counted(devices: Iterable[DeviceAvailability]) -> FreeDevices:

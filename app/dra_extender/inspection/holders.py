@@ -1,7 +1,7 @@
 """Who holds a device: the claim, the pods or PodGroups for which it is reserved, and since when."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from textwrap import wrap
 from types import MappingProxyType
@@ -68,9 +68,7 @@ class Holders:
             pending = record.claim.status.allocation is None and record.pending is not None
             leaving = _leaving(record.claim.status.reserved_for, ledger) if knows_pods else ""
             holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned, leaving=leaving)
-            for each in record.counted:
-                device = (each.driver, each.pool, each.device)
-                self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
+            self._add(holder, record.counted)
         for hold in ledger.holds.all():
             claim = ledger.claims.by_uid(hold.claim_uid)
             pods = (pod.key for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
@@ -80,9 +78,13 @@ class Holders:
                 until=held_until.get(hold.claim_uid),
                 planned=hold.claim_uid not in held_until,
             )
-            for each in ledger.holds.kept(hold.claim_uid):
-                device = (each.driver, each.pool, each.device)
-                self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
+            self._add(holder, ledger.holds.kept(hold.claim_uid))
+
+    def _add(self, holder: Holder, holdings: Iterable[DeviceHolding]) -> None:
+        observer = msgspec.structs.replace(holder, admin=True)
+        for holding in holdings:
+            held = HeldDevice(observer if holding.admin else holder, holding)
+            self._by_device[holding.driver, holding.pool, holding.device].append(held)
 
     def of_device(self, device: DeviceId) -> Sequence[HeldDevice]:
         """Return the holders of a device (driver, pool, device), by claim."""
@@ -121,12 +123,6 @@ def consumer_text(consumer: ConsumerReference, namespace: str) -> str:
         return f"guard claim {consumer.name}"
     name = f"{namespace}/{consumer.name}"
     return name if consumer.resource == "pods" else f"{consumer.resource} {name}"
-
-
-def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
-    if not holding.admin:
-        return holder
-    return msgspec.structs.replace(holder, admin=True)
 
 
 def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:

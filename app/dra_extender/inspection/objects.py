@@ -1,8 +1,9 @@
-"""The objects of a cluster, as JSON, where they come from, and which kinds could not be read."""
+"""The objects of a cluster, as JSON: where they come from, which kinds could not be read, and the fields that are kept of each."""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Union
 
 import msgspec
 
@@ -10,6 +11,10 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery import OPTIONAL_FIELDS, ServerFacts, Support
 from dra_extender.kube.reading import ClusterReading, read_cluster
 from dra_extender.model.api_json import Value
+from dra_extender.model.fields import ListOf, Mark, Record, fields_of
+from dra_extender.model.objects import LABELLED, WATCHED
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
+from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.cluster import ClusterError
 
@@ -231,3 +236,60 @@ def _scoped(missing: Sequence[MissingKind]) -> str:
     listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     outside = f"{listed} outside namespace {partly[0].namespace}"
     return f"{', '.join(wholly)}, nor {outside}" if wholly else outside
+
+
+Fields = Mapping[str, Union["Fields", None]]
+"""Names of fields that are kept; None keeps the whole value.  Fields of the elements of a list are named as the list's own."""
+
+_OUR_ANNOTATIONS: Final = "dra-extender.io/"
+_KEPT_ANNOTATIONS: Final = frozenset({ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION, EXTENDED_ANNOTATION})
+
+
+def _fields(struct: type[Value]) -> Fields:
+    """Return the fields of an object that snapshots keep, by the annotations of the struct that describes it."""
+    found: dict[str, Fields | None] = {}
+    for field in fields_of(struct):
+        if Mark.LEFT_OUT not in field.marks:
+            shape = field.shape.item if isinstance(field.shape, ListOf) else field.shape
+            found[field.name] = (
+                _fields(shape.struct) if isinstance(shape, Record) and Mark.WHOLE not in field.marks else None
+            )
+    return MappingProxyType(found)
+
+
+_KEPT: Final[Mapping[str, Fields]] = MappingProxyType({kind: _fields(struct) for kind, struct in WATCHED.items()})
+
+
+def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object with the fields that the structs of the model describe, and no others.
+
+    No environment, arguments, commands, contents of volumes or opaque parameters of drivers: these may hold secrets, and no
+    decision reads them.
+    """
+    found: dict[str, Any] = _cut_to(item, _KEPT[kind])
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict):
+        return found
+    if kind not in LABELLED:
+        metadata.pop("labels", None)
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict):
+        metadata["annotations"] = {
+            name: text
+            for name, text in annotations.items()
+            if name.startswith(_OUR_ANNOTATIONS) or name in _KEPT_ANNOTATIONS
+        }
+    return found
+
+
+def _cut_to(value: Any, fields: Fields) -> Any:
+    """Return the fields of a value, or of the elements of a list, that are named, and no others."""
+    if isinstance(value, list):
+        return [_cut_to(item, fields) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: value[name] if nested is None else _cut_to(value[name], nested)
+        for name, nested in fields.items()
+        if name in value
+    }

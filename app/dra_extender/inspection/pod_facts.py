@@ -43,14 +43,8 @@ def read_pod_facts(data: bytes) -> PodFacts:
         ModelError: not a Pod; the message names the field.
     """
     pod = decode("Pod", _POD_DECODER, data)
-    waiting = next(
-        (
-            condition
-            for condition in pod.status.conditions or ()
-            if condition.type == _SCHEDULED and condition.status != "True"
-        ),
-        None,
-    )
+    scheduled = (condition for condition in pod.status.conditions or () if condition.type == _SCHEDULED)
+    waiting = next((condition for condition in scheduled if condition.status != "True"), None)
     return PodFacts(
         key=pod.metadata.key,
         phase=pod.status.phase or "",
@@ -66,8 +60,6 @@ def read_pod_facts(data: bytes) -> PodFacts:
 FAILED_SCHEDULING: Final = "FailedScheduling"
 """The reason of the Events in which schedulers say why a pod is not placed."""
 _LONGEST: Final = 2_048
-
-
 _EVENT_DECODER: Final = msgspec.json.Decoder(EventObject)
 
 
@@ -84,7 +76,9 @@ class ObjectEvent(Value, frozen=True, rename=None):
     last: float | None = None
 
 
-def _object_event(event: EventObject) -> ObjectEvent:
+def _read_event(data: bytes) -> ObjectEvent:
+    """Raises ModelError."""
+    event = decode("Event", _EVENT_DECODER, data)
     about, series = event.involved_object, event.series or EventSeries()
     times = (series.last_observed_time, event.last_timestamp, event.event_time, event.first_timestamp)
     return ObjectEvent(
@@ -107,7 +101,7 @@ class ObjectEvents:
         self._by_object: defaultdict[tuple[str, str, str], list[ObjectEvent]] = defaultdict(list)
         for data in objects:
             with suppress(ModelError):
-                event = _object_event(decode("Event", _EVENT_DECODER, data))
+                event = _read_event(data)
                 self._by_object[event.kind, event.namespace, event.name].append(event)
 
     def about(self, kind: str, namespace: str, name: str, uid: str = "") -> Sequence[ObjectEvent]:

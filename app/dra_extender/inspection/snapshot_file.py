@@ -10,8 +10,7 @@ from typing import IO, Final
 
 import msgspec
 
-from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import EVENTS, WITH_EVENTS, AssumedGate, ClusterObjects, MissingKind, Origin
+from dra_extender.inspection.objects import EVENTS, WITH_EVENTS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
 from dra_extender.model.api_json import ModelError, Value, decode_object
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"

@@ -12,7 +12,7 @@ from dra_extender.inspection.objects import DEVICES, Origin, require, unread
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
-from dra_extender.model.device import Device, DeviceId
+from dra_extender.model.device import Device, DeviceId, PoolId
 
 FORMAT: Final = "dra-extender.io/usage/v1"
 UNKNOWN_CLASS: Final = ""
@@ -82,7 +82,16 @@ def usage_report(view: ClusterView) -> UsageReport:
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, _COUNTED)
-    published = _published(view)
+    slices = view.ledger.slices.by_name.values()
+    newest: dict[PoolId, int] = {}
+    for part in slices:
+        newest[part.pool_id] = max(part.generation, newest.get(part.pool_id, part.generation))
+    published = {
+        (*part.pool_id, device.name): device
+        for part in slices
+        if part.generation == newest[part.pool_id]
+        for device in part.devices
+    }
     sums: dict[_Key, _Sums] = {}
     drawn: set[DeviceId] = set()
     in_use: set[DeviceId] = set()
@@ -97,12 +106,23 @@ def usage_report(view: ClusterView) -> UsageReport:
                 drawn.add(device)
                 in_use.add(device)
     used = Counter(device[0] for device in in_use if device in published)
-    return UsageReport(
-        format=FORMAT,
-        origin=view.origin,
-        rows=tuple(_row(key, found) for key, found in sorted(sums.items())),
-        drivers=tuple(_drivers(view, published, used)),
+    rows = (
+        UsageRow(
+            namespace=namespace,
+            device_class=device_class,
+            driver=driver,
+            claims=len(found.claims),
+            pods=len(found.pods),
+            devices=found.devices,
+            shares=found.shares,
+            observed=found.observed,
+            counters=tuple(sorted(found.counters.items())),
+            capacity=tuple(sorted(found.capacity.items())),
+        )
+        for (namespace, device_class, driver), found in sorted(sums.items())
     )
+    drivers = tuple(_drivers(view, published, used))
+    return UsageReport(format=FORMAT, origin=view.origin, rows=tuple(rows), drivers=drivers)
 
 
 def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Counter[str]) -> Iterator[DriverUse]:
@@ -114,18 +134,6 @@ def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Coun
         held = devices - used[driver] - len(free[driver]) if is_known else 0
         split = counted(free[driver]) if is_known else None
         yield DriverUse(driver=driver, devices=devices, in_use=used[driver], held=held, free=split)
-
-
-def _published(view: ClusterView) -> Mapping[DeviceId, Device]:
-    newest: dict[tuple[str, str], int] = {}
-    for each in view.ledger.slices.by_name.values():
-        newest[each.pool_id] = max(each.generation, newest.get(each.pool_id, each.generation))
-    return {
-        (each.driver, each.pool, device.name): device
-        for each in view.ledger.slices.by_name.values()
-        if each.generation == newest[each.pool_id]
-        for device in each.devices
-    }
 
 
 def _classes(record: ClaimRecord) -> Iterator[str]:
@@ -164,19 +172,3 @@ def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Devic
         for entry in holding.drawn(device):
             for name, amount in entry.counters:
                 sums.counters[name] += amount
-
-
-def _row(key: _Key, sums: _Sums) -> UsageRow:
-    namespace, device_class, driver = key
-    return UsageRow(
-        namespace=namespace,
-        device_class=device_class,
-        driver=driver,
-        claims=len(sums.claims),
-        pods=len(sums.pods),
-        devices=sums.devices,
-        shares=sums.shares,
-        observed=sums.observed,
-        counters=tuple(sorted(sums.counters.items())),
-        capacity=tuple(sorted(sums.capacity.items())),
-    )

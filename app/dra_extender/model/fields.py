@@ -2,7 +2,7 @@
 
 A struct of the model describes an object of the API.  The annotations of its fields say what an API server accepts there, what a
 snapshot keeps, and what redaction does with it.  `fields_of` reads them; decoding, the checks of manifests (`manifests.check`),
-snapshots (`inspection.kept_fields`), redaction and the strategies of the property tests all follow.  Bounds are not enforced when
+snapshots (`inspection.objects`), redaction and the strategies of the property tests all follow.  Bounds are not enforced when
 objects are decoded: a newer API server may accept more.
 """
 

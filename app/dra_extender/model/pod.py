@@ -148,6 +148,7 @@ class Resources(Value, frozen=True):
 class Port(Value, frozen=True):
     """A port of a container; 0 and None stand for fields that are left out."""
 
+    name: Annotated[Word, Mark.LEFT_OUT] | None = None
     container_port: int = 0
     host_port: int | None = None
     host_ip: Word | None = msgspec.field(name="hostIP", default=None)

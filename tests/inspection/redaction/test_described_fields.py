@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.objects import ClusterObjects, kept
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.model.fields import ListOf, MapOf, Mark, Record, Shape, fields_of
 from dra_extender.model.objects import LABELLED, WATCHED

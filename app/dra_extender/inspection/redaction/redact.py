@@ -6,8 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind
+from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind, kept
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.redaction.rules import RULES
 from dra_extender.model.allocation import DeviceResult

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any, Final
 
-from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS
+from dra_extender.inspection.lines import number_of
+from dra_extender.inspection.objects import KINDS, kept
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
@@ -117,9 +117,7 @@ class AppliedChanges:
                     self._copy.put(StoredKind.SLICE, _slice_of(published, name, number))
             if names:
                 which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-                self.sentences.append(
-                    f"{which} added, like {node} with {len(slices)} {'slice' if len(slices) == 1 else 'slices'}"
-                )
+                self.sentences.append(f"{which} added, like {node} with {number_of(len(slices), 'slice')}")
 
     def _drain(self, name: str) -> None:
         node = self._store.find(Key(StoredKind.NODE, "", name))
@@ -131,8 +129,7 @@ class AppliedChanges:
         for pod in evicted:
             self.evicted[pod["metadata"]["namespace"], pod["metadata"]["name"]] = self._copy.evict_pod(pod)
         stay = f", {len(pods) - len(evicted)} stay" if len(evicted) < len(pods) else ""
-        number = f"{len(evicted)} {'pod' if len(evicted) == 1 else 'pods'}"
-        self.sentences.append(f"node {name} cordoned, {number} evicted{stay}")
+        self.sentences.append(f"node {name} cordoned, {number_of(len(evicted), 'pod')} evicted{stay}")
 
 
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}

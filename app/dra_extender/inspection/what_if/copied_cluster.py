@@ -64,13 +64,9 @@ class CopiedCluster:
         """Return the creation time of new objects, RFC 3339."""
         return time_text(self.origin.taken_at)
 
-    def keys(self, kind: StoredKind) -> list[Key]:
-        """Return the keys of all objects of a kind, sorted."""
-        return sorted(self.store.keyed(kind))
-
     def all(self, kind: StoredKind) -> Iterator[Json]:
         """Yield copies of all objects of a kind, by key."""
-        for key in self.keys(kind):
+        for key in sorted(self.store.keyed(kind)):
             yield self.store.get(key)
 
     def put(self, kind: StoredKind, item: Json) -> Json:

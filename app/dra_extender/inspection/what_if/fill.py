@@ -1,7 +1,7 @@
 """How many more copies of a pod fit, why no further one does, and what is left that none can use."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -42,25 +42,22 @@ class StrandedParts(NamedTuple):
 
 
 def stranded(trial: Trial, pod: Pod) -> StrandedParts:
-    """By node and reason: the free devices that the pod means, and what is left of counters from which such devices draw."""
+    """Return the free devices that the pod means, and what is left of counters from which such devices draw, by node and reason."""
     refusals = trial.refusals(pod)
     if refusals.demand is None:
         return StrandedParts(())
     search = _Search(trial, refusals.demand, refusals)
-    found = tuple(_places(search))
-    return StrandedParts(found, search.complete)
-
-
-def _places(search: "_Search") -> Iterator[Stranded]:
-    for place in sorted(search.devices.keys() | search.counters.keys()):
-        counters = search.counters.get(place, {})
-        yield Stranded(
+    parts = (
+        Stranded(
             node=place.node,
             code=place.code,
             text=place.text,
-            devices=tuple(sorted("/".join(each) for each in search.devices.get(place, ()))),
-            counters=tuple(counter for _, counter in sorted(counters.items())),
+            devices=tuple(sorted("/".join(device) for device in search.devices.get(place, ()))),
+            counters=tuple(counter for _, counter in sorted(search.counters.get(place, {}).items())),
         )
+        for place in sorted(search.devices.keys() | search.counters.keys())
+    )
+    return StrandedParts(tuple(parts), search.complete)
 
 
 class _Search:
@@ -192,8 +189,7 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
     """
     nodes: Counter[str] = Counter()
     unjudged: tuple[str, ...] = ()
-    monotonic = trial.monotonic
-    end = monotonic() + MOST_SECONDS
+    end = trial.view.monotonic + MOST_SECONDS
     for number in range(1, most + 1):
         pod = _copy(trial, subject, number)
         outcome = await trial.place(pod)
@@ -210,7 +206,7 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
             )
         nodes[outcome.node] += 1
         unjudged = outcome.unjudged
-        if monotonic() > end:
+        if trial.view.monotonic > end:
             break
     return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=_by_node(nodes), unjudged=unjudged)
 

@@ -14,13 +14,20 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_devices
-from dra_extender.inspection.pod_facts import read_pod_facts
+from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.what_if.unjudged import Unjudged
+from dra_extender.inspection.why.reported_events import (
+    JUDGED,
+    absent_scheduler,
+    creation_events,
+    reported_reasons,
+    scheduler_message,
+)
 from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import ModelError
-from dra_extender.model.pod import Pod, read_pod
+from dra_extender.model.api_json import ModelError, decode, listed
+from dra_extender.model.pod import Pod, WholePod, WholePodSpec, read_pod
+from dra_extender.model.pod_placement import Affinity
 from dra_extender.nodefit.node_fit import NodeFit
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
@@ -31,6 +38,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, Weights
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+_STRICT: Final = "DoNotSchedule"
+_MOST_NAMED: Final = 3
+_POD: Final = msgspec.json.Decoder(WholePod)
 _MOST_KINDS: Final = 64
 """Pods with different needs whose candidates are kept."""
 
@@ -125,13 +135,9 @@ def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
     return tuple(ReasonCount(nodes=count, text=text) for text, count in counts)
 
 
-def _waits(*reasons: ReasonCount) -> PodOutcome:
-    return PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
-
-
 def _waits_for(text: str) -> PodOutcome:
     """Return the outcome of a pod that waits for one reason, whatever the node."""
-    return _waits(ReasonCount(nodes=0, text=text))
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
 
 
 def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
@@ -164,13 +170,11 @@ class WaitingPod(NamedTuple):
     pod: Pod
     gates: tuple[str, ...]
 
-    @property
-    def gates_text(self) -> str:
-        return f"scheduling gates: {', '.join(self.gates)}"
-
-
-def _not_tried() -> PodOutcome:
-    return _waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
+    def untried(self, before: int) -> PodOutcome | None:
+        """Return why the pod is not tried, with so many pods before it in the queue; None if it is."""
+        if self.gates:
+            return _waits_for(f"scheduling gates: {', '.join(self.gates)}")
+        return _waits_for(f"not tried: {MOST_PODS} pods are before it in the queue") if before >= MOST_PODS else None
 
 
 class Refusals(NamedTuple):
@@ -219,19 +223,21 @@ class Trial:
 
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
-        queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {
-            waiting_pod.pod.uid: _waits_for(waiting_pod.gates_text) for waiting_pod in queue if waiting_pod.gates
-        }
-        pending = [waiting_pod.pod for waiting_pod in queue if not waiting_pod.gates]
-        for left_out in pending[MOST_PODS:]:
-            outcomes[left_out.uid] = _not_tried()
-        pending = pending[:MOST_PODS]
+        outcomes: dict[str, PodOutcome] = {}
+        pending: list[Pod] = []
+        for waiting_pod in self.waiting():
+            pod, untried = waiting_pod.pod, waiting_pod.untried(len(pending))
+            if not pod.needs_devices and self._needed(pod) is None:
+                continue
+            if untried is None:
+                pending.append(pod)
+            else:
+                outcomes[pod.uid] = untried
         moved = True
         while pending and moved:
             found: dict[str, PodOutcome] = {}
             held = len(self.view.ledger.holds)
-            for unit in self._units(pending):
+            for unit in self._units(pending).values():
                 found.update(await self._place_in_time(unit, outcomes))
             outcomes.update(found)
             # A pod that lands, or fits nowhere, gives up what the extender holds for it: others may fit then.
@@ -243,19 +249,21 @@ class Trial:
         """Place the pods that wait and ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
         pods = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
-        for each in self.waiting():
-            pod = each.pod
+        for waiting_pod in self.waiting():
+            pod, untried = waiting_pod.pod, waiting_pod.untried(len(outcomes))
             if pod.needs_devices or self._needed(pod) is not None:
                 continue
-            if each.gates or len(outcomes) >= MOST_PODS:
-                outcomes[pod.uid] = _waits_for(each.gates_text) if each.gates else _not_tried()
+            if untried is not None:
+                outcomes[pod.uid] = untried
                 continue
             candidates = self._fit.for_pod(pod)
             node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
-            pods[node] += 1
-            outcomes[pod.uid] = (
-                await self._bind(pod, node, asyncio.Event()) if node else _waits(*counted(candidates.refused.values()))
-            )
+            if node:
+                pods[node] += 1
+                outcomes[pod.uid] = await self._bind(pod, node, asyncio.Event())
+            else:
+                reasons = counted(candidates.refused.values())
+                outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
@@ -269,10 +277,6 @@ class Trial:
     def outcome_of(self, pod: Pod) -> PodOutcome:
         """Return where a pod stands that has a node, with its devices."""
         return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_device_names(self._records(pod)))
-
-    def monotonic(self) -> float:
-        """Return the clock of the trial, see Clock."""
-        return self.copy.cluster.clock.monotonic()
 
     @property
     def judges_nodes(self) -> bool:
@@ -298,20 +302,13 @@ class Trial:
         self._fit.add(data)
         return read_pod(data)
 
-    def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
-        """Return the queue with the members of each gang at the place of the first of them."""
-        gangs: dict[tuple[str, str], list[Pod]] = {}
-        order: list[Sequence[Pod]] = []
+    def _units(self, pods: Sequence[Pod]) -> Mapping[tuple[str, str], Sequence[Pod]]:
+        """Return the queue with the members of each gang at the place of the first of them; other pods by themselves."""
+        units = defaultdict[tuple[str, str], list[Pod]](list)
         for pod in pods:
-            if pod.pod_group is None or self._needed(pod) is None:
-                order.append((pod,))
-                continue
-            key = (pod.namespace, pod.pod_group)
-            if key not in gangs:
-                gangs[key] = []
-                order.append(gangs[key])
-            gangs[key].append(pod)
-        return iter(order)
+            group = None if self._needed(pod) is None else pod.pod_group
+            units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
+        return units
 
     def _needed(self, pod: Pod) -> int | None:
         """Return how many members of the pod's gang have to land together; None if it is no member of a gang."""
@@ -327,15 +324,15 @@ class Trial:
 
         Afterwards outcomes of an earlier round (`before`) stay.
         """
-        namespace, clock = unit[0].namespace, self.copy.cluster.clock
+        namespace = unit[0].namespace
         if self._seconds[namespace] > NAMESPACE_SECONDS:
             text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
             return {pod.uid: before.get(pod.uid, _waits_for(text)) for pod in unit}
-        start = clock.monotonic()
+        start = self.view.monotonic
         try:
             return await self._place(unit)
         finally:
-            self._seconds[namespace] += clock.monotonic() - start
+            self._seconds[namespace] += self.view.monotonic - start
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
         """Bind the pods of a unit, if enough of them have a node."""
@@ -373,8 +370,8 @@ class Trial:
             return _waits_for(str(problem))
         if result.fits:
             return _best_node(pod, result, self.view.options.weights)
-        said = [result.reasons[text][1].reason for text in result.texts.values()]
-        return _waits(*counted((*candidates.refused.values(), *said)))
+        rejections = [result.reasons[text][1].reason for text in result.texts.values()]
+        return PodOutcome(kind=OutcomeKind.WAITS, reasons=counted((*candidates.refused.values(), *rejections)))
 
     async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:
         key = Key(StoredKind.POD, pod.namespace, pod.name)
@@ -409,3 +406,49 @@ class Trial:
         found = find_claims(pod, ledger)
         named = () if isinstance(found, Rejection) else tuple(claim.record for claim in found)
         return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
+
+
+class Unjudged:
+    """Finds what may keep a pod that would get its devices, and that no trial judges: volumes, other pods, quotas, its scheduler.
+
+    `view` has the cluster as it is before any pod is placed.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        # Pods that a trial places are no trace of their scheduler.
+        self._acting = view.acting_schedulers
+
+    def reasons(self, pod: Pod, data: bytes, *, is_new: bool) -> tuple[str, ...]:
+        """Return what may keep the pod (API JSON `data`), each as half a sentence; `is_new`: the cluster has no such pod yet."""
+        return tuple(dict.fromkeys(self._found(pod, data, read_pod_facts(data), is_new=is_new)))
+
+    def _found(self, pod: Pod, data: bytes, facts: PodFacts, *, is_new: bool) -> Iterator[str]:
+        absent = absent_scheduler(self._view, pod, facts, self._acting)
+        if absent:
+            yield absent
+        with suppress(ModelError):
+            yield from _of_spec(decode("Pod", _POD, data).spec)
+        if is_new:
+            yield "ResourceQuotas"
+        found = find_claims(pod, self._view.ledger)
+        claims = () if isinstance(found, Rejection) else found
+        if any(is_made(claim.record.claim.metadata.uid) for claim in claims):
+            for event in creation_events(self._view, pod)[:1]:
+                yield f"Event {event.reason}: {event.message}"
+        if facts.reason != SCHEDULING_GATED:
+            for reason in reported_reasons(scheduler_message(self._view, pod, facts)):
+                if reason.kind not in JUDGED:
+                    yield f"kube-scheduler reports: {reason.text}"
+
+
+def _of_spec(spec: WholePodSpec) -> Iterator[str]:
+    claims = [each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim]
+    claims += [f"of volume {each.name}" for each in spec.volumes or () if each.ephemeral is not None]
+    if claims:
+        yield f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}"
+    affinity = spec.affinity or Affinity()
+    if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
+        yield "affinity to other pods"
+    if any(each.when_unsatisfiable == _STRICT for each in spec.topology_spread_constraints or ()):
+        yield "topology spread constraints"

@@ -41,12 +41,18 @@ async def what_if(
     """
     require(objects.origin, EVERYTHING)
     changes = changes or Changes()
-    before = await _before(objects) if changes else None
+    before: _Placed | None = None
+    if changes:
+        before, unchanged = await _placed(CopiedCluster(objects))
+        await unchanged.end()
     copy = CopiedCluster(objects)
     applied = AppliedChanges(copy, changes)
     after, trial = await _placed(copy)
-    rows = _rows(_now(after) if before is None else before, after, applied)
-    filled, notes = None, list(_notes(trial))
+    # Without changes, the pods that are placed wait now.
+    before = before or _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
+    rows = _rows(before, after, applied)
+    filled = None
+    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in trial.view.unreadable]
     if subject is not None:
         found = find_subject(trial, subject)
         notes += found.notes
@@ -88,17 +94,6 @@ async def _placed(copy: CopiedCluster) -> tuple[_Placed, Trial]:
     return _Placed(by_key, running, plain), trial
 
 
-async def _before(objects: ClusterObjects) -> _Placed:
-    placed, trial = await _placed(CopiedCluster(objects))
-    await trial.end()
-    return placed
-
-
-def _now(after: _Placed) -> _Placed:
-    """Return where the pods stand now: those that are placed wait."""
-    return _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
-
-
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
     moved = applied.ended | applied.evicted
     for key in sorted({*before.outcomes, *after.outcomes, *moved}):
@@ -112,8 +107,3 @@ def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[
             claims=moved.get(key, ()),
             plain=key in after.plain or key in before.plain,
         )
-
-
-def _notes(trial: Trial) -> Iterator[str]:
-    for unreadable_object in trial.view.unreadable:
-        yield f"{unreadable_object.kind}: {unreadable_object.reason}"

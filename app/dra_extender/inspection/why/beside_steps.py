@@ -1,6 +1,6 @@
 """What would help a pod that may not use the nodes that have its devices: less of a resource, a toleration, the end of pods."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -76,14 +76,11 @@ class BesideSteps:
                 text = joined((before, each.text)) if before else each.text
                 if text in known:
                     continue
-                usable = [name] if each.there else self._usable(fit, each.needs, refusals)
+                allowing = (other for other in refusals if not fit.refusals(each.needs, other, self._ended))
+                usable = [name] if each.there else list(islice(allowing, _MOST_NAMED))
                 if usable:
                     known.add(text)
                     yield NextStep(text=text, nodes=tuple(usable), verified=DEVICES_AND_NODES)
-
-    def _usable(self, fit: NodeFit, needs: PodNeeds, nodes: Iterable[str]) -> list[str]:
-        usable = (name for name in nodes if not fit.refusals(needs, name, self._ended))
-        return list(islice(usable, _MOST_NAMED))
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Changes that are enough for this node: of the pod and the node; or where a resource is short, the end of pods there."""

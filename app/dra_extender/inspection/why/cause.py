@@ -128,7 +128,8 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     if pod.needs_devices and unread(view.origin, DEVICES | (_GROUPS if pod.pod_group is not None else set())):
         return _unjudged(view, pod)
     lacking = _lacking_resources(view, pod)
-    if not _asks_devices(view, pod):
+    backing = view.ledger.backing
+    if not (pod.claims or pod.extended_claim or any(name in backing for name in pod.extended_resources)):
         judged = judge_nodes(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
         summary = f"asks for no devices that Dynamic Resource Allocation serves{lacking}"
         return PodCause(Cause.NO_DEVICES, summary, usable=judged.usable, beside=judged.reasons)
@@ -137,15 +138,9 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     awaited = tuple(_awaited(view, pod, allocated))
     result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
     judged = judge_nodes(view, pod, tuple(result.fits))
-    done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
+    done = not isinstance(claims, Rejection) and 0 < len(claims) == len(allocated)
     cause, summary = _with_devices(view, result, judged, awaited, allocated if done else ())
     return PodCause(cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, done)
-
-
-def _asks_devices(view: ClusterView, pod: Pod) -> bool:
-    """Return whether the pod asks for devices by claims, or by extended resources that a DeviceClass names."""
-    backing = view.ledger.backing
-    return bool(pod.claims or pod.extended_claim) or any(name in backing for name in pod.extended_resources)
 
 
 def _lacking_resources(view: ClusterView, pod: Pod) -> str:
@@ -234,11 +229,9 @@ def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
 
 
 def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:
-    return () if isinstance(claims, Rejection) else tuple(claim for claim in claims if _is_allocated(claim))
-
-
-def _is_allocated(claim: FoundClaim) -> bool:
-    return claim.record.claim.status.allocation is not None and claim.reserved
+    """Return those of the claims that are allocated and reserved for the pod."""
+    found = () if isinstance(claims, Rejection) else claims
+    return tuple(claim for claim in found if claim.record.claim.status.allocation is not None and claim.reserved)
 
 
 def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:

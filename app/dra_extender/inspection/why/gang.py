@@ -57,16 +57,17 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
 def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
     """Return how many members have to be created, if too few exist."""
     lacking = gang.min_count - gang.total
-    if lacking <= 0:
-        return ()
-    return (
-        NextStep(text=f"create {lacking} more {'member' if lacking == 1 else 'members'} of PodGroup {gang.pod_group}"),
-    )
+    members = "member" if lacking == 1 else "members"
+    return (NextStep(text=f"create {lacking} more {members} of PodGroup {gang.pod_group}"),) if lacking > 0 else ()
 
 
 def _members(view: ClusterView, account: "GangAccount", blocker: str) -> Iterator[GangMembers]:
+    unready = [
+        GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
+        for pod, rejection in account.unready[:_MOST_NAMES]
+    ]
     if account.cannot_start:
-        yield from _unready(account)
+        yield from unready
         for members in _decided(view, account.decided):
             # What is held is released.
             yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
@@ -88,12 +89,7 @@ def _members(view: ClusterView, account: "GangAccount", blocker: str) -> Iterato
     rest = account.waiting[1:]
     if rest:
         yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
-    yield from _unready(account)
-
-
-def _unready(account: "GangAccount") -> Iterator[GangMembers]:
-    for pod, rejection in account.unready[:_MOST_NAMES]:
-        yield GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
+    yield from unready
 
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
@@ -102,27 +98,21 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
     held = [pod for pod in decided if not pod.node_name and view.ledger.holds.of_pod(pod.uid)]
     others = [pod for pod in decided if not pod.node_name and pod not in held]
     if bound:
-        nodes = tuple(each.node_name for each in bound[:_MOST_NAMES])
-        yield GangMembers(state=MemberState.BOUND, names=tuple(each.name for each in bound[:_MOST_NAMES]), nodes=nodes)
+        nodes = tuple(pod.node_name for pod in bound[:_MOST_NAMES])
+        yield GangMembers(state=MemberState.BOUND, names=tuple(pod.name for pod in bound[:_MOST_NAMES]), nodes=nodes)
     if others:
-        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(each.name for each in others[:_MOST_NAMES]))
+        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(pod.name for pod in others[:_MOST_NAMES]))
     if held:
-        yield _held_members(view, held)
-
-
-def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
-    """`until` is when the first of their holds ends."""
-    holds = [hold for each in held for hold in view.ledger.holds.of_pod(each.uid)]
-    until = {hold.claim_uid: hold.until for hold in view.held.holds}
-    ends = [until.get(hold.claim_uid) for hold in holds]
-    nodes = tuple(next(iter(hold.placements)) for each in held for hold in view.ledger.holds.of_pod(each.uid)[:1])
-    return GangMembers(
-        state=MemberState.PLACED,
-        names=tuple(each.name for each in held[:_MOST_NAMES]),
-        nodes=nodes[:_MOST_NAMES],
-        text=_HELD,
-        until=min((each for each in ends if each is not None), default=None),
-    )
+        holds = [view.ledger.holds.of_pod(pod.uid) for pod in held]
+        ends = {hold.claim_uid: hold.until for hold in view.held.holds}
+        until = (ends[hold.claim_uid] for of_pod in holds for hold in of_pod if hold.claim_uid in ends)
+        yield GangMembers(
+            state=MemberState.PLACED,
+            names=tuple(pod.name for pod in held[:_MOST_NAMES]),
+            nodes=tuple(next(iter(of_pod[0].placements)) for of_pod in holds[:_MOST_NAMES]),
+            text=_HELD,
+            until=min(until, default=None),
+        )
 
 
 def blocker_text(branches: Sequence[Branch], beside: Sequence[NodeReason] = ()) -> str:

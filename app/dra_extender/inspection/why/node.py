@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError
@@ -81,7 +79,19 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.pools_of(node)
     notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
-    requests = () if result.demand is None else _requests(view, pod, result.demand, node)
+    demand = result.demand
+    requests = (
+        ()
+        if demand is None
+        else tuple(
+            _request_report(view, pod, demand, node, (claim.label, option))
+            for claim in demand.claims
+            for request in claim.requests
+            for option in request.options
+        )
+    )
+    fit = view.node_fit
+    needs = None if fit is None else fit.needs(pod.key)
     if any(len(request.devices) == MOST_DEVICES for request in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
     return NodeDevicesReport(
@@ -91,49 +101,34 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         fits=node_name in result.fits,
         origin=view.origin,
         text="" if found is None else found[1].text,
-        beside=_beside(view, pod, node_name),
+        beside=()
+        if fit is None or needs is None
+        else tuple(refusal.said for refusal in fit.refusals(needs, node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
         requests=requests,
         notes=tuple(notes),
     )
 
 
-def _beside(view: ClusterView, pod: Pod, node: str) -> tuple[str, ...]:
-    fit = view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
-    return () if fit is None or needs is None else tuple(refusal.said for refusal in fit.refusals(needs, node))
-
-
-def _requests(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> tuple[RequestReport, ...]:
-    nearest = NearestDevices(view)
-    return tuple(
-        msgspec.structs.replace(
-            _request(view, nearest, demand, node, (claim.label, option)),
-            subject=subject_of(pod, claim.label, option.name),
-        )
-        for claim in demand.claims
-        for request in claim.requests
-        for option in request.options
-    )
-
-
-def _request(
-    view: ClusterView, nearest: NearestDevices, demand: Demand, node: Node, place: tuple[str, SearchableRequest]
+def _request_report(
+    view: ClusterView, pod: Pod, demand: Demand, node: Node, place: tuple[str, SearchableRequest]
 ) -> RequestReport:
+    """Return every device of the node for a request (label of its claim, request)."""
+    nearest = NearestDevices(view)
     claim, option = place
     accounts = list(view.extender.accounts(demand, node, (claim, option.name), view.budget()))
-    devices = [
-        DeviceVerdictReport(
-            device=nearest.described(node, account),
-            code="" if account.code is None else account.code.name,
-            text="" if account.code is None else account.code.value,
-        )
-        for account in accounts[:MOST_DEVICES]
-    ]
     return RequestReport(
         claim=claim,
         request=option.name,
         wanted=option.text,
         free=sum(account.code is None for account in accounts),
-        devices=tuple(devices),
+        devices=tuple(
+            DeviceVerdictReport(
+                device=nearest.described(node, account),
+                code="" if account.code is None else account.code.name,
+                text="" if account.code is None else account.code.value,
+            )
+            for account in accounts[:MOST_DEVICES]
+        ),
+        subject=subject_of(pod, claim, option.name),
     )

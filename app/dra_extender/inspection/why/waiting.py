@@ -1,6 +1,7 @@
 """Why all pods of a cluster wait: equal pods are judged once, and pods with one cause are one row."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -90,6 +91,11 @@ class _Waiting(NamedTuple):
     pod: Pod
     facts: PodFacts
 
+    @property
+    def order(self) -> tuple[float, str]:
+        """The oldest first."""
+        return inf if self.facts.created is None else self.facts.created, self.pod.key
+
 
 def waiting(
     view: ClusterView,
@@ -111,13 +117,20 @@ def waiting(
     readable = next((each.namespace for each in unread(view.origin, _PODS)), "") if namespace is None else ""
     namespace = namespace or readable or None
     require(view.origin, _PODS, namespace)
-    found = sorted(_waiting_pods(view, namespace), key=_oldest_first)
-    keys = [_signature(view, each) for each in found]
+    found = sorted(
+        (
+            _Waiting(pod, view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name)))
+            for pod in view.ledger.pods.all()
+            if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace)
+        ),
+        key=lambda waiting_pod: waiting_pod.order,
+    )
+    keys = [_signature(view, waiting_pod) for waiting_pod in found]
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
-    for key, each in zip(keys, found, strict=True):
-        rows.add(key, each)
-    ordered = sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), _oldest_first(entry[1][0])))
-    causes = [_row(view, row, pods, rows.details[row]) for row, pods in ordered]
+    for key, waiting_pod in zip(keys, found, strict=True):
+        rows.add(key, waiting_pod)
+    ordered = sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
+    causes = [_waiting_cause(view, row, pods, rows.details[row]) for row, pods in ordered]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
     notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
@@ -126,7 +139,7 @@ def waiting(
         what = f"{f'{MOST_SECONDS:g} s were up' if rows.late else nodes}, which is the limit"
         notes.append(f"{rows.unasked} pods were not looked at: {what}")
     if rows.sampled:
-        notes.append(f"{rows.sampled} pods were judged by {rows.sample} of {len(view.ledger.nodes)} nodes")
+        notes.append(f"{rows.sampled} pods were judged by {len(rows.sample)} of {len(view.ledger.nodes)} nodes")
     return WaitingReport(
         format=WAITING_FORMAT,
         origin=view.origin,
@@ -139,23 +152,10 @@ def waiting(
     )
 
 
-def _waiting_pods(view: ClusterView, namespace: str | None) -> Iterator[_Waiting]:
-    for pod in view.ledger.pods.all():
-        if pod.node_name or pod.finished or pod.deleting:
-            continue
-        if namespace is None or pod.namespace == namespace:
-            key = (pod.namespace, pod.name)
-            yield _Waiting(pod, view.all_facts.get(key) or PodFacts(key=key))
-
-
-def _oldest_first(each: _Waiting) -> tuple[float, str]:
-    return (float("inf") if each.facts.created is None else each.facts.created, each.pod.key)
-
-
 class _Rows:
     """Pods by row, in the order in which they were added; `details` are those of the first pod of each row.
 
-    `unasked` pods were not looked at because of a limit (`late`: that of time), `sampled` ones were judged by `sample` nodes.
+    `unasked` pods were not looked at because of a limit (`late`: that of time), `sampled` ones by the nodes in `sample`.
     """
 
     def __init__(self, view: ClusterView, most_evaluated: int, most_searched: int) -> None:
@@ -164,15 +164,11 @@ class _Rows:
         self._left = most_evaluated
         self._end = view.monotonic + MOST_SECONDS
         self.late = False
-        self._sample = _spread(tuple(view.ledger.nodes), max(_LEAST_SAMPLE, most_searched))
+        nodes = tuple(view.ledger.nodes)
+        self.sample = nodes[:: -(-len(nodes) // max(_LEAST_SAMPLE, most_searched)) or 1]
         self.found: dict[_Row, list[_Waiting]] = {}
         self.details: dict[_Row, str] = {}
         self.unasked = self.sampled = 0
-
-    @property
-    def sample(self) -> int:
-        """Return how many nodes judge a pod for which most nodes have to be searched."""
-        return len(self._sample)
 
     def add(self, key: Hashable, each: _Waiting) -> None:
         """Find out why the pod waits, unless that is known of a pod with an equal key."""
@@ -192,20 +188,15 @@ class _Rows:
     def _judged(self, each: _Waiting) -> tuple[PodCause, bool]:
         """Return why the pod waits, and whether a part of the nodes had to suffice."""
         view, pod, facts = self._view, each.pod, each.facts
-        if len(self._sample) < len(view.ledger.nodes) and pod.pod_group is None:
-            verdict = cause_of(view, pod, facts, self._sample)
+        if len(self.sample) < len(view.ledger.nodes) and pod.pod_group is None:
+            verdict = cause_of(view, pod, facts, self.sample)
             searched = 0 if verdict.result is None else verdict.result.searched
-            if searched > len(self._sample) // 2:
-                self._left -= len(self._sample)
+            if searched > len(self.sample) // 2:
+                self._left -= len(self.sample)
                 return verdict, True
         verdict = cause_of(view, pod, facts)
         self._left -= 0 if verdict.result is None else len(view.ledger.nodes)
         return verdict, False
-
-
-def _spread(nodes: Sequence[str], most: int) -> Sequence[str]:
-    """At most so many of the nodes, spread evenly."""
-    return nodes[:: -(-len(nodes) // most) or 1]
 
 
 def _signature(view: ClusterView, each: _Waiting) -> Hashable:
@@ -246,7 +237,9 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row,
         case Cause.GATED:
             return _Row(verdict.cause, ", ".join(each.facts.gates), "", ""), ""
         case Cause.CONDITIONS:
-            return _Row(verdict.cause, _awaited_text(verdict), "", ""), ""
+            first = verdict.awaited[0]
+            text = f"{first.state}: {', '.join(first.conditions)} of {first.device.partition('/')[0]}"
+            return _Row(verdict.cause, text, "", ""), ""
         case Cause.NODES:
             return _Row(verdict.cause, verdict.beside[0].text, verdict.beside[0].code, ""), ""
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
@@ -277,12 +270,6 @@ def _of_rejection(view: ClusterView, pod: Pod, verdict: PodCause) -> tuple[_Row,
     return _Row(verdict.cause, rejection.code.value, rejection.code.name, wanted), detail
 
 
-def _awaited_text(verdict: PodCause) -> str:
-    first = verdict.awaited[0]
-    driver = first.device.partition("/")[0]
-    return f"{first.state}: {', '.join(first.conditions)} of {driver}"
-
-
 def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
     """Return what kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
     reasons = [
@@ -296,7 +283,7 @@ def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
     return absent or ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
 
 
-def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) -> WaitingCause:
+def _waiting_cause(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) -> WaitingCause:
     created = pods[0].facts.created
     return WaitingCause(
         cause=row.cause,

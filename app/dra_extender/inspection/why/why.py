@@ -4,7 +4,6 @@ First comes what has nothing to do with devices: the pod is bound, ended, gated,
 decides about every node; its reasons are grouped by claim, request and reason.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +21,6 @@ from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     DEVICES_ONLY,
     FORMAT,
-    AwaitedDevice,
     Cause,
     NextStep,
     ReasonKind,
@@ -76,9 +74,10 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     if found.cause is Cause.NODES:
         # The pod has its devices somewhere: only what lets it use a node helps.
         device_steps = tuple(step for step in device_steps if step.verified == DEVICES_AND_NODES)
+    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in found.awaited)
     steps = (
         *report.next,
-        *_awaited_steps(found.awaited),
+        *(NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers),
         *(reported_advice(report.reported) if fits else ()),
         *beside,
         *device_steps,
@@ -170,14 +169,6 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, account.limit) if account.limit else report.notes
     return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
-
-
-def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
-    """Return where to look if the devices do not become ready."""
-    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in awaited)
-    return tuple(
-        NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers
-    )
 
 
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
