@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_facts import NodeRefusal
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -46,6 +47,10 @@ ANSWER_COST: Final = CALL_COST // 4
 """What one answer may spend on expressions of tenants, in cost units."""
 SECONDS_EACH: Final = 30.0
 """As long as the searches for one pod take at most."""
+
+
+NodeRefusals = Callable[[str], Sequence[NodeRefusal]]
+"""Why a node refuses a pod for reasons beside devices, in the order of kube-scheduler's filters; empty if it does not."""
 
 
 class UnreadableObject(NamedTuple):
@@ -203,6 +208,15 @@ class ClusterView:
             return None
         served = self.ledger.backing if self.ledger.serves_extended_resources else ()
         return read_node_fit(objects.of_kind("nodes"), objects.of_kind("pods"), served)
+
+    def node_refusals(self, pod: Pod, ended: Collection[str] = ()) -> NodeRefusals | None:
+        """Return what says of a node why kube-scheduler's filters beside devices refuse the pod; None where they cannot be judged.
+
+        `ended`: pods (`namespace/name`) that are gone by then.
+        """
+        fit = self.node_fit
+        needs = None if fit is None else fit.needs(pod.key)
+        return None if fit is None or needs is None else partial(fit.refusals, needs, released=ended)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
-from dra_extender.nodefit.node_facts import CLOSED, FitNode, NodeFilter, NodeRefusal, read_fit_node
+from dra_extender.nodefit.node_facts import FitNode, NodeFilter, NodeRefusal, read_fit_node
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.nodefit.pod_requests import PODS, HostPort
 
@@ -50,10 +50,6 @@ class NodeFit:
     def resources(self) -> frozenset[str]:
         """The resources that a node has, whichever it is."""
         return frozenset(name for node in self._nodes.values() for name, amount in node.allocatable.items() if amount)
-
-    def is_closed(self, needs: PodNeeds, node: str) -> bool:
-        """Return whether the node takes no such pod because of its own state, whatever is free there."""
-        return any(each.filter in CLOSED for each in self.refusals(needs, node))
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:
         """Return what each pod that has this node, and has not ended, needs."""

@@ -49,14 +49,13 @@ Distance = tuple[int, int, float]
 
 def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -> Sequence[RejectionGroup]:
     """Return the rejected nodes by reason, the closest first."""
-    groups, fit = result.why(), view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
-    if fit is None or needs is None or len(groups) <= 1:
+    groups, refusals = result.why(), view.node_refusals(pod)
+    if refusals is None or len(groups) <= 1:
         return groups
     ranks: dict[str, int] = {}
     for node, text in result.texts.items():
         if ranks.get(text) != _OPEN:
-            filters = {refusal.filter for refusal in fit.refusals(needs, node)}
+            filters = {refusal.filter for refusal in refusals(node)}
             rank = _EXCLUDED if NodeFilter.AFFINITY in filters else _CLOSED if filters & CLOSED else _OPEN
             ranks[text] = min(rank, ranks.get(text, rank))
 
@@ -268,17 +267,16 @@ class JudgedNodes(NamedTuple):
 
 def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNodes:
     """Judge these nodes by the filters of kube-scheduler that need no devices."""
-    fit = view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
-    if fit is None or needs is None:
+    refusals_of = view.node_refusals(pod)
+    if refusals_of is None:
         return JudgedNodes(nodes, (), len(nodes))
     usable: list[str] = []
     closed = 0
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], list[str]] = defaultdict(list)
-    judged = {name: fit.refusals(needs, name) for name in nodes}
     nearest: dict[tuple[str, str], Distance] = {}
-    for name, refusals in judged.items():
+    for name in nodes:
+        refusals = refusals_of(name)
         if not refusals:
             usable.append(name)
         closed += any(refusal.filter in CLOSED for refusal in refusals)

@@ -1,6 +1,6 @@
 """The device that came closest on the nodes of one reason, and who is in its way."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
@@ -13,7 +13,6 @@ from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import HeldDevice
 from dra_extender.inspection.why.report import (
     CapacityNeed,
     CounterNeed,
@@ -83,7 +82,7 @@ class NoMatch:
         found: dict[int | None, list[str]] = {}
         nearest: dict[int | None, list[Miss]] = {}
         for name in nodes:
-            misses = list(self._misses(name))
+            misses = self._misses(name)
             first = misses[0].first if misses else None
             found.setdefault(first, []).append(name)
             nearest.setdefault(first, []).extend(misses[:_MOST_CANDIDATES])
@@ -95,7 +94,10 @@ class NoMatch:
             )
             for first, names in found.items()
         ]
-        return sorted(groups, key=_closeness)
+        # Nodes without a device are the farthest; of equally near ones most nodes come first.
+        return sorted(
+            groups, key=lambda group: (group.candidates[0].distance if group.candidates else inf, -len(group.nodes))
+        )
 
     def described(self, miss: Miss) -> NearestDevice:
         published = miss.published
@@ -112,21 +114,18 @@ class NoMatch:
         pools = (self._view.extender.pools_of(node) for node in found if node is not None)
         return not any(pool.pool_id[0] == self._driver for each in pools if each is not None for pool in each.unusable)
 
-    def _misses(self, name: str) -> Iterator[Miss]:
+    def _misses(self, name: str) -> Sequence[Miss]:
         """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
         node = self._view.ledger.nodes.get(name)
         pools = None if node is None else self._view.extender.pools_of(node)
         misses: list[Miss] = []
         for view in () if pools is None else {id(each): each for each in pools.views}.values():
-            if self._driver in (None, view.published.driver):
-                misses += self._of_slice(name, view.published)
-        return iter(sorted(misses, key=lambda each: each.distance))
-
-    def _of_slice(self, name: str, published: ResourceSlice) -> Iterator[Miss]:
-        for position in range(len(published.devices)):
-            lack = self._lack(published, position)
-            if lack.first is not None:
-                yield Miss(name, published, position, lack.first, lack.distance)
+            published = view.published
+            for position in range(len(published.devices) if self._driver in (None, published.driver) else 0):
+                lack = self._lack(published, position)
+                if lack.first is not None:
+                    misses.append(Miss(name, published, position, lack.first, lack.distance))
+        return sorted(misses, key=lambda miss: miss.distance)
 
     def _lack(self, published: ResourceSlice, position: int) -> _Lack:
         """Return what the device lacks, found out once for devices in which the selectors read the same."""
@@ -157,11 +156,6 @@ class NoMatch:
             number=index + 1 if of_class else index + 1 - own,
             expression=self._option.selectors.expressions[index],
         )
-
-
-def _closeness(group: MissGroup) -> tuple[float, int]:
-    """Return how far the nearest device of the nodes is from what is asked for; without a device, farthest."""
-    return group.candidates[0].distance if group.candidates else inf, -len(group.nodes)
 
 
 MOST_NODES: Final = 200
@@ -270,11 +264,11 @@ class NearestDevices:
 
     @staticmethod
     def _capacity(account: DeviceAccount, device: Device | None) -> CapacityNeed | None:
-        found = account.capacity
-        if found is None or device is None:
+        short = account.capacity
+        if short is None or device is None:
             return None
-        total = dict(device.capacity)[found.name].value
-        return CapacityNeed(capacity=found.name, needed=found.asked, left=found.remaining, total=total)
+        total = dict(device.capacity)[short.name].value
+        return CapacityNeed(capacity=short.name, needed=short.asked, left=short.remaining, total=total)
 
     def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
@@ -311,21 +305,12 @@ class NearestDevices:
                     yield HolderShare(holder=each.holder, device=name)
 
     def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
-        pool_id = device_id[:2]
-        live = {each.name: each for each in _devices(self._view, pool_id)}
-        for name in sorted(self._view.ledger.claims.usage.pool(pool_id)):
-            for each in self._holders.of_device((*pool_id, name)):
-                yield from _shares(each, name, counter_set, live.get(name))
-
-
-def _shares(held: HeldDevice, name: str, counter_set: str, live: Device | None) -> Iterator[HolderShare]:
-    for entry in () if held.holding.admin else held.holding.drawn(live):
-        if entry.counter_set == counter_set:
-            yield HolderShare(
-                holder=held.holder, device=name, counters=entry.counters, groups=entry.compatibility_groups
-            )
-
-
-def _devices(view: ClusterView, pool_id: tuple[str, str]) -> Iterable[Device]:
-    for published in view.ledger.slices.of_pool(pool_id):
-        yield from published.devices
+        """Yield the holders whose devices draw on the counter set."""
+        pool_id, ledger = device_id[:2], self._view.ledger
+        live = {device.name: device for published in ledger.slices.of_pool(pool_id) for device in published.devices}
+        for name in sorted(ledger.claims.usage.pool(pool_id)):
+            for holder, holding in self._holders.of_device((*pool_id, name)):
+                for entry in () if holding.admin else holding.drawn(live.get(name)):
+                    if entry.counter_set == counter_set:
+                        groups = entry.compatibility_groups
+                        yield HolderShare(holder=holder, device=name, counters=entry.counters, groups=groups)

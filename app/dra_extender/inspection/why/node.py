@@ -90,8 +90,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
             for option in request.options
         )
     )
-    fit = view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
+    refusals = view.node_refusals(pod)
     if any(len(request.devices) == MOST_DEVICES for request in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
     return NodeDevicesReport(
@@ -101,9 +100,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         fits=node_name in result.fits,
         origin=view.origin,
         text="" if found is None else found[1].text,
-        beside=()
-        if fit is None or needs is None
-        else tuple(refusal.said for refusal in fit.refusals(needs, node_name)),
+        beside=() if refusals is None else tuple(refusal.said for refusal in refusals(node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
         requests=requests,
         notes=tuple(notes),

@@ -24,6 +24,7 @@ from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     Branch,
     ConstraintValues,
+    DeviceCount,
     NearestDevice,
     NextStep,
     NodeReason,
@@ -175,11 +176,10 @@ class Reasons:
         if nearest is None and rejection.device:
             nearest = self._of_rejection(group, accounts)
         counted = rejection.code in _COUNTED and option.count > 1
-        reason = NodeReason(
-            nodes=len(nodes),
-            examples=tuple(nodes[:EXAMPLES]),
-            code=rejection.code.name,
-            text=rejection.code.value,
+        reason = _reason(
+            rejection,
+            nodes,
+            rejection.code.value,
             nearest=nearest if rejection.code is not Code.COMBINATION else None,
             count=self._nearest.count(accounts, option.count) if counted else None,
             constraint=self._constraint(group, demand, option, accounts),
@@ -273,6 +273,8 @@ def _reason(
     nodes: Sequence[str],
     text: str,
     nearest: NearestDevice | None = None,
+    count: DeviceCount | None = None,
+    constraint: ConstraintValues | None = None,
     pool: PoolGap | None = None,
 ) -> NodeReason:
     return NodeReason(
@@ -281,5 +283,7 @@ def _reason(
         code=rejection.code.name,
         text=text,
         nearest=nearest,
+        count=count,
+        constraint=constraint,
         pool=pool,
     )

@@ -17,6 +17,7 @@ from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_facts import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -302,7 +303,8 @@ class Trials:
             if self.of_gang:
                 return self._gang_fits(made)
             fitting = sorted(self._view.try_on(self._pod, self._open(nodes[:_MOST_NODES])).fits)
-            usable = [name for name in fitting if self._usable(name, made)]
+            refusals = self._view.node_refusals(self._pod, made.ended)
+            usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         return (
             NextStep(text=made.text, nodes=tuple((usable or fitting)[:_MOST_NAMED]), verified=verified)
@@ -347,17 +349,10 @@ class Trials:
 
     @cached_property
     def _closed(self) -> Container[str]:
-        fit = self._view.node_fit
-        needs = None if fit is None else fit.needs(self._pod.key)
-        if fit is None or needs is None:
+        refusals = self._view.node_refusals(self._pod)
+        if refusals is None:
             return ()
-        return {name for name in self._view.ledger.nodes if fit.is_closed(needs, name)}
-
-    def _usable(self, node: str, change: ProposedChange) -> bool:
-        """Return whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""
-        fit = self._view.node_fit
-        needs = None if fit is None else fit.needs(self._pod.key)
-        return fit is not None and needs is not None and not fit.refusals(needs, node, released=change.ended)
+        return {name for name in self._view.ledger.nodes if any(each.filter in CLOSED for each in refusals(name))}
 
 
 def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:

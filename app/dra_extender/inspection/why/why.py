@@ -47,7 +47,7 @@ _PENDING: Final = Readiness.PENDING.value
 
 
 class UnknownPodError(LookupError):
-    """The pod is not in the cluster; the message says which are near."""
+    """The pod is not in the cluster."""
 
 
 def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
