@@ -52,14 +52,13 @@ class AppliedChanges:
         cannot be changed; such an object is ended, and a new one made.
         """
         kind, before = StoredKind(written.kind), self._store.find(Key(StoredKind(written.kind), *written.key))
-        label = f"{kind.singular} {'/'.join(each for each in written.key if each)}"
         if before is None:
             metadata = {"creationTimestamp": self._copy.created, **_without_version(written.item["metadata"])}
             item = {**written.item, "metadata": metadata}
             if kind not in (StoredKind.NODE, StoredKind.POD, StoredKind.POD_GROUP):
                 item.pop("status", None)
             self._copy.put(kind, item)
-            self.sentences.append(f"{label} created")
+            self.sentences.append(f"{written.label} created")
             return
         kept_metadata = {
             name: before["metadata"][name]
@@ -77,7 +76,9 @@ class AppliedChanges:
             item["status"] = before["status"]
         is_new, item = self._renewed_where_fixed(kind, before, item)
         self._copy.put(kind, item)
-        self.sentences.append(f"{label} {'replaced by a new one, whose spec differs' if is_new else 'replaced'}")
+        self.sentences.append(
+            f"{written.label} {'replaced by a new one, whose spec differs' if is_new else 'replaced'}"
+        )
 
     def _renewed_where_fixed(self, kind: StoredKind, before: Json, item: Json) -> tuple[bool, Json]:
         """Return whether the spec differs where it cannot be changed, and the object as it is then."""

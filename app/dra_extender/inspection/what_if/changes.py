@@ -35,8 +35,6 @@ _READERS: Final[Mapping[str, Any]] = MappingProxyType(
         "pods": read_pod,
     }
 )
-_GROUPS: Final[Mapping[str, str]] = MappingProxyType({"nodes": "", "pods": "", "podgroups": "scheduling.k8s.io"})
-_DRA: Final = "resource.k8s.io"
 _ANY_VERSION: Final = frozenset({"devicetaintrules", "podgroups"})
 """Kinds whose fields that are read are the same in all versions that are served."""
 
@@ -61,6 +59,11 @@ class WrittenObject(NamedTuple):
         """(namespace, name)."""
         metadata = self.item["metadata"]
         return metadata.get("namespace", ""), metadata["name"]
+
+    @property
+    def label(self) -> str:
+        """Kind and key, for messages."""
+        return f"{StoredKind(self.kind).singular} {'/'.join(filter(None, self.key))}"
 
 
 class NodeCopies(NamedTuple):
@@ -102,22 +105,17 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         raise ChangeError(problem.located(str(file))) from problem
     found: dict[tuple[str, PodKey], WrittenObject] = {}
     for document in documents:
-        for each in _objects(document):
-            written = _Document(file, each).read(namespace)
+        value = document.value
+        is_list = isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)
+        items = [document.inside(("items", index)) for index in range(len(value["items"]))] if is_list else [document]
+        for item in items:
+            written = _Document(file, item).read(namespace)
             first = found.setdefault((written.kind, written.key), written)
             if first is not written:
-                raise ChangeError(f"{written.place}: {_name(written)} is in {first.place} already")
+                raise ChangeError(f"{written.place}: {written.label} is in {first.place} already")
     if not found:
         raise ChangeError(f"{file}: expected Kubernetes objects, the file has none")
     return list(found.values())
-
-
-def _objects(document: YamlDocument) -> list[YamlDocument]:
-    """Return the document, or the items of a List."""
-    value = document.value
-    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
-        return [document.inside(("items", index)) for index in range(len(value["items"]))]
-    return [document]
 
 
 class _Document:
@@ -156,7 +154,7 @@ class _Document:
             known = ", ".join(sorted(KIND_OF))
             raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", ("kind",))
         group, _, named = version.rpartition("/")
-        wanted = _GROUPS.get(plural, _DRA)
+        wanted, _, _ = plural.api_version.rpartition("/")
         if group != wanted or (plural not in _ANY_VERSION and named != "v1"):
             spelled = f"{wanted}/v1" if wanted else "v1"
             raise self._problem(
@@ -186,7 +184,3 @@ def _label(item: Json) -> str:
     metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{item['kind']} {name}" if isinstance(name, str) else str(item["kind"])
-
-
-def _name(written: WrittenObject) -> str:
-    return f"{StoredKind(written.kind).singular} {'/'.join(each for each in written.key if each)}"

@@ -30,6 +30,7 @@ from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, N
 from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.inspection.why.trials import (
     ClaimChanges,
+    EditRequest,
     ProposedChange,
     Trials,
     with_capacity,
@@ -218,8 +219,8 @@ class NextSteps:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
-        published = {each.driver for each in self._view.ledger.slices.by_name.values()}
-        if driver is None or driver in published or _is_missing(self._view, "resourceslices"):
+        slices = self._view.ledger.slices.by_name.values()
+        if driver is None or _is_missing(self._view, "resourceslices") or any(each.driver == driver for each in slices):
             return ""
         return f"check driver {driver}, which publishes no devices"
 
@@ -267,6 +268,9 @@ class NextSteps:
 
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
         text, edit = f"use the DeviceClass {name}", with_fields(deviceClassName=name)
+        return self._edited(rejection, text, edit)
+
+    def _edited(self, rejection: Rejection, text: str, edit: EditRequest) -> ProposedChange | None:
         return self._claims.of_request(rejection.claim, rejection.request, text, edit)
 
     def _fewer(self, facts: ReasonFacts, wanted: int) -> Iterator[ProposedChange | None]:
@@ -275,7 +279,7 @@ class NextSteps:
         counts = [*range(most, 0, -1)][:_MOST_COUNTS]
         for number in counts:
             text, edit = f"ask for {number_of(number, 'device')}", with_fields(count=number)
-            yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, edit)
+            yield self._edited(facts.rejection, text, edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """As many devices as a claim may have, where one request asks for too many."""
@@ -294,7 +298,7 @@ class NextSteps:
             taints = [taint for taint in device.taints if untolerated((taint,), option.tolerations) is not None]
             text = f"tolerate {', '.join(map(taint_text, taints))}"
             rejection = facts.rejection
-            yield self._claims.of_request(rejection.claim, rejection.request, text, with_tolerations(taints))
+            yield self._edited(rejection, text, with_tolerations(taints))
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest, rejection = facts.reason.nearest, facts.rejection
@@ -302,7 +306,7 @@ class NextSteps:
         if need is not None and need.left > 0:
             text = f"ask for {quantity_text(need.left)} of capacity {need.capacity}"
             edit = with_capacity({need.capacity: need.left})
-            yield self._claims.of_request(rejection.claim, rejection.request, text, edit)
+            yield self._edited(rejection, text, edit)
         device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
         if device is not None:
             there = {name: each.value for name, each in device.capacity}
@@ -310,7 +314,7 @@ class NextSteps:
             if less:
                 amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
                 text = f"ask for {' and '.join(amounts)}"
-                yield self._claims.of_request(rejection.claim, rejection.request, text, with_capacity(less))
+                yield self._edited(rejection, text, with_capacity(less))
 
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         claims = () if facts.demand is None else facts.demand.claims
@@ -341,7 +345,7 @@ class NextSteps:
             edits, conditions = self._relaxations(programs, miss)
             if edits:
                 text = f"ask for {' and '.join(conditions)}"
-                yield self._claims.of_request(rejection.claim, rejection.request, text, with_expressions(edits))
+                yield self._edited(rejection, text, with_expressions(edits))
 
     def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
         """Yield the class with the amounts of a near device; what is no amount stays as the administrator has it."""

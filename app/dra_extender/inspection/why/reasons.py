@@ -14,11 +14,11 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.names import meant_class
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
+from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     DEVICES_ONLY,
@@ -122,7 +122,7 @@ class Reasons:
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
             made = self._trials.made
-            beside = BesideSteps(self._view, self._pod, made.ended).steps_on(tuple(result.fits), before=made.text)
+            beside = NodeSteps(self._view, self._pod, made.ended).steps_on(tuple(result.fits), before=made.text)
             return next(iter(beside), None)
         if change.ended and self._is_same_on(result):
             # What ended was not in the way.

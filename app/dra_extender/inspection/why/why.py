@@ -12,10 +12,10 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.objects import require
-from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.next_steps import reported_advice
+from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
@@ -60,7 +60,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     found = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, found)
-    beside = BesideSteps(view, pod).steps_for(found)
+    beside = NodeSteps(view, pod).steps_for(found)
     if found.result is None:
         return _as_far_as_judged(msgspec.structs.replace(report, next=beside))
     if pod.pod_group is not None:

@@ -39,7 +39,7 @@ class _Help(NamedTuple):
     there: bool = False
 
 
-class BesideSteps:
+class NodeSteps:
     """Looks for changes of one pod, or of nodes, after which it may use a node that has its devices."""
 
     def __init__(self, view: ClusterView, pod: Pod, ended: Collection[str] = ()) -> None:
