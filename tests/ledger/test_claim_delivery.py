@@ -35,7 +35,7 @@ async def test_it_ends_with_that_version_or_a_later_one_and_not_with_our_own_wri
     assert not wait.done()
     claims.store(claim(4), from_watch=True)
     assert await wait
-    assert not claims._deliveries._waiting
+    assert not claims.change_of(UID)._waiters
 
 
 async def test_our_own_write_is_not_read_again_when_the_watch_brings_it(claims: ClaimIndex) -> None:
@@ -58,7 +58,7 @@ async def test_it_ends_with_the_claim(claims: ClaimIndex) -> None:
 async def test_what_is_not_waited_for_any_more_is_forgotten(claims: ClaimIndex) -> None:
     with pytest.raises(TimeoutError):
         await claims.delivered(UID, "3", 0.001)
-    assert not claims._deliveries._waiting
+    assert not claims.change_of(UID)._waiters
 
 
 async def test_a_cancellation_that_comes_together_with_the_delivery_is_not_lost(claims: ClaimIndex) -> None:
@@ -67,4 +67,4 @@ async def test_a_cancellation_that_comes_together_with_the_delivery_is_not_lost(
     wait.cancel()
     with pytest.raises(asyncio.CancelledError):
         await wait
-    assert not claims._deliveries._waiting
+    assert not claims.change_of(UID)._waiters

@@ -28,7 +28,6 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.runtime import clock
-from dra_extender.scheduling.binding import bind
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
@@ -60,7 +59,7 @@ def _value(value: Any) -> Callable[..., Any]:
 
 
 async def _binding_first(self: Any) -> None:
-    await bind.post_binding(self._deps, self.pod, self.node)
+    await self._parts.post_binding(self.pod, self.node)
     await _WRITE_CLAIMS(self)
 
 

@@ -1,5 +1,6 @@
 """Claims by UID, by name and by consumer, and what all of them hold."""
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -14,7 +15,7 @@ from dra_extender.ledger.claim_record import (
     read_partly,
     without_spec,
 )
-from dra_extender.ledger.notifier import Deliveries, Notifier
+from dra_extender.ledger.notifier import Notifier
 from dra_extender.ledger.orphans import Orphans
 from dra_extender.ledger.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -91,7 +92,8 @@ class ClaimIndex:
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_consumer: dict[str, set[str]] = {}
         self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
-        self._deliveries = Deliveries()
+        # Who waits for the next change or delivery of a claim, by its UID.
+        self._waiting: dict[str, Notifier] = {}
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
         self._specs = Specs()
@@ -214,7 +216,7 @@ class ClaimIndex:
         self._deleted[uid] = None
         record = self._by_uid.pop(uid, None)
         self._specs.drop(uid)
-        self._deliveries.gone(uid)
+        self._fire(uid)
         self.contradicted.pop(uid, None)
         if record is None:
             return UsageChange()
@@ -261,16 +263,21 @@ class ClaimIndex:
         Raises:
             TimeoutError: the watch is behind by more than `seconds`.
         """
-        record, wanted = self._by_uid.get(uid), version_number(resource_version)
-        if record is None:
-            return False
-        if record.delivered >= wanted:
-            return True
-        return await self._deliveries.wait(uid, wanted, seconds)
+        wanted = version_number(resource_version)
+        # Not `wait_for`, which loses a cancellation that comes together with the delivery.
+        async with asyncio.timeout(seconds):
+            while (record := self._by_uid.get(uid)) is not None and record.delivered < wanted:
+                await self.change_of(uid).wait()
+        return record is not None
 
     def change_of(self, uid: str) -> Notifier:
-        """Fires, once, when this claim changes or goes away; ask again for the time after."""
-        return self._deliveries.change_of(uid)
+        """Return what fires, once, when this claim changes, is delivered or goes away; ask again for the time after."""
+        return self._waiting.setdefault(uid, Notifier())
+
+    def _fire(self, uid: str) -> None:
+        waiting = self._waiting.pop(uid, None)
+        if waiting is not None:
+            waiting.fire()
 
     def _known_in_this_version(self, data: bytes) -> ClaimRecord | None:
         """Return the record of this object if it has the same version, as when the watch brings a write of ours."""
@@ -295,7 +302,7 @@ class ClaimIndex:
             record.allocated_version = version
         if from_watch:
             record.delivered = max(record.delivered, version)
-            self._deliveries.delivered(claim.metadata.uid, record.delivered)
+            self._fire(claim.metadata.uid)
 
     def _read(self, data: bytes, *, from_watch: bool) -> PartlyReadClaim:
         """Read the claim as far as it can be read."""
@@ -342,7 +349,7 @@ class ClaimIndex:
             self.contradicted[uid] = device
         if claim.status.allocation is None:
             record.written, record.written_for = None, frozenset()
-        self._deliveries.changed(uid)
+        self._fire(uid)
         change = self._recount(record, before)
         change.has_room = OWN_ENTRIES <= len(old.status.reserved_for) > len(claim.status.reserved_for)
         return change

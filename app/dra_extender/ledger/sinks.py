@@ -26,19 +26,15 @@ class EventSink(Protocol):
         Raises:
             ModelError: the object cannot be read; what was known of it stays, and it is not delivered again before it changes.
         """
-        ...
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """Take in the deletion of an object, possibly while no watch was open.  The namespace may be empty."""
-        ...
 
     def synced(self) -> None:
         """Take note that a list has been delivered completely.  Called after every list, not only the first."""
-        ...
 
     def absent(self) -> None:
         """Take note that the server does not serve this kind: nothing will be delivered."""
-        ...
 
 
 def sinks_of(ledger: Ledger) -> Mapping[str, EventSink]:

@@ -17,19 +17,20 @@ Anchor = tuple[str | None, str]
 """A label and a value of it; without label: the name of a node."""
 
 _ANYWHERE: Final[Anchor] = (None, "")
-_NONE: Final[frozenset[str]] = frozenset()
 
 
 class SliceIndex:
     """ResourceSlices by name, pool and node; always in order of names, so that no decision depends on the order of events."""
 
-    __slots__ = ("_by_name", "_by_node", "_by_pool", "_nearby", "_node_allocatable", "_reached")
+    __slots__ = ("_by_anchor", "_by_name", "_by_node", "_by_pool", "_node_allocatable", "_reached")
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
         self._by_pool: _GroupedSlices[PoolId] = _GroupedSlices()
         self._by_node: _GroupedSlices[str] = _GroupedSlices()
-        self._nearby = _NearbySlices()
+        # Slices without `nodeName`, by a label that a node must have for a slice to be for it: so the cost of a node depends on
+        # its labels and the slices near it, not on the number of all slices.
+        self._by_anchor: _GroupedSlices[Anchor] = _GroupedSlices()
         self._reached: dict[PoolId, frozenset[str] | None] = {}
         # Names of the slices that have devices with nodeAllocatableResources.
         self._node_allocatable: dict[PoolId, set[str]] = {}
@@ -47,8 +48,17 @@ class SliceIndex:
         return self._by_node.group(node)
 
     def near(self, node: Node) -> Sequence[ResourceSlice]:
-        """Return the slices without `nodeName` that may be for this node: all that are, and some that are not."""
-        return self._nearby.near(node)
+        """Return the slices without `nodeName` that may be for this node, by name: all that are, and some that are not."""
+        groups = self._by_anchor
+        anywhere = groups.group(_ANYWHERE)
+        slices = {published.name: published for published in groups.group((None, node.name))}
+        for anchor in node.labels.items():
+            for published in groups.group(anchor):
+                slices[published.name] = published
+        if not slices:
+            return anywhere
+        slices.update((published.name, published) for published in anywhere)
+        return [slices[name] for name in sorted(slices)]
 
     def of_pool(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
         """Return all slices of the pool, whatever node they are for."""
@@ -59,24 +69,18 @@ class SliceIndex:
         try:
             return self._reached[pool_id]
         except KeyError:
-            reached = self._reached[pool_id] = self._nodes_of(pool_id)
+            names = {published.node_name for published in self._by_pool.group(pool_id)}
+            reached = None if None in names else frozenset(name for name in names if name is not None)
+            self._reached[pool_id] = reached
             return reached
 
     def node_allocatable(self, pool_id: PoolId, device: str) -> Device | None:
         """Return the device as it is published, if it counts against resources of its node."""
         for name in sorted(self._node_allocatable.get(pool_id, ())):
-            for each in self._by_name[name].devices:
-                if each.name == device and each.node_allocatable:
-                    return each
+            for published in self._by_name[name].devices:
+                if published.name == device and published.node_allocatable:
+                    return published
         return None
-
-    def _nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
-        nodes: set[str] = set()
-        for each in self._by_pool.unordered(pool_id):
-            if each.node_name is None:
-                return None
-            nodes.add(each.node_name)
-        return frozenset(nodes) if nodes else _NONE
 
     def put(self, item: ResourceSlice) -> ResourceSlice | None:
         """Add or replace; returns the slice that it replaces."""
@@ -84,10 +88,11 @@ class SliceIndex:
         self._by_name[item.name] = item
         self._reached.pop(item.pool_id, None)
         self._by_pool.put(item.pool_id, item)
-        if any(each.node_allocatable for each in item.devices):
+        if any(device.node_allocatable for device in item.devices):
             self._node_allocatable.setdefault(item.pool_id, set()).add(item.name)
         if item.node_name is None:
-            self._nearby.put(item)
+            for anchor in _anchors(item):
+                self._by_anchor.put(anchor, item)
         else:
             self._by_node.put(item.node_name, item)
         return old
@@ -105,7 +110,8 @@ class SliceIndex:
             if not named:
                 del self._node_allocatable[old.pool_id]
         if old.node_name is None:
-            self._nearby.drop(old)
+            for anchor in _anchors(old):
+                self._by_anchor.drop(anchor, name)
         else:
             self._by_node.drop(old.node_name, name)
         return old
@@ -130,10 +136,6 @@ class _GroupedSlices(Generic[K]):
             found = self._sorted[key] = tuple(members[name] for name in sorted(members))
         return found
 
-    def unordered(self, key: K) -> Iterable[ResourceSlice]:
-        """Return the slices of a group in any order."""
-        return self._members.get(key, {}).values()
-
     def put(self, key: K, item: ResourceSlice) -> None:
         """Add a slice to a group, in place of one of the same name."""
         self._sorted.pop(key, None)
@@ -147,42 +149,6 @@ class _GroupedSlices(Generic[K]):
             members.pop(name, None)
             if not members:
                 del self._members[key]
-
-
-class _NearbySlices:
-    """Slices without `nodeName`, by a label that a node must have for a slice to be for it.
-
-    A slice whose node selector asks for certain values of a label is found for nodes with one of these values alone.  So the cost
-    of a node depends on its labels and the slices near it, not on the number of all slices.
-    """
-
-    __slots__ = ("_groups",)
-
-    def __init__(self) -> None:
-        self._groups: _GroupedSlices[Anchor] = _GroupedSlices()
-
-    def put(self, item: ResourceSlice) -> None:
-        """Add a slice; one of the same name has to be dropped before."""
-        for anchor in _anchors(item):
-            self._groups.put(anchor, item)
-
-    def drop(self, item: ResourceSlice) -> None:
-        """Remove a slice that was put."""
-        for anchor in _anchors(item):
-            self._groups.drop(anchor, item.name)
-
-    def near(self, node: Node) -> Sequence[ResourceSlice]:
-        """Return the slices that may be for this node, in order of names: all that are, and some that are not."""
-        groups = self._groups
-        anywhere = groups.group(_ANYWHERE)
-        found = {each.name: each for each in groups.group((None, node.name))}
-        for anchor in node.labels.items():
-            for each in groups.group(anchor):
-                found[each.name] = each
-        if not found:
-            return anywhere
-        found.update((each.name, each) for each in anywhere)
-        return [found[name] for name in sorted(found)]
 
 
 def _anchors(item: ResourceSlice) -> frozenset[Anchor]:

@@ -24,7 +24,6 @@ class UsageTable:
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """Return what is held in this pool."""
         return self._pools.get(pool_id, _EMPTY)
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:

@@ -19,7 +19,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
-from dra_extender.scheduling.binding.bind import Bind, BindDependencies
+from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
@@ -27,7 +27,7 @@ from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservation
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import GroupTrials
-from dra_extender.scheduling.claims.live_reads import ShortClaims, UndeliveredClaims
+from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -87,14 +87,14 @@ class Extender:
         self._equivalence = NodeEquivalence(ledger, features)
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
-        self._short_claims = ShortClaims(ledger, cluster.claims, metrics, time_slices)
+        self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
         self.device_backoff = DeviceBackoff(cluster.clock, options.device_backoff_seconds, self._backoff_ended)
         messages = RejectionMessages(ledger, self._allocator)
         self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
 
         self.binder = self._build_bind()
         self._filter = self._build_filter()
-        self._preempt = Preempt(self._context, self._allocator, self._short_claims)
+        self._preempt = Preempt(self._context, self._allocator, self._spec_reader)
 
         self.waker = Waker(
             ledger, self.unschedulable, self._holds, self._filter, cluster, metrics, options, self.supervisor
@@ -139,7 +139,7 @@ class Extender:
         self._pods = PodResolver(ledger, cluster.pods, clock, options)
         self.permit = Permit(ledger, clock, options.reclaim_grace_seconds)
         self._pending = PendingClaims(ledger, writer, supervisor)
-        deps = BindDependencies(
+        return Bind(
             ledger=ledger,
             cluster=cluster,
             metrics=metrics,
@@ -147,7 +147,7 @@ class Extender:
             shutdown=context.shutdown,
             pods=self._pods,
             decision=BindDecision(ledger, self._allocator, backoff, self._holds),
-            short_claims=self._short_claims,
+            spec_reader=self._spec_reader,
             extended=ExtendedClaims(ledger, writer, cluster, self._holds, options.field_manager),
             pending=self._pending,
             writer=writer,
@@ -160,11 +160,11 @@ class Extender:
             unschedulable=self.unschedulable,
             backoff=backoff,
             spans=context.spans,
+            supervisor=supervisor,
         )
-        return Bind(deps, supervisor)
 
     def _build_filter(self) -> Filter:
-        context, backoff, permit, short_claims = self._context, self.device_backoff, self.permit, self._short_claims
+        context, backoff, permit, spec_reader = self._context, self.device_backoff, self.permit, self._spec_reader
         ledger, metrics, options, clock = context.ledger, context.metrics, context.options, context.clock
         shares = HoldShares(ledger, clock, self._holds_became_stale)
         stale = StaleHolds(ledger, shares, permit, self.binder.pods_being_bound, self._holds, clock)
@@ -190,8 +190,8 @@ class Extender:
             backoff,
             self._holds,
             self._offers,
-            short_claims,
-            UndeliveredClaims(ledger, context.cluster.claims, short_claims.slices, options),
+            spec_reader,
+            UndeliveredClaims(ledger, context.cluster.claims, spec_reader.slices, options),
             self.unschedulable,
         )
 

@@ -12,7 +12,7 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.live_reads import ShortClaims, UndeliveredClaims, UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.result import FilterResult, Pending, rejected_everywhere
@@ -62,7 +62,7 @@ class Filter:
         device_backoff: DeviceBackoff,
         holds: HoldService,
         offers: NodeOffers,
-        short_claims: ShortClaims,
+        spec_reader: SpecReader,
         undelivered: UndeliveredClaims,
         unschedulable: UnschedulablePods,
     ) -> None:
@@ -76,8 +76,8 @@ class Filter:
         self._device_backoff = device_backoff
         self._holds = holds
         self._offers = offers
-        self._short_claims = short_claims
-        self._slices = short_claims.slices
+        self._spec_reader = spec_reader
+        self._slices = spec_reader.slices
         self._undelivered = undelivered
         self._unschedulable = unschedulable
 
@@ -127,12 +127,12 @@ class Filter:
                 budget.close()
             return True
         if isinstance(pending, UnreadSpecs):
-            await self._short_claims.read_for(pod, pending, budget)
+            await self._spec_reader.read_for(pod, pending, budget)
             return True
         self._slices.end(pod, budget)
         if pending is Pending.CLAIM_DELIVERY and call.asks_about_claims:
             call.asks_about_claims = False
-            if not await self._undelivered.come(pod, budget):
+            if not await self._undelivered.wait_for_delivery(pod, budget):
                 return False
             self._slices.reopen(pod, budget)
             return True
@@ -268,7 +268,7 @@ class Filter:
 
     async def read(self, unread: UnreadSpecs, budget: CallBudget) -> None:
         """Read the claims that `may_fit` lacks; raises RetryableError if that is impossible."""
-        await self._short_claims.read(unread, budget)
+        await self._spec_reader.read(unread, budget)
 
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True

@@ -9,7 +9,7 @@ from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.usage import Reduced
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.live_reads import ShortClaims, UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -29,13 +29,13 @@ class Preempt:
     we know to be infeasible they would be evicted without result.
     """
 
-    def __init__(self, context: SchedulingContext, allocator: NodeAllocator, short_claims: ShortClaims) -> None:
+    def __init__(self, context: SchedulingContext, allocator: NodeAllocator, spec_reader: SpecReader) -> None:
         self._ledger = context.ledger
         self._clock = context.clock
         self._options = context.options
         self._allocator = allocator
-        self._short_claims = short_claims
-        self._slices = short_claims.slices
+        self._spec_reader = spec_reader
+        self._slices = spec_reader.slices
 
     async def keep_feasible(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """Return the entries of `victims` (node -> pod UIDs) on whose nodes the pod fits without the victims, unchanged.
@@ -64,7 +64,7 @@ class Preempt:
                     raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
                 continue
             if isinstance(kept, UnreadSpecs):
-                await self._short_claims.read_for(pod, kept, budget)
+                await self._spec_reader.read_for(pod, kept, budget)
                 continue
             self._slices.end(pod, budget)
             return kept

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.writer import MOST_SECONDS, Takeover
+from dra_extender.scheduling.claims.writer import MOST_SECONDS, ClaimWriter
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -41,7 +41,7 @@ async def test_a_claim_without_allocation_loses_its_snapshot_and_an_allocated_on
     prepared(world, "open")
     world.start()
 
-    await Takeover(world.ledger, world.cluster.claims, world.metrics).withdraw_snapshots()
+    await ClaimWriter(world.ledger, world.cluster.claims, world.metrics).withdraw_snapshots()
 
     assert left(world) == ["allocated"]
 
@@ -51,7 +51,7 @@ async def test_a_write_without_an_answer_is_made_again() -> None:
     prepared(world, "open")
     claims = Seam(world.cluster.claims).before("update", ServerUnavailableError("away"), ServerUnavailableError("away"))
 
-    await Takeover(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
+    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
 
     assert left(world) == []
 
@@ -65,7 +65,7 @@ async def test_claims_of_one_namespace_do_not_keep_those_of_others_waiting() -> 
     claims.before("update", *[None] * 16, *[asyncio.Event().wait] * 100)
     began = asyncio.get_running_loop().time()
 
-    await Takeover(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
+    await ClaimWriter(world.ledger, claims, world.metrics).withdraw_snapshots()  # type: ignore[arg-type]
 
     assert asyncio.get_running_loop().time() - began == pytest.approx(MOST_SECONDS)
     assert "open" not in left(world)

@@ -133,5 +133,5 @@ async def test_nothing_is_evaluated_again_for_a_pod_that_lacks_no_claim() -> Non
     pod = pod_from(world.pod("p"))
     slices = TimeSlices(world.clock, world.options, world.metrics, world.ledger.pods)
     undelivered = UndeliveredClaims(world.ledger, world.claims or world.cluster.claims, slices, world.options)
-    assert not await undelivered.come(pod, slices.begin(pod, 4.0))
+    assert not await undelivered.wait_for_delivery(pod, slices.begin(pod, 4.0))
     assert seam.calls == []

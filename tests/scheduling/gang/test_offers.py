@@ -14,7 +14,7 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.placements import LedgerPlacementOracle
+from dra_extender.scheduling.gang.placements import PlacementOracle
 from dra_extender.scheduling.gang.search import Assignment, GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangExtender
@@ -101,11 +101,11 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
 ) -> None:
     """Over all members and two rounds, whatever they are offered."""
     asked = Counter[int]()
-    original = LedgerPlacementOracle.ask
+    original = PlacementOracle.ask
     asked_questions: list[str] = []
 
     def counted(
-        places: LedgerPlacementOracle,
+        places: PlacementOracle,
         claims: Sequence[str],
         node: str,
         kept: Sequence[DeviceHolding],
@@ -114,7 +114,7 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
         asked_questions.append(node)
         return original(places, claims, node, kept, without)
 
-    monkeypatch.setattr(LedgerPlacementOracle, "ask", counted)
+    monkeypatch.setattr(PlacementOracle, "ask", counted)
     for size in (10, 20):
         asked_questions.clear()
         world = GangExtender()

@@ -9,13 +9,14 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
+from dra_extender.scheduling.gang.placements import PlacementOracle
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import Held, demand_of, pools_of
 
 
-class MadePlacements:
-    """A PlacementOracle without `allowed`; a pool that is named like no node is one that every node reaches."""
+class MadePlacements(PlacementOracle):
+    """Answers without `allowed`; a pool that is named like no node is one that every node reaches."""
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Mapping[str, ResourceClaim]) -> None:
         self.slices = slices

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBin
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
-from dra_extender.scheduling.claims.live_reads import ShortClaims, UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
@@ -44,32 +44,6 @@ _LIVE_BYTES: Final = 64 * 1024
 """A claim that was read for the decision and is no larger is not read again for its write."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindDependencies:
-    """The parts that all binds share."""
-
-    ledger: Ledger
-    cluster: Cluster
-    metrics: Metrics
-    options: Options
-    shutdown: Shutdown
-    pods: PodResolver
-    decision: BindDecision
-    short_claims: ShortClaims
-    extended: ExtendedClaims
-    pending: PendingClaims
-    writer: ClaimWriter
-    reserver: ClaimReserver
-    unreserve: Unreserve
-    conditions: ConditionWait
-    conflicts: ConflictYield
-    permit: Permit
-    holds: HoldService
-    unschedulable: UnschedulablePods
-    backoff: DeviceBackoff
-    spans: Spans
-
-
 class BindSession:
     """One bind of one pod to one node; every caller that asks for the same joins it.
 
@@ -84,8 +58,8 @@ class BindSession:
     __slots__ = (
         "_clock",
         "_decided",
-        "_deps",
         "_live",
+        "_parts",
         "callers",
         "claims",
         "deadline",
@@ -100,7 +74,7 @@ class BindSession:
 
     pod: Pod
 
-    def __init__(self, deps: BindDependencies, key: tuple[str, str], uid: str, node: str) -> None:
+    def __init__(self, parts: "Bind", key: tuple[str, str], uid: str, node: str) -> None:
         self.key = key
         self.uid = uid
         self.node = node
@@ -110,8 +84,8 @@ class BindSession:
         self.task: asyncio.Task[None] | None = None
         self.claims: tuple[FoundClaim, ...] = ()
         self.deadline = 0.0
-        self._deps = deps
-        self._clock = deps.cluster.clock
+        self._parts = parts
+        self._clock = parts.cluster.clock
         self._decided = False
         self._live: dict[str, bytes] = {}
 
@@ -121,38 +95,38 @@ class BindSession:
         Raises:
             RetryableError: not bound.
         """
-        deps = self._deps
-        self.deadline = self._clock.monotonic() + deps.options.binding_timeout_seconds
+        parts = self._parts
+        self.deadline = self._clock.monotonic() + parts.options.binding_timeout_seconds
         pod = self.pod = await self._resolve_pod()
         if pod.node_name:
             if pod.node_name != self.node:
                 raise RetryableError(_ALREADY_BOUND.format(pod.key, pod.node_name))
             return
-        async with deps.extended.claimed(pod, self.node) as extended:
+        async with parts.extended.claimed(pod, self.node) as extended:
             try:
                 if not pod.needs_devices:
                     self._decided = True
-                    await self._permit_and_bind((), PreBindTimer(self._clock, deps.metrics))
+                    await self._permit_and_bind((), PreBindTimer(self._clock, parts.metrics))
                     return
-                with deps.spans.step("decide"):
+                with parts.spans.step("decide"):
                     await self._decide_and_begin_pending(extended)
-                requires_conditions = deps.conditions.concerns(self.claims)
-                with PreBindTimer(self._clock, deps.metrics, requires_conditions=requires_conditions) as timer:
+                requires_conditions = parts.conditions.concerns(self.claims)
+                with PreBindTimer(self._clock, parts.metrics, requires_conditions=requires_conditions) as timer:
                     try:
-                        with deps.spans.step("write claims"):
+                        with parts.spans.step("write claims"):
                             await self._write_claims()
-                        with deps.spans.step("wait for the watch"):
+                        with parts.spans.step("wait for the watch"):
                             await self._confirm_delivery()
                     finally:
-                        deps.pending.end_unwritten(self.claims)
-                    with deps.spans.step("wait for binding conditions"):
+                        parts.pending.end_unwritten(self.claims)
+                    with parts.spans.step("wait for binding conditions"):
                         ready = await self._wait_for_conditions()
                     if extended is not None:
-                        await deps.extended.publish(pod, extended)
-                    with deps.spans.step("wait for the permit, and bind"):
+                        await parts.extended.publish(pod, extended)
+                    with parts.spans.step("wait for the permit, and bind"):
                         await self._permit_and_bind(ready, timer)
             except BaseException:
-                deps.ledger.group_starts.bind_failed(self.uid)
+                parts.ledger.group_starts.bind_failed(self.uid)
                 raise
 
     def cancel_reason(self) -> str | None:
@@ -161,7 +135,7 @@ class BindSession:
         Once the claims are decided it ends for two further reasons.  Nobody waits any more: the scheduler gives the pod's CPU and
         memory to other pods then.  The node is gone: the API server would bind the pod all the same, and delete it soon after.
         """
-        ledger, shutdown, name = self._deps.ledger, self._deps.shutdown, "/".join(self.key)
+        ledger, shutdown, name = self._parts.ledger, self._parts.shutdown, "/".join(self.key)
         if shutdown.reason is not None:
             return f"{shutdown.reason}; the next bind of pod {name} carries on"
         pod = ledger.pods.by_uid(self.uid)
@@ -184,57 +158,57 @@ class BindSession:
             raise RetryableError(reason)
 
     async def _resolve_pod(self) -> Pod:
-        deps, (namespace, name) = self._deps, self.key
-        pod = deps.pods.known(namespace, name, self.uid)
+        parts, (namespace, name) = self._parts, self.key
+        pod = parts.pods.known(namespace, name, self.uid)
         if pod is None or names_missing(pod):
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
-            return await deps.pods.read(namespace, name, self.uid)
-        if pod.deleting or deps.ledger.pods.was_deleted(self.uid):
+            return await parts.pods.read(namespace, name, self.uid)
+        if pod.deleting or parts.ledger.pods.was_deleted(self.uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {self.uid} does not exist any more")
         return pod
 
     async def _decide_and_begin_pending(self, extended: ExtendedResourceClaim | None) -> None:
         """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
-        deps, pod = self._deps, self.pod
-        slices = deps.short_claims.slices
-        budget = slices.begin(pod, deps.options.filter_budget_seconds)
+        parts, pod = self._parts, self.pod
+        slices = parts.spec_reader.slices
+        budget = slices.begin(pod, parts.options.filter_budget_seconds)
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
             try:
-                decided = deps.decision.decide(pod, self.node, claims, budget)
+                decided = parts.decision.decide(pod, self.node, claims, budget)
             except SearchPaused:
                 if not await slices.next(pod, budget):
                     raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
                 continue
             if not isinstance(decided, UnreadSpecs):
                 break
-            live = await deps.short_claims.read_for(pod, decided, budget)
+            live = await parts.spec_reader.read_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         slices.end(pod, budget)
         stamp = time_text(self._clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
-            deps.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
+            parts.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
         self._decided = True
-        node = deps.ledger.nodes.get(self.node)
-        if node is not None and (by_group := relying(claims, node, deps.ledger)):
-            deps.ledger.group_starts.begin(pod, node, by_group)
+        node = parts.ledger.nodes.get(self.node)
+        if node is not None and (by_group := relying(claims, node, parts.ledger)):
+            parts.ledger.group_starts.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
         """Return the claims of the pod, as soon as no other bind writes one of them."""
-        deps, pod = self._deps, self.pod
-        deadline = self._clock.monotonic() + deps.options.shared_claim_wait_seconds
+        parts, pod = self._parts, self.pod
+        deadline = self._clock.monotonic() + parts.options.shared_claim_wait_seconds
         while True:
             self.check()
-            claims = find_claims(pod, deps.ledger, deps.ledger.nodes.get(self.node))
+            claims = find_claims(pod, parts.ledger, parts.ledger.nodes.get(self.node))
             if isinstance(claims, Rejection):
                 raise RetryableError(claims.text)
             if extended is not None:
-                claims = (*claims, deps.extended.known(extended))
-            if not any(deps.pending.is_busy(claim.record) for claim in claims):
+                claims = (*claims, parts.extended.known(extended))
+            if not any(parts.pending.is_busy(claim.record) for claim in claims):
                 return claims
             left = deadline - self._clock.monotonic()
-            if left <= 0 or not await wait_for_any((deps.pending.changed, self.recheck), left):
+            if left <= 0 or not await wait_for_any((parts.pending.changed, self.recheck), left):
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     async def _write_claims(self) -> None:
@@ -251,34 +225,34 @@ class BindSession:
                 raise outcome
 
     async def _write_claim(self, claim: FoundClaim) -> None:
-        deps, record = self._deps, claim.record
+        parts, record = self._parts, claim.record
         if record.pending is not None:
             try:
-                await deps.conflicts.wait_for_guards(record, self)
+                await parts.conflicts.wait_for_guards(record, self)
                 live = self._live.pop(claim.uid, b"") if self._live else b""
-                await deps.writer.allocate(record, record.pending, claim.consumer, live)
+                await parts.writer.allocate(record, record.pending, claim.consumer, live)
             except OutcomeUnknownError:
-                deps.pending.resolve(record)
+                parts.pending.resolve(record)
                 raise
-            deps.pending.end(record)
+            parts.pending.end(record)
             return
-        await deps.writer.check_shares(record, claim.consumer.uid)
+        await parts.writer.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
-            most = most_entries(claim, self.pod, deps.ledger.nodes.get(self.node), deps.ledger)
-            await deps.reserver.reserve(record, claim.consumer, most)
+            most = most_entries(claim, self.pod, parts.ledger.nodes.get(self.node), parts.ledger)
+            await parts.reserver.reserve(record, claim.consumer, most)
 
     async def _confirm_delivery(self) -> None:
         """Wait until our claim watch has delivered these allocations, and with them every one that was stored before.
 
         That includes one that another pod's bind wrote, or an earlier bind of this pod that did not wait so long.
         """
-        deps = self._deps
+        parts = self._parts
         for claim in self.claims:
             if claim.record.allocated_version:
                 continue
             version = claim.record.claim.metadata.resource_version
             try:
-                alive = await deps.ledger.claims.delivered(claim.uid, version, deps.options.watch_lag_seconds)
+                alive = await parts.ledger.claims.delivered(claim.uid, version, parts.options.watch_lag_seconds)
             except TimeoutError as late:
                 raise RetryableError(f"claim {claim.name}: the claim watch is behind") from late
             if not alive:
@@ -290,12 +264,12 @@ class BindSession:
         Restores the finalizer of our allocations, and the snapshot they had before the wait, where another client removed them.
         """
         before = [claim.record.claim for claim in self.claims]
-        await self._deps.conditions.wait_until_ready(self)
+        await self._parts.conditions.wait_until_ready(self)
         ready = [claim.record.claim for claim in self.claims]
         for claim, then in zip(self.claims, before, strict=True):
             snapshot = then.metadata.annotations.get(SNAPSHOT_ANNOTATION)
             if snapshot is not None and not is_kept(claim.record.claim, snapshot) and is_snapshotted(then):
-                await self._deps.writer.restore(claim.record, snapshot)
+                await self._parts.writer.restore(claim.record, snapshot)
         return ready
 
     async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
@@ -303,58 +277,57 @@ class BindSession:
 
         Claims that are as in `ready` need no further look at their conditions.
         """
-        deps, pod = self._deps, self.pod
+        parts, pod = self._parts, self.pod
         timer.pause()
         try:
             left = self.deadline - self._clock.monotonic()
-            async with deps.permit.wait(pod, left, self.check, self.recheck):
+            async with parts.permit.wait(pod, left, self.check, self.recheck):
                 timer.resume()
-                await deps.conflicts.release_conflicting(self)
-                await deps.conditions.confirm(self.claims, ready, pod)
+                await parts.conflicts.release_conflicting(self)
+                await parts.conditions.confirm(self.claims, ready, pod)
                 timer.pause()
-                with deps.unreserve.counted_as_bound(pod):
-                    await post_binding(deps, pod, self.node)
+                with parts.unreserve.counted_as_bound(pod):
+                    await parts.post_binding(pod, self.node)
         except QuorumNotReachedError:
             for claim in self.claims:
-                await deps.unreserve.release(claim, pod)
+                await parts.unreserve.release(claim, pod)
             raise
 
 
-async def post_binding(deps: BindDependencies, pod: Pod, node: str) -> None:
-    """Post the Binding of the pod, and forget what is kept for a pod that is not bound.
-
-    A conflict, or no answer, is success if the pod is on our node already.
-
-    Raises:
-        RetryableError: the pod is not bound, or it is not known whether it is.
-    """
-    try:
-        await deps.cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
-    except (ConflictError, ServerUnavailableError) as unclear:
-        try:
-            live = await deps.cluster.pods.read(pod.namespace, pod.name)
-        except (ClusterError, ModelError) as problem:
-            raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
-        if live.uid != pod.uid or live.node_name != node:
-            raise RetryableError(f"pod {pod.key}: {unclear}") from unclear
-    except ClusterError as problem:
-        raise RetryableError(f"pod {pod.key}: {problem}") from problem
-    deps.unschedulable.forget(pod.uid)
-    deps.backoff.forget(pod.uid)
-    deps.holds.release_pods(pod.uid)
-
-
+@dataclass(eq=False, slots=True)
 class Bind:
     """Writes the allocations of a pod's claims and binds the pod; one `BindSession` per pod at a time.
 
     Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
     """
 
-    def __init__(self, deps: BindDependencies, supervisor: Supervisor) -> None:
-        self._deps = deps
-        self._supervisor = supervisor
-        self._sessions: dict[str, BindSession] = {}
-        self.pods_being_bound: Collection[str] = self._sessions.keys()
+    ledger: Ledger
+    cluster: Cluster
+    metrics: Metrics
+    options: Options
+    shutdown: Shutdown
+    pods: PodResolver
+    decision: BindDecision
+    spec_reader: SpecReader
+    extended: ExtendedClaims
+    pending: PendingClaims
+    writer: ClaimWriter
+    reserver: ClaimReserver
+    unreserve: Unreserve
+    conditions: ConditionWait
+    conflicts: ConflictYield
+    permit: Permit
+    holds: HoldService
+    unschedulable: UnschedulablePods
+    backoff: DeviceBackoff
+    spans: Spans
+    supervisor: Supervisor
+    sessions: dict[str, BindSession] = field(default_factory=dict, init=False)
+
+    @property
+    def pods_being_bound(self) -> Collection[str]:
+        """UIDs of the pods that are being bound; a live view."""
+        return self.sessions.keys()
 
     async def bind_pod(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
         """Bind the pod to the node; joins a bind of the same pod and node that is still running, ends one to another node.
@@ -364,13 +337,12 @@ class Bind:
         Raises:
             RetryableError: not bound; the text says why, and a later bind of the pod carries on.
         """
-        deps = self._deps
-        await deps.pods.wait_for_node(node)
-        pod = deps.pods.known(namespace, name, uid)
-        if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, deps.ledger) is None:
-            await post_binding(deps, pod, node)
+        await self.pods.wait_for_node(node)
+        pod = self.pods.known(namespace, name, uid)
+        if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self.ledger) is None:
+            await self.post_binding(pod, node)
             return
-        while (session := self._sessions.get(uid)) is not None and session.node != node and session.task is not None:
+        while (session := self.sessions.get(uid)) is not None and session.node != node and session.task is not None:
             session.other_node = node
             session.recheck.fire()
             await asyncio.wait((session.task,))
@@ -389,28 +361,51 @@ class Bind:
 
     def recheck(self, uids: Collection[str] | None = None) -> None:
         """Have the binds of these pods (None: of every pod) look again for a reason to end, if they only wait."""
-        for uid in tuple(self._sessions) if uids is None else uids:
-            if (session := self._sessions.get(uid)) is not None:
+        for uid in tuple(self.sessions) if uids is None else uids:
+            if (session := self.sessions.get(uid)) is not None:
                 session.recheck.fire()
 
     def recheck_node(self, node: str) -> None:
         """Have the binds to this node look again for a reason to end."""
-        self.recheck([uid for uid, session in self._sessions.items() if session.node == node])
+        self.recheck([uid for uid, session in self.sessions.items() if session.node == node])
 
     async def drain(self) -> None:
         """Wait until the binds in progress have come to an end."""
-        while tasks := [session.task for session in self._sessions.values() if session.task is not None]:
+        while tasks := [session.task for session in self.sessions.values() if session.task is not None]:
             await asyncio.wait(tasks)
-        await self._deps.pending.drain()
+        await self.pending.drain()
+
+    async def post_binding(self, pod: Pod, node: str) -> None:
+        """Post the Binding of the pod, and forget what is kept for a pod that is not bound.
+
+        A conflict, or no answer, is success if the pod is on our node already.
+
+        Raises:
+            RetryableError: the pod is not bound, or it is not known whether it is.
+        """
+        try:
+            await self.cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
+        except (ConflictError, ServerUnavailableError) as unclear:
+            try:
+                live = await self.cluster.pods.read(pod.namespace, pod.name)
+            except (ClusterError, ModelError) as problem:
+                raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
+            if live.uid != pod.uid or live.node_name != node:
+                raise RetryableError(f"pod {pod.key}: {unclear}") from unclear
+        except ClusterError as problem:
+            raise RetryableError(f"pod {pod.key}: {problem}") from problem
+        self.unschedulable.forget(pod.uid)
+        self.backoff.forget(pod.uid)
+        self.holds.release_pods(pod.uid)
 
     def _begin(self, namespace: str, name: str, uid: str, node: str) -> BindSession:
-        session = self._sessions[uid] = BindSession(self._deps, (namespace, name), uid, node)
+        session = self.sessions[uid] = BindSession(self, (namespace, name), uid, node)
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._sessions.pop(uid, None)
+            self.sessions.pop(uid, None)
             if not task.cancelled():
                 task.exception()  # Counts as read even if every caller has gone.
 
-        session.task = self._supervisor.begin(BackgroundTask.BIND, session.bind(), (RetryableError,))
+        session.task = self.supervisor.begin(BackgroundTask.BIND, session.bind(), (RetryableError,))
         session.task.add_done_callback(ended)
         return session

@@ -31,7 +31,7 @@ class UnreadSpecs(NamedTuple):
         return ", ".join("/".join(record.claim.metadata.key) for record in self.records)
 
 
-class ShortClaims:
+class SpecReader:
     """Reads the specs that the ledger does not keep because the claims of their namespace take too much.
 
     Status and metadata are those of the watch in any case.  The spec is immutable: whenever it was read, it is the claim's if UID
@@ -115,7 +115,7 @@ class UndeliveredClaims:
         self._seconds = options.new_claim_wait_seconds
         self._questions = TokenBuckets(QUESTIONS_RATE, QUESTIONS_BURST, _NAMESPACES)
 
-    async def come(self, pod: Pod, budget: CallBudget) -> bool:
+    async def wait_for_delivery(self, pod: Pod, budget: CallBudget) -> bool:
         """Return whether the ledger has got claims that the pod names and that it lacked; False if one does not exist.
 
         kube-scheduler waits meanwhile, so the wait is charged as a search is.  For a namespace that has taken more than its share

@@ -34,7 +34,7 @@ from dra_extender.model.resource_claim import (
     asks_admin_access,
     read_claim,
 )
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, StrippedShare, encode_snapshot, lost_share, with_groups
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, lost_share, with_groups
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     ClusterError,
@@ -119,25 +119,17 @@ class ClaimWriter:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise RetryableError(f"claim {_name(claim)} was deallocated meanwhile")
-            missing = self._with_room(claim, wanted)
+            missing: list[ConsumerReference] = []
+            for consumer, most in wanted:
+                if not claim.reserved_by(consumer.uid) and consumer not in missing:
+                    free = self._ledger.group_starts.free_entries(claim, consumer.uid, most)
+                    missing += [consumer] if free > len(missing) else []
             added.update(consumer.uid for consumer in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
         stored = await self._persist(record, write)
         stored.written_for |= added
         return frozenset(entry.uid for entry, _ in wanted if not stored.claim.reserved_by(entry.uid))
-
-    def _with_room(
-        self, claim: ResourceClaim, wanted: Sequence[tuple[ConsumerReference, int]]
-    ) -> Sequence[ConsumerReference]:
-        """Return the consumers without a reservation for which there is room."""
-        missing: list[ConsumerReference] = []
-        for consumer, most in wanted:
-            if claim.reserved_by(consumer.uid) or consumer in missing:
-                continue
-            if self._ledger.group_starts.free_entries(claim, consumer.uid, most) > len(missing):
-                missing.append(consumer)
-        return missing
 
     async def read_stored(self, record: ClaimRecord) -> None:
         """Read the claim until the API server answers, and assume what it stores; never raises."""
@@ -184,7 +176,7 @@ class ClaimWriter:
         Raises:
             RetryableError: a share was not stored as one; or the release failed.
         """
-        lost: StrippedShare | None = lost_share(record.claim)
+        lost = lost_share(record.claim)
         if lost is None:
             return
         self._metrics.stripped_fields.labels(lost.field).inc()
@@ -271,20 +263,54 @@ class ClaimWriter:
 
         try:
             await self._persist(record, write, dying=True)
-            await self._check_gone(record)
-        except ClaimGoneError:
-            self._ledger.claim_gone(namespace, name, record.claim.metadata.uid)
-
-    async def _check_gone(self, record: ClaimRecord) -> None:
-        namespace, name = record.claim.metadata.key
-        try:
             if read_claim(await self._claims.read(namespace, name)).metadata.uid == record.claim.metadata.uid:
                 raise RetryableError(f"claim {namespace}/{name} is being deleted")
-        except NotFoundError as gone:
-            raise ClaimGoneError(f"claim {namespace}/{name} does not exist any more") from gone
+        except (ClaimGoneError, NotFoundError):
+            pass
         except (ClusterError, ModelError) as problem:
             raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
-        raise ClaimGoneError(f"claim {namespace}/{name} was replaced by another of the same name")
+        self._ledger.claim_gone(namespace, name, record.claim.metadata.uid)
+
+    async def withdraw_snapshots(self) -> None:
+        """Take the snapshot off every claim that has one and no allocation, before the first decision of a new leader.
+
+        An allocation that an earlier leader has sent and the API server has not received fails then: it was sent after its snapshot
+        was stored (`allocate`), in the version that the claim had then.  Each write is retried until the API server answers, for at
+        most `MOST_SECONDS` in total; namespaces take turns.  The ledger must contain every claim that the earlier leader stored.
+        """
+        prepared = [
+            record
+            for record in self._ledger.claims.records()
+            if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations
+        ]
+        waiting = iter(_in_turns(prepared))
+
+        async def withdraw_waiting() -> None:
+            for record in waiting:
+                await self._withdraw_snapshot(record)
+
+        writers = [withdraw_waiting() for _ in prepared[:_MOST_AT_ONCE]]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOST_SECONDS):
+                await asyncio.gather(*writers)
+                return
+        _LOG.warning("some claims keep their snapshots", seconds=MOST_SECONDS, claims=len(prepared))
+
+    async def _withdraw_snapshot(self, record: ClaimRecord) -> None:
+        meta = record.claim.metadata
+        change = MetadataChange(meta.uid, meta.resource_version, annotations={SNAPSHOT_ANNOTATION: None})
+        while True:
+            try:
+                self._ledger.assume_written(await self._claims.update(*meta.key, change))
+            except (ConflictError, NotFoundError):
+                # The claim is in another version already.
+                await self.read_stored(record)
+            except ServerUnavailableError:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            except ClusterError as refused:
+                _LOG.warning("a claim keeps its snapshot", claim="/".join(meta.key), problem=str(refused))
+            return
 
     async def _persist(
         self,
@@ -396,56 +422,6 @@ def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> b
     if stored is None or same_devices(stored, written):
         return stored is not None
     return claim.metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot and lost_share(claim) is not None
-
-
-class Takeover:
-    """Takes the snapshot off every claim that has one and no allocation.
-
-    An allocation is sent after its snapshot was stored (`ClaimWriter.allocate`), in the version that the claim had then.
-    """
-
-    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:
-        self._ledger = ledger
-        self._claims = claims
-        self._writer = ClaimWriter(ledger, claims, metrics)
-
-    async def withdraw_snapshots(self) -> None:
-        """Remove the snapshots; retry each write until the API server answers, for at most `MOST_SECONDS` in total.
-
-        Namespaces take turns.  The ledger must contain every claim that the earlier leader has stored.
-        """
-        prepared = [
-            record
-            for record in self._ledger.claims.records()
-            if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations
-        ]
-        waiting = iter(_in_turns(prepared))
-        writers = [self._withdraw_all(waiting) for _ in prepared[:_MOST_AT_ONCE]]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MOST_SECONDS):
-                await asyncio.gather(*writers)
-                return
-        _LOG.warning("some claims keep their snapshots", seconds=MOST_SECONDS, claims=len(prepared))
-
-    async def _withdraw_all(self, waiting: Iterable[ClaimRecord]) -> None:
-        for record in waiting:
-            await self._withdraw(record)
-
-    async def _withdraw(self, record: ClaimRecord) -> None:
-        meta = record.claim.metadata
-        change = MetadataChange(meta.uid, meta.resource_version, annotations={SNAPSHOT_ANNOTATION: None})
-        while True:
-            try:
-                self._ledger.assume_written(await self._claims.update(*meta.key, change))
-            except (ConflictError, NotFoundError):
-                # The claim is in another version already.
-                await self._writer.read_stored(record)
-            except ServerUnavailableError:
-                await asyncio.sleep(_LOOK_SECONDS)
-                continue
-            except ClusterError as refused:
-                _LOG.warning("a claim keeps its snapshot", claim="/".join(meta.key), problem=str(refused))
-            return
 
 
 def _in_turns(records: Iterable[ClaimRecord]) -> list[ClaimRecord]:

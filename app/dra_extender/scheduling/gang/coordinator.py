@@ -16,9 +16,10 @@ from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.account import GangAccounts
 from dra_extender.scheduling.gang.offers import GangOffers
+from dra_extender.scheduling.gang.placements import PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult
 from dra_extender.scheduling.gang.plans import GangFailures, GangHolds, GangPhase, GangPlan
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, PlanUnfinishedError
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import (

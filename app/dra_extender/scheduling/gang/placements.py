@@ -1,7 +1,6 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
 from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,36 +21,46 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.search import PlanUnfinishedError
 from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandidate
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
-class PlannerContext(NamedTuple):
-    """The parts that outlive a plan.  `capacities`: how many members of a kind fit on a node, by symmetry class and kind."""
+class PlanUnfinishedError(Exception):
+    """Whether the gang fits is not known: specs of claims have to be read first (`unread`), or the budget of the call is closed."""
 
-    ledger: Ledger
-    allocator: NodeAllocator
-    equivalence: NodeEquivalence
-    capacities: MutableMapping[Hashable, int]
+    def __init__(self, unread: UnreadSpecs | None = None) -> None:
+        super().__init__("" if unread is None else str(unread))
+        self.unread = unread
 
 
-class LedgerPlacementOracle:
-    """PlacementOracle for one plan, under one usage; devices `backed_off` for some member count as in use."""
+class PlacementOracle:
+    """Answers the questions of one search about nodes and devices; devices `backed_off` for some member count as in use.
+
+    `undecided`: some question was not decided for lack of time, so that a None may be wrong.
+    """
 
     def __init__(
         self,
-        context: PlannerContext,
+        ledger: Ledger,
+        allocator: NodeAllocator,
+        equivalence: NodeEquivalence,
+        capacities: MutableMapping[Hashable, int],
         candidates: Sequence[MemberCandidate],
         offered: OfferedNodes,
         usage: Usage,
         backed_off: Collection[DeviceId],
         budget: CallBudget,
     ) -> None:
-        """Nothing of this may change during the search, except that capacities are added, and `budget` is set after a pause."""
-        self._ledger, self._allocator, self._equivalence, self._capacities = context
+        """Nothing of this may change during the search, except that capacities are added, and `budget` is set after a pause.
+
+        `capacities`: how many members of a kind fit on a node, by symmetry class and kind.
+        """
+        self._ledger = ledger
+        self._allocator = allocator
+        self._equivalence = equivalence
+        self._capacities = capacities
         self._by_uid = {member.pod.uid: member for member in candidates}
         self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
         self._special = {member.special: member for member in candidates if member.special}
@@ -70,7 +79,7 @@ class LedgerPlacementOracle:
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """See PlacementOracle."""
+        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None."""
         if self._answers is None:
             return self._ask(claims, node, kept, without)
         question = (tuple(claims), node, tuple(kept), without)
@@ -114,16 +123,16 @@ class LedgerPlacementOracle:
         return placements | dict(zip(wanted, answer.claims, strict=True))
 
     def out_of_time(self) -> bool:
-        """See PlacementOracle; the end of a slice is a pause, not the end of the time."""
+        """Return whether the time for planning is up; the end of a slice is a pause, not the end of the time."""
         return self.budget.left <= 0
 
     def pause_due(self) -> bool:
-        """See PlacementOracle."""
+        """Return whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
         self._answers = None
         return self.budget.pause_due()
 
     def allowed(self, member: GangMember, node: str) -> bool:
-        """See PlacementOracle."""
+        """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""
         uid, ledger = member.uid, self._ledger
         return (
             node in self._offered.to(uid)
@@ -132,7 +141,7 @@ class LedgerPlacementOracle:
         )
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        """See PlacementOracle."""
+        """Return whether a pod on the node can use the devices of the placement."""
         at = self._ledger.nodes[node]
         try:
             return placement.allocation.allows(at)
@@ -140,7 +149,7 @@ class LedgerPlacementOracle:
             return False
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
-        """See PlacementOracle."""
+        """Return None for a device that one node reaches, else what is equal for devices that are equivalent everywhere."""
         key = holding.driver, holding.pool, holding.device
         try:
             return self._reach[key]
@@ -149,7 +158,7 @@ class LedgerPlacementOracle:
             return found
 
     def symmetry_class(self, node: str) -> Hashable | None:
-        """See PlacementOracle."""
+        """Return a value that is equal for equivalent nodes, for which every answer is the same; None without an equivalent."""
         at = self._ledger.nodes[node]
         inventory = self._equivalence.inventory(at) if self._comparable else None
         if inventory is None:
@@ -163,7 +172,7 @@ class LedgerPlacementOracle:
         return kind, self._reads, self._ledger.changes.classes, at.extended_resources if self._special else None
 
     def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        """See PlacementOracle."""
+        """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
         symmetry_class = self.symmetry_class(node)
         if symmetry_class is None:
             return None

@@ -18,8 +18,8 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.placements import LedgerPlacementOracle, PlannerContext
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError, PlanUnfinishedError
+from dra_extender.scheduling.gang.placements import PlacementOracle, PlanUnfinishedError
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
 from dra_extender.scheduling.time_slices import CallBudget
@@ -89,7 +89,7 @@ class _OngoingPlan(NamedTuple):
 
     question: _Question
     facts: _Facts
-    oracle: LedgerPlacementOracle
+    oracle: PlacementOracle
     search: GangSearch
     versions: tuple[NodeVersions, NodeVersions]
 
@@ -113,7 +113,9 @@ class GangPlanner:
         stale: StaleHolds,
     ) -> None:
         self._ledger = ledger
-        self._context = PlannerContext(ledger, allocator, equivalence, {})
+        self._allocator = allocator
+        self._equivalence = equivalence
+        self._capacities: dict[Hashable, int] = {}
         self._device_backoff = device_backoff
         self._stale = stale
         self._paused: LruCache[Hashable, _OngoingPlan] = LruCache(_MOST_PAUSED)
@@ -172,7 +174,7 @@ class GangPlanner:
         reasons = []
         for member in question.candidates:
             if member.pod.uid in answer.unplaceable:
-                demand = self._context.allocator.demand(member.claims.open, budget) if member.claims.open else None
+                demand = self._allocator.demand(member.claims.open, budget) if member.claims.open else None
                 if isinstance(demand, UnreadSpecs):
                     raise PlanUnfinishedError(demand)
                 reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
@@ -219,7 +221,7 @@ class GangPlanner:
         """
         unread: dict[bytes, ClaimRecord] = {}
         for member in question.candidates:
-            for record in self._context.allocator.unread_specs(member.claims.open).records:
+            for record in self._allocator.unread_specs(member.claims.open).records:
                 if record.claim.metadata.uid not in budget.read_again:
                     unread.setdefault(record.spec_digest, record)
         if unread:
@@ -228,9 +230,19 @@ class GangPlanner:
     def _begin(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
         ledger, candidates, offered = self._ledger, question.candidates, question.offered
         members = members_of(candidates, offered.to)
-        if len(self._context.capacities) > _MOST_CAPACITIES:
-            self._context.capacities.clear()
-        oracle = LedgerPlacementOracle(self._context, candidates, offered, usage, facts.backed_off, budget)
+        if len(self._capacities) > _MOST_CAPACITIES:
+            self._capacities.clear()
+        oracle = PlacementOracle(
+            ledger,
+            self._allocator,
+            self._equivalence,
+            self._capacities,
+            candidates,
+            offered,
+            usage,
+            facts.backed_off,
+            budget,
+        )
         search = GangSearch(members, offered.nodes, oracle, question.steps)
         return _OngoingPlan(question, facts, oracle, search, (ledger.state.copy(), ledger.held.copy()))
 

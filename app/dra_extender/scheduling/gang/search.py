@@ -15,12 +15,12 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
-from dra_extender.scheduling.claims.live_reads import UnreadSpecs
+from dra_extender.scheduling.gang.placements import PlacementOracle
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 MAX_STEPS: Final = 50_000
@@ -41,49 +41,6 @@ class Assignment(NamedTuple):
 
     node: str
     placements: Mapping[str, ClaimPlacement]
-
-
-class PlacementOracle(Protocol):
-    """Answers the questions of a search about nodes and devices."""
-
-    @property
-    def undecided(self) -> bool:
-        """True if some question was not decided for lack of time, so that a None may be wrong."""
-        ...
-
-    def ask(
-        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None."""
-        ...
-
-    def allowed(self, member: GangMember, node: str) -> bool:
-        """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""
-        ...
-
-    def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        """Return whether a pod on the node can use the devices of the placement."""
-        ...
-
-    def reach(self, holding: DeviceHolding) -> Hashable | None:
-        """None for a device that one node reaches; else equal for devices that are equivalent to every claim and node."""
-        ...
-
-    def symmetry_class(self, node: str) -> Hashable | None:
-        """Return a value that is equal for equivalent nodes, for which every answer is the same; None without an equivalent."""
-        ...
-
-    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
-        ...
-
-    def out_of_time(self) -> bool:
-        """Return whether the time for planning is up."""
-        ...
-
-    def pause_due(self) -> bool:
-        """Return whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
-        ...
 
 
 class AssignedMember(NamedTuple):
@@ -233,14 +190,6 @@ class PartialAssignment:
                 for uid in moved.intersection(member.claims)
             )
         )
-
-
-class PlanUnfinishedError(Exception):
-    """Whether the gang fits is not known: specs of claims have to be read first (`unread`), or the budget of the call is closed."""
-
-    def __init__(self, unread: UnreadSpecs | None = None) -> None:
-        super().__init__("" if unread is None else str(unread))
-        self.unread = unread
 
 
 class PlanLimitError(Exception):

@@ -50,11 +50,9 @@ class Claims(Protocol):
     @property
     def keeps_groups(self) -> bool:
         """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
-        ...
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises every ClusterError but ConflictError."""
-        ...
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.
@@ -63,7 +61,6 @@ class Claims(Protocol):
             ConflictError: there is one of that name.
             ClusterError: any other kind.
         """
-        ...
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
         """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
@@ -72,7 +69,6 @@ class Claims(Protocol):
             ConflictError: the claim of that name has another UID or version.
             ClusterError: any other kind.
         """
-        ...
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
         """Change finalizers and annotations and nothing else.
@@ -81,11 +77,9 @@ class Claims(Protocol):
             ConflictError: the claim is not the object or not the version for which the change is.
             ClusterError: any other kind.
         """
-        ...
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace the status; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
-        ...
 
 
 class Pods(Protocol):
@@ -93,7 +87,6 @@ class Pods(Protocol):
 
     async def read(self, namespace: str, name: str) -> Pod:
         """The live pod.  Raises every ClusterError but ConflictError."""
-        ...
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
@@ -102,7 +95,6 @@ class Pods(Protocol):
             ConflictError: the pod is bound already, is being deleted, or has another UID.
             ClusterError: any other kind.
         """
-        ...
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back.
@@ -110,7 +102,6 @@ class Pods(Protocol):
         Raises:
             ClusterError: of every kind.
         """
-        ...
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
@@ -130,7 +121,6 @@ class Pods(Protocol):
         Raises:
             ClusterError: of every kind.
         """
-        ...
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
         """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
@@ -139,7 +129,6 @@ class Pods(Protocol):
             ConflictError: the pod is not in this resourceVersion any more.
             ClusterError: any other kind.
         """
-        ...
 
 
 class ClaimTemplates(Protocol):
@@ -147,7 +136,6 @@ class ClaimTemplates(Protocol):
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises every ClusterError but ConflictError."""
-        ...
 
 
 class PodGroups(Protocol):
@@ -156,11 +144,9 @@ class PodGroups(Protocol):
     @property
     def api_version(self) -> str:
         """`apiVersion` of the PodGroups that are served, empty where none are."""
-        ...
 
     async def read(self, namespace: str, name: str) -> PodGroup:
         """The live object.  Raises NotFoundError also where none are served, and every ClusterError but ConflictError."""
-        ...
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
@@ -169,11 +155,9 @@ class PodGroups(Protocol):
             ConflictError: the group is not in the resourceVersion of `group` any more.
             ClusterError: any other kind.
         """
-        ...
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
         """Take this finalizer off.  Raises as `record_claims`."""
-        ...
 
 
 class Events(Protocol):
@@ -181,7 +165,6 @@ class Events(Protocol):
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod with a CamelCase reason and a text of any length (cut to what the API accepts)."""
-        ...
 
 
 class SchedulerWaker(Protocol):
@@ -189,7 +172,6 @@ class SchedulerWaker(Protocol):
 
     async def wake(self) -> None:
         """One write that moves every pod rejected by an extender back to the active queue.  Raises ClusterError."""
-        ...
 
 
 class Clock(Protocol):
@@ -197,11 +179,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Wall clock, seconds since the epoch."""
-        ...
 
     def monotonic(self) -> float:
         """A clock that never goes back, seconds."""
-        ...
 
 
 class Cluster(Protocol):
@@ -210,55 +190,44 @@ class Cluster(Protocol):
     @property
     def claims(self) -> Claims:
         """ResourceClaims of the cluster."""
-        ...
 
     @property
     def pods(self) -> Pods:
         """Pods of the cluster."""
-        ...
 
     @property
     def claim_templates(self) -> ClaimTemplates:
         """ResourceClaimTemplates of the cluster."""
-        ...
 
     @property
     def pod_groups(self) -> PodGroups:
         """PodGroups of the cluster."""
-        ...
 
     @property
     def events(self) -> Events:
         """Where Events go."""
-        ...
 
     @property
     def waker(self) -> SchedulerWaker:
         """What wakes kube-scheduler."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """The time."""
-        ...
 
     @property
     def keeps_extended_claims(self) -> bool:
         """Whether the API server keeps `status.extendedResourceClaimStatus` of pods; true as long as that is unknown."""
-        ...
 
     @property
     def has_devices_beside_counters(self) -> bool:
         """Whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
-        ...
 
     def health(self) -> Mapping[str, str | None]:
         """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
-        ...
 
     def notes(self) -> Mapping[str, str]:
         """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
-        ...
 
 
 def shorten(text: str, most: int = NOTE_BYTES) -> str:
