@@ -43,7 +43,7 @@ _RECORD_BYTES: Final = 900
 _QUOTE_BYTES: Final = 30
 # The longest name that the API knows, that of a DNS subdomain.
 _LONGEST_NAME: Final = 253
-_LONGEST_SAID: Final = 256
+_LONGEST_MESSAGE: Final = 256
 _ANY_LENGTH: Final = 2**31
 _ENTRIES: Final = (ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION)
 
@@ -61,8 +61,8 @@ class Specs:
 
     def known(self, uid: str, version: bytes) -> ClaimSpec | None:
         """Return the spec that was put for this claim and this version of it."""
-        found = self._specs.get(uid)
-        return found[1] if found is not None and found[0] == version else None
+        known = self._specs.get(uid)
+        return known[1] if known is not None and known[0] == version else None
 
     def put(self, uid: str, version: bytes, spec: ClaimSpec, namespace: str) -> bool:
         """Keep a spec; `version` is the claim's API JSON or what stands for it.  Returns whether it is kept."""
@@ -100,7 +100,7 @@ class KeptBytes:
         """Return a sentence about claims that are kept in part; None if there are none."""
         if not self.without_spec:
             return None
-        worst = max(self._namespaces, key=lambda each: self._namespaces[each].without_spec)
+        worst = max(self._namespaces, key=lambda namespace: self._namespaces[namespace].without_spec)
         return (
             f"the specs of {self.without_spec} claims are not kept but read again when they are needed, because the claims of "
             f"their namespace take more than {self._limit} bytes; {self._namespaces[worst].without_spec} of them are in {worst}"
@@ -136,7 +136,7 @@ def kept_form(claim: ClaimHead, size: int) -> ClaimHead:
         annotations=_annotations(claim),
         owner=controller if controller is not None and _is_possible(controller) else None,
     )
-    status = _status(claim.status, _ANY_LENGTH if size <= WHOLE_BYTES else _LONGEST_SAID)
+    status = _status(claim.status, _ANY_LENGTH if size <= WHOLE_BYTES else _LONGEST_MESSAGE)
     if size > WHOLE_BYTES or not isinstance(claim, ResourceClaim):
         return ClaimHead(metadata=metadata, status=status)
     return ResourceClaim(metadata=metadata, status=status, spec=claim.spec)
@@ -163,11 +163,11 @@ def _status(status: ClaimStatus, longest: int) -> ClaimStatus:
     Reasons and messages of drivers, which only people read, are cut to `longest` characters.
     """
     if any(
-        len(said.message) > longest or len(said.reason) > longest
-        for each in status.devices
-        for said in each.conditions or ()
+        len(condition.message) > longest or len(condition.reason) > longest
+        for device in status.devices
+        for condition in device.conditions or ()
     ):
-        status = msgspec.structs.replace(status, devices=tuple(_cut(each, longest) for each in status.devices))
+        status = msgspec.structs.replace(status, devices=tuple(_cut(device, longest) for device in status.devices))
     allocation = status.allocation
     if allocation is None or not allocation.devices.config:
         return status
@@ -176,26 +176,26 @@ def _status(status: ClaimStatus, longest: int) -> ClaimStatus:
 
 
 def _cut(device: AllocatedDeviceStatus, longest: int) -> AllocatedDeviceStatus:
-    said = tuple(
-        msgspec.structs.replace(each, reason=each.reason[:longest], message=each.message[:longest])
-        for each in device.conditions or ()
+    conditions = tuple(
+        msgspec.structs.replace(condition, reason=condition.reason[:longest], message=condition.message[:longest])
+        for condition in device.conditions or ()
     )
-    return msgspec.structs.replace(device, conditions=said)
+    return msgspec.structs.replace(device, conditions=conditions)
 
 
 def _annotations(claim: ClaimHead) -> dict[str, str]:
     given = claim.metadata.annotations
     if not given:
         return {}
-    found: dict[str, str] = {
+    kept: dict[str, str] = {
         name: given[name] for name in _ENTRIES if name in given and len(given[name]) <= _LONGEST_NAME
     }
     if given.get(EXTENDED_ANNOTATION) == "true":
-        found[EXTENDED_ANNOTATION] = "true"
+        kept[EXTENDED_ANNOTATION] = "true"
     if SNAPSHOT_ANNOTATION in given:
         # Without an allocation it only matters that it is there.
-        found[SNAPSHOT_ANNOTATION] = "" if claim.status.allocation is None else given[SNAPSHOT_ANNOTATION]
-    return found
+        kept[SNAPSHOT_ANNOTATION] = "" if claim.status.allocation is None else given[SNAPSHOT_ANNOTATION]
+    return kept
 
 
 def _is_possible(owner: OwnerReference) -> bool:
@@ -267,14 +267,14 @@ class ClaimRecord:
         if self.unreadable:
             raise ModelError(self.unreadable)
         uid, version = claim.metadata.uid, self.raw or self.spec_digest
-        found = None if self.specs is None else self.specs.known(uid, version)
-        if found is None:
+        spec = None if self.specs is None else self.specs.known(uid, version)
+        if spec is None:
             if not self.raw:
                 raise SpecNotKeptError((self,))
-            found = read_spec(self.raw)
+            spec = read_spec(self.raw)
             if self.specs is not None:
-                self.specs.put(uid, version, found, claim.metadata.namespace)
-        return found
+                self.specs.put(uid, version, spec, claim.metadata.namespace)
+        return spec
 
     @property
     def whole(self) -> ResourceClaim:
@@ -309,7 +309,7 @@ class SpecNotKeptError(Exception):
     """A decision needs the specs of claims that are not kept; it can be made again when they were read (`ClaimIndex.complete`)."""
 
     def __init__(self, records: Sequence[ClaimRecord]) -> None:
-        super().__init__(", ".join("/".join(each.claim.metadata.key) for each in records))
+        super().__init__(", ".join("/".join(record.claim.metadata.key) for record in records))
         self.records = records
 
 
@@ -346,6 +346,7 @@ def digest_of_spec(claim: ClaimHead, data: bytes = b"") -> bytes:
 
 
 def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:
-    return [(each.driver, each.pool, each.device, each.share_id) for each in left] == [
-        (each.driver, each.pool, each.device, each.share_id) for each in right
-    ]
+    def identity(holdings: tuple[DeviceHolding, ...]) -> list[tuple[str, str, str, str | None]]:
+        return [(holding.driver, holding.pool, holding.device, holding.share_id) for holding in holdings]
+
+    return identity(left) == identity(right)

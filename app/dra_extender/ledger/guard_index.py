@@ -79,7 +79,14 @@ class GuardIndex:
             uid=meta.uid,
             raw=raw,
             version=version_number(meta.resource_version),
-            made_for=next((known for known in (device, _annotated(meta)) if _is_named_for(known, meta)), None),
+            made_for=next(
+                (
+                    made_for
+                    for made_for in (device, _annotated(meta))
+                    if made_for and name_of_guard(made_for) == meta.name
+                ),
+                None,
+            ),
             device=device,
         )
         self._guards[meta.name] = guard
@@ -101,10 +108,6 @@ def _annotated(meta: ObjectMeta) -> DeviceId:
     driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
     pool, _, name = rest.rpartition("/")
     return driver, pool, name
-
-
-def _is_named_for(device: DeviceId | None, meta: ObjectMeta) -> bool:
-    return device is not None and name_of_guard(device) == meta.name
 
 
 def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
@@ -141,5 +144,7 @@ def guard_reservations(claim: ClaimHead) -> frozenset[str]:
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:
     """Return the devices that these holdings have to themselves: neither a share nor administrative access."""
     return frozenset(
-        (each.driver, each.pool, each.device) for each in holdings if each.share_id is None and not each.admin
+        (holding.driver, holding.pool, holding.device)
+        for holding in holdings
+        if holding.share_id is None and not holding.admin
     )

@@ -1,7 +1,7 @@
 """What is free, allocated and held right now, kept from watch events and our own writes."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
 from dra_extender.allocator.state.usage import Usage
@@ -20,7 +20,7 @@ from dra_extender.ledger.events import (
     PodResolved,
 )
 from dra_extender.ledger.guard_index import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
-from dra_extender.ledger.hold_book import HeldNodes, Hold, HoldBook, HoldView
+from dra_extender.ledger.hold_book import HeldNodes, HoldBook, HoldView
 from dra_extender.ledger.member_fit import MemberFit
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier
@@ -77,7 +77,10 @@ class Ledger:
         # Versions of nodes as the watch delivers them: what kube-scheduler reads of a node (taints, CPU) may have changed.
         self.node_changes = NodeVersions()
         self._held = NodeVersions()
-        self._holds = HoldBook(self._holds_changed, self._hold_ended)
+        self._holds = HoldBook(
+            self._holds_changed,
+            lambda hold, kept, allocated: self.events.publish(HoldEnded(hold, kept, allocated)),
+        )
         self._deferred = deque[Callable[[], None]]()
         self.changes = ChangeCounters()
         self.hinted = Notifier()
@@ -186,7 +189,7 @@ class Ledger:
             self.hint_claims()
         if change.created:
             self._owner_changed(record.claim)
-        is_new = change.created or any(each not in change.removed for each in change.added)
+        is_new = change.created or any(holding not in change.removed for holding in change.added)
         if record.holdings and is_new:
             self.events.publish(AllocationObserved(record))
         if GUARD_MARK in data and guard_reservations(record.claim):
@@ -330,9 +333,6 @@ class Ledger:
     def _publish_ended(self, change: UsageChange) -> None:
         if change.removed and self.events.has_subscribers(AllocationEnded):
             self.events.publish(AllocationEnded(whole_devices(change.removed) - whole_devices(change.added)))
-
-    def _hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:
-        self.events.publish(HoldEnded(hold, kept, allocated))
 
     def _place_deferred(self) -> None:
         while self._deferred:

@@ -42,12 +42,12 @@ class Orphans:
     def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:
         """Keep the stored allocation of this deleted claim for its users; None if no pod uses it."""
         key, uid = record.claim.metadata.key, record.claim.metadata.uid
-        pods = {each for each in users if key not in self.by_pod.get(each, {})}
+        pods = {pod for pod in users if key not in self.by_pod.get(pod, {})}
         if not pods or not record.holdings:
             return None
         record.orphaned = True
-        for each in pods:
-            self.by_pod.setdefault(each, {})[key] = uid
+        for pod in pods:
+            self.by_pod.setdefault(pod, {})[key] = uid
         orphan = self._by_claim[uid] = Orphan(record, pods)
         return orphan
 
@@ -90,9 +90,11 @@ def _pods_of(consumer: ConsumerReference, claim: ClaimHead, pods: PodIndex) -> S
     """Return the pods that may use the claim through this reservation."""
     if is_group(consumer):
         members = pods.members(claim.metadata.namespace, consumer.name)
-        return [each for each in members if _names(each, claim.metadata.name)]
+        return [pod for pod in members if _names(pod, claim.metadata.name)]
     pod = pods.by_uid(consumer.uid)
-    return [] if pod is None or _has_another(pod, claim) else [pod]
+    # A claim that was made for extended resources for which the pod uses another claim is not the pod's.
+    uses_another = pod is None or (bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name))
+    return [] if pod is None or uses_another else [pod]
 
 
 def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> bool:
@@ -108,12 +110,7 @@ def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Nod
 def _names(pod: Pod, claim: str) -> bool:
     """Return whether the pod may mean this claim; an entry after a draft of KEP-5729 names the claim only through its group."""
     return (
-        any(claim == each.resource_claim_name or each.pod_group_resource_claim for each in pod.claims)
-        or any(claim == each.resource_claim_name for each in pod.claim_statuses)
+        any(claim == entry.resource_claim_name or entry.pod_group_resource_claim for entry in pod.claims)
+        or any(claim == status.resource_claim_name for status in pod.claim_statuses)
         or pod.extended_claim == claim
     )
-
-
-def _has_another(pod: Pod, claim: ClaimHead) -> bool:
-    """Return whether the claim was made for extended resources for which the pod uses another claim."""
-    return bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name)

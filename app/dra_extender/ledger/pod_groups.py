@@ -169,9 +169,9 @@ class GroupStarts:
 
     def support_on(self, namespace: str, node: Node, pod_uid: str = "") -> GroupEntrySupport:
         """Return what is known for pods of this namespace; a trial of the pod itself does not count."""
-        found = self._known_support(namespace, node)
-        if found is not GroupEntrySupport.UNKNOWN:
-            return found
+        support = self._known_support(namespace, node)
+        if support is not GroupEntrySupport.UNKNOWN:
+            return support
         tried = self._by_namespace_and_node.get((namespace, node.name), ())
         return GroupEntrySupport.ON_TRIAL if len(tried) > (pod_uid in tried) else GroupEntrySupport.UNKNOWN
 
@@ -292,7 +292,7 @@ class GroupStarts:
         return least - len(claim.status.reserved_for)
 
     def _pods_needing_entries(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
-        reserved = () if claim is None else {each.uid for each in claim.status.reserved_for}
+        reserved = () if claim is None else {consumer.uid for consumer in claim.status.reserved_for}
         return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
 
     def _may_not_start(self, pod_uid: str) -> bool:

@@ -128,13 +128,13 @@ class _GroupedSlices(Generic[K]):
 
     def group(self, key: K) -> tuple[ResourceSlice, ...]:
         """Return the slices of a group."""
-        found = self._sorted.get(key)
-        if found is None:
+        ordered = self._sorted.get(key)
+        if ordered is None:
             members = self._members.get(key)
             if members is None:
                 return ()
-            found = self._sorted[key] = tuple(members[name] for name in sorted(members))
-        return found
+            ordered = self._sorted[key] = tuple(members[name] for name in sorted(members))
+        return ordered
 
     def put(self, key: K, item: ResourceSlice) -> None:
         """Add a slice to a group, in place of one of the same name."""
@@ -160,14 +160,14 @@ def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
         selector.matches("", {})
     except ModelError:
         return frozenset((_ANYWHERE,))
-    found: set[Anchor] = set()
+    anchors: set[Anchor] = set()
     for term in selector.node_selector_terms:
         if term.match_expressions or term.match_fields:
-            anchors = _of_term(term)
-            if not anchors:
+            of_term = _of_term(term)
+            if not of_term:
                 return frozenset((_ANYWHERE,))
-            found.update(anchors)
-    return frozenset(found)
+            anchors.update(of_term)
+    return frozenset(anchors)
 
 
 def _of_term(term: NodeSelectorTerm) -> Sequence[Anchor]:

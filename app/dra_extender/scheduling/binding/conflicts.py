@@ -112,7 +112,8 @@ def find_conflict(
     competing, foreign = UsageTable(), UsageTable()
     for other in _claims_of_same_pools(record, claims):
         is_foreign = not is_snapshotted(other.claim) and other.claim.status.allocation is not None
-        if is_foreign or other.orphaned or _is_delivered_before(other, record):
+        is_earlier = is_snapshotted(other.claim) and 0 < other.allocated_version < record.allocated_version
+        if is_foreign or other.orphaned or is_earlier:
             competing.add(other.holdings)
         if is_foreign:
             foreign.add(other.holdings)
@@ -151,7 +152,3 @@ def _claims_of_same_pools(record: ClaimRecord, claims: ClaimIndex) -> Iterator[C
     for other in claims.counted():
         if other is not record and any(holding.pool_id in pools for holding in other.holdings):
             yield other
-
-
-def _is_delivered_before(other: ClaimRecord, record: ClaimRecord) -> bool:
-    return is_snapshotted(other.claim) and 0 < other.allocated_version < record.allocated_version

@@ -21,8 +21,8 @@ _Request = tuple[ConsumerReference, int, asyncio.Future[None]]
 class ClaimReserver:
     """Adds consumers to allocated claims, one update at a time for each claim."""
 
-    def __init__(self, writing: ClaimWriter, supervisor: Supervisor) -> None:
-        self._writing = writing
+    def __init__(self, writer: ClaimWriter, supervisor: Supervisor) -> None:
+        self._writer = writer
         self._supervisor = supervisor
         self._waiting: dict[str, list[_Request]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,27 +49,24 @@ class ClaimReserver:
         """Write one batch after the other until none waits any more."""
         while batch := self._waiting[uid]:
             self._waiting[uid] = []
+            refused: Exception | None = None
+            without: frozenset[str] = frozenset()
             try:
-                await self._write_batch(record, batch)
+                without = await self._writer.reserve(record, [(consumer, most) for consumer, most, _ in batch])
             except Exception as problem:  # noqa: BLE001 - raised to each bind of the batch
-                _fail([done for _, _, done in batch], problem)
+                refused = problem
+            for consumer, most, done in batch:
+                if done.done():
+                    continue
+                if refused is not None:
+                    done.set_exception(refused)
+                elif consumer.uid in without:
+                    code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
+                    rejection = Rejection(code=code, detail="/".join(record.claim.metadata.key))
+                    done.set_exception(RetryableError(rejection.text))
+                else:
+                    done.set_result(None)
         del self._waiting[uid]
-
-    async def _write_batch(self, record: ClaimRecord, batch: list[_Request]) -> None:
-        without = await self._writing.reserve(record, [(consumer, most) for consumer, most, _ in batch])
-        for consumer, most, done in batch:
-            if consumer.uid in without:
-                code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
-                _fail([done], RetryableError(Rejection(code=code, detail="/".join(record.claim.metadata.key)).text))
-        for _, _, done in batch:
-            if not done.done():
-                done.set_result(None)
-
-
-def _fail(waiting: list[asyncio.Future[None]], problem: Exception) -> None:
-    for done in waiting:
-        if not done.done():
-            done.set_exception(problem)
 
 
 class ClaimReleasedError(RetryableError):

@@ -116,7 +116,9 @@ class GangCoordinator:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
             self.shares.check_plan(group.metadata.uid, *group.metadata.key)
-            self._forget_without_holds()
+            for key, known in list(self._plans.items()):
+                if not self._holds.exist_for(known.assignments):
+                    del self._plans[key]
             plan = GangPlan(group.metadata.uid)
         deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
         for uid in deleted:
@@ -198,11 +200,6 @@ class GangCoordinator:
             self._drop(key)
             return None
         return plan
-
-    def _forget_without_holds(self) -> None:
-        for key, plan in list(self._plans.items()):
-            if not self._holds.exist_for(plan.assignments):
-                del self._plans[key]
 
     def _drop(self, key: GroupKey) -> None:
         plan = self._plans.pop(key, None)

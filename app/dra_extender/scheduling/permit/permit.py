@@ -85,7 +85,9 @@ class Permit:
         try:
             await self._opened(pod, waiting, seconds, check, recheck)
             yield
-            self._admit(uid, pod.uid)
+            # Bound: the others need not wait any more.
+            just_bound = self._admitted.get(uid, ())
+            self._admitted[uid] = {pod.uid, *(other for other in just_bound if not self._is_observed(other))}
         finally:
             waiting.members.discard(pod.uid)
             if not waiting.members and self._waiting.get(uid) is waiting:
@@ -186,7 +188,3 @@ class Permit:
         """Return whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
-
-    def _admit(self, group_uid: str, pod_uid: str) -> None:
-        just_bound = self._admitted.get(group_uid, ())
-        self._admitted[group_uid] = {pod_uid, *(uid for uid in just_bound if not self._is_observed(uid))}

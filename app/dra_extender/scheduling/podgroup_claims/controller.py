@@ -150,11 +150,6 @@ class PodGroupClaimWriter:
         except ModelError as problem:
             raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
 
-    async def publish(self, wanted: PublishClaims) -> None:
-        """Record the claims in the pod's status, if its resourceVersion is still that of the plan."""
-        pod = wanted.pod
-        await self._cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, wanted.claims)
-
     async def withdraw(self, claim: ClaimHead) -> None:
         """Delete a claim that no status records and that is not allocated; raises ConflictError for any other one."""
         meta = claim.metadata
@@ -205,6 +200,7 @@ class PodGroupClaimController:
     ) -> None:
         self._ledger = ledger
         self._groups = cluster.pod_groups
+        self._pods = cluster.pods
         self._clock = cluster.clock
         self.writer = PodGroupClaimWriter(ledger, cluster, claim_writer)
         self._metrics = metrics
@@ -359,8 +355,10 @@ class PodGroupClaimController:
         await self._groups.record_claims(group, claims)
 
     async def _publish(self, publish: PublishClaims) -> None:
-        self._competing.will_publish(publish.pod.uid)
-        await self.writer.publish(publish)
+        """Record the claims in the pod's status, if its resourceVersion is still that of the plan."""
+        pod = publish.pod
+        self._competing.will_publish(pod.uid)
+        await self._pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, publish.claims)
 
     async def _run_steps(self, key: Key, steps: Sequence[_Step], due: dict[StepKey, float]) -> None:
         """Do these writes, some at a time.  Each is due again later, in case it failed or the watch never delivers it."""

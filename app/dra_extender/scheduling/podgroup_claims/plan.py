@@ -97,7 +97,9 @@ async def plan_reconcile(
         name = recorded.get(entry)
         if entry in recorded and not name:
             continue  # The entry needs no claim.
-        if name and _is_controlled_by(owner, ledger.claims.by_key(owner.namespace, name)):
+        record = ledger.claims.by_key(owner.namespace, name) if name else None
+        controller = None if record is None else record.claim.metadata.controller
+        if name and controller is not None and controller.uid == owner.uid:
             claims[entry] = name
         elif oldest := _oldest_claim(ledger, owner, entry):
             plan.record[entry] = oldest
@@ -121,11 +123,6 @@ def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
         for record in ledger.claims.made_for(owner.namespace, owner.uid, entry.name):
             if record.claim.metadata.name == ours and ours not in recorded:
                 yield record
-
-
-def _is_controlled_by(owner: Owner, record: ClaimRecord | None) -> bool:
-    controller = None if record is None else record.claim.metadata.controller
-    return controller is not None and controller.uid == owner.uid
 
 
 def _oldest_claim(ledger: Ledger, owner: Owner, entry: str) -> str | None:
