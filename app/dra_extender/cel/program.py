@@ -1,6 +1,5 @@
 """The bytes of a compiled program: the sum over all that its closures hold."""
 
-from collections.abc import Iterable
 from sys import getsizeof
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any, Final
@@ -272,9 +271,12 @@ def program_size(*roots: Any) -> int:
         elif kind in _SEQUENCES:
             total += getsizeof(item)
             pending += item
-        elif kind is dict or kind is Optional:
+        elif kind is dict:
             total += getsizeof(item)
-            pending += _contents(item)
+            pending += (*item.keys(), *item.values())
+        elif kind is Optional:
+            total += getsizeof(item)
+            pending.append(item.value)
     return total
 
 
@@ -289,7 +291,3 @@ def _function_size(function: FunctionType, pending: list[Any]) -> int:
         pending.append(function.__defaults__)
         size = size or _FUNCTION_BYTES
     return size
-
-
-def _contents(item: dict[Any, Any] | Optional) -> Iterable[Any]:
-    return (*item.keys(), *item.values()) if isinstance(item, dict) else (item.value,)

@@ -25,8 +25,6 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_expression
 
 _LOGIC: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
-_EQUALITY: Final = frozenset({"_==_", "_!=_", "@in"})
-_ORDER: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _AMOUNT_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 _AMOUNTS: Final = (AccessKind.NUMBER, AccessKind.QUANTITY, AccessKind.SEMVER)
 
@@ -115,9 +113,9 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
         if device_map_of(many) is not None or is_device_field(many, "attributes") or is_device_field(many, "capacity"):
             return isinstance(one, ast.Literal)
         return _is_value(one) and (_is_value(many) or _is_list(many))
-    if node.function in _EQUALITY:
+    if node.function in ast.EQUALITY:
         return all(_is_value(argument) or _is_comparison(argument) for argument in node.arguments)
-    if node.function in _ORDER:
+    if node.function in ast.ORDERINGS:
         return all(_is_amount(argument) or _is_comparison(argument) for argument in node.arguments) and any(
             map(_is_certain_amount, node.arguments)
         )

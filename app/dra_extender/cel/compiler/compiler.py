@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -21,6 +21,8 @@ from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key, key_work
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.values.values import Optional, map_key, no_overload
+
+_DEVICE: Final = CompiledPart(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
 
 
 class Compiler:
@@ -50,19 +52,10 @@ class Compiler:
         code = self.compile(node)
         return code, self._size - before
 
-    def _constant(self, node: typed_ast.Constant) -> CompiledPart:
-        return constant(node.value)
-
-    def _device(self, _: typed_ast.DeviceVariable) -> CompiledPart:
-        return CompiledPart(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
-
     def _variable(self, node: typed_ast.Variable) -> CompiledPart:
         slot = node.slot
         run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
         return CompiledPart(run=run, cost=1, selection=True, path=1)
-
-    def _field(self, node: typed_ast.FieldSelection) -> CompiledPart:
-        return compile_field(node, self.compile(node.operand))
 
     def _index(self, node: typed_ast.Index) -> CompiledPart:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
@@ -127,9 +120,6 @@ class Compiler:
         body, size = self._sized(node.body)
         return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
 
-    def _bind(self, node: typed_ast.CelBind) -> CompiledPart:
-        return compile_bind(node.slot, self.compile(node.source), self.compile(node.body))
-
     def _optional_map(self, node: typed_ast.OptionalMap) -> CompiledPart:
         source, size = self._sized(node.source)
         made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
@@ -140,10 +130,10 @@ class Compiler:
         return compile_sort(node, self.compile(node.source), key, round_work(size))
 
     _RULES: ClassVar[Mapping[type[typed_ast.TypedNode], Callable[[Any, Any], CompiledPart]]] = {
-        typed_ast.Constant: _constant,
-        typed_ast.DeviceVariable: _device,
+        typed_ast.Constant: lambda _, node: constant(node.value),
+        typed_ast.DeviceVariable: lambda *_: _DEVICE,
         typed_ast.Variable: _variable,
-        typed_ast.FieldSelection: _field,
+        typed_ast.FieldSelection: lambda self, node: compile_field(node, self.compile(node.operand)),
         typed_ast.Index: _index,
         typed_ast.Invoke: _invoke,
         typed_ast.Logical: _logical,
@@ -151,7 +141,9 @@ class Compiler:
         typed_ast.MakeList: _make_list,
         typed_ast.MakeMap: _make_map,
         typed_ast.ComprehensionLoop: _loop,
-        typed_ast.CelBind: _bind,
+        typed_ast.CelBind: lambda self, node: compile_bind(
+            node.slot, self.compile(node.source), self.compile(node.body)
+        ),
         typed_ast.OptionalMap: _optional_map,
         typed_ast.Sort: _sort,
     }

@@ -66,11 +66,12 @@ _Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
 
 def _range(slots: tuple[int, ...], source: Run) -> _Range:
     if len(slots) == 1:
-        return slots[0], source, _elements
-    return slice(slots[0], slots[0] + len(slots)), source, _pairs
+        return slots[0], source, elements_of
+    return slice(slots[0], slots[0] + len(slots)), source, pairs_of
 
 
-def _elements(value: Any) -> Iterable[Any]:
+def elements_of(value: Any) -> Iterable[Any]:
+    """Return the elements of a list or the keys of a map, over which a loop with one variable runs."""
     kind = type(value)
     if kind in LISTS or kind is DomainMap:
         return value  # type: ignore[no-any-return]
@@ -79,7 +80,8 @@ def _elements(value: Any) -> Iterable[Any]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+def pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the indexes and elements of a list, or the entries of a map, over which a loop with two variables runs."""
     if type(value) in LISTS:
         return enumerate(value)
     if type(value) in MAPS:
@@ -242,17 +244,24 @@ def _collecting(over: _Range, condition: CompiledPart | None, work_per_round: in
 
 def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:
     """Compile cel.bind: its value is evaluated on first use."""
-    run_value, run_body, cost = value.run, body.run, value.cost
-
-    def evaluate(frame: EvaluationFrame) -> Any:
-        frame.cost += cost
-        return run_value(frame)
+    run_body, evaluate = body.run, charging(value)
 
     def run(frame: EvaluationFrame) -> Any:
         frame.slots[slot] = UnevaluatedVariable(evaluate)
         return run_body(frame)
 
     return CompiledPart(run=run, cost=body.cost)
+
+
+def charging(part: CompiledPart) -> Run:
+    """Return a closure that charges the constant cost of a part and evaluates it."""
+    evaluate, cost = part.run, part.cost
+
+    def run(frame: EvaluationFrame) -> Any:
+        frame.cost += cost
+        return evaluate(frame)
+
+    return run
 
 
 class UnevaluatedVariable:
@@ -327,7 +336,7 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
         values = run_source(frame)
         keys = []
         failure: str | None = None
-        for value in _elements(values):
+        for value in elements_of(values):
             frame.cost += step
             frame.spend(work_per_round)
             frame.slots[slot] = value

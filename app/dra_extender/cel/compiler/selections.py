@@ -46,7 +46,8 @@ def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> Comp
     elif node.test:
         run = _presence(operand.run, node.name, opens=looks_into_optionals(node))
     elif node.optional:
-        run = _optional_selection(operand.run, _constant_key(node.name), 1, opens=looks_into_optionals(node))
+        name = node.name
+        run = _optional_selection(operand.run, lambda _: name, 1, opens=looks_into_optionals(node))
     else:
         run = _select(operand.run, node.name, opens=looks_into_optionals(node))
     cost, path = _path_cost(operand)
@@ -93,10 +94,6 @@ def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bo
             return True
         operand = operand.operand
     return operand.type.kind in {"dyn", "variable"} or operand.type.name == "optional_type"
-
-
-def _constant_key(name: str) -> Run:
-    return lambda _: name
 
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:

@@ -10,7 +10,7 @@ from dra_extender.cel.analysis.walk import is_free_name, nodes_of
 from dra_extender.cel.budget import Budget, CompileMeter, spent_in
 from dra_extender.cel.compiler.code import CompiledPart
 from dra_extender.cel.compiler.compiler import Compiler
-from dra_extender.cel.compiler.loops import UnevaluatedVariable
+from dra_extender.cel.compiler.loops import UnevaluatedVariable, charging, elements_of, pairs_of
 from dra_extender.cel.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.environment import ENVIRONMENTS, LATEST, Release
@@ -21,7 +21,7 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_beginning
 from dra_extender.cel.types.checker import Checker
 from dra_extender.cel.types.typed_ast import TypedNode
-from dra_extender.cel.values.values import LISTS, MAPS, from_map_key
+from dra_extender.cel.values.values import LISTS, MAPS
 
 _OUTCOME_UNITS: Final = 100
 _TEXT_UNITS: Final = 1_500
@@ -162,13 +162,7 @@ class Evaluation:
 
     def defer(self, slot: int, node: TypedNode) -> None:
         """Bind a variable as cel.bind does: its value is evaluated on first use."""
-        code = self._recorder.code_of(node)
-
-        def evaluate(frame: EvaluationFrame) -> Any:
-            frame.cost += code.cost
-            return code.run(frame)
-
-        self._frame.slots[slot] = UnevaluatedVariable(evaluate)
+        self._frame.slots[slot] = UnevaluatedVariable(charging(self._recorder.code_of(node)))
 
     def _spent(self) -> int:
         return spent_in(self._frame) - self._charged
@@ -179,11 +173,9 @@ class Evaluation:
         return self._deadline is not None and self._deadline()
 
     def _evaluated(self, node: TypedNode) -> EvalResult:
-        code = self._recorder.code_of(node)
-        frame = self._frame
-        frame.cost += code.cost
+        evaluate, frame = charging(self._recorder.code_of(node)), self._frame
         try:
-            value = code.run(frame)
+            value = evaluate(frame)
             if frame.cost > COST_LIMIT:
                 raise over_cost()
         except CelCostError as problem:
@@ -197,9 +189,6 @@ class Evaluation:
 
 def rounds_of(values: Any, width: int) -> Iterator[tuple[Any, ...]]:
     """Return the values of the `width` variables of a loop over these values in its first rounds."""
-    if type(values) in MAPS:
-        pairs = ((from_map_key(key), value) for key, value in values.items())
-        return islice(pairs if width > 1 else ((key,) for key, _ in pairs), _MOST_ROUNDS)
-    if type(values) in LISTS:
-        return islice(enumerate(values) if width > 1 else ((value,) for value in values), _MOST_ROUNDS)
-    return iter(())
+    if type(values) not in LISTS | MAPS:
+        return iter(())
+    return islice(pairs_of(values) if width > 1 else ((value,) for value in elements_of(values)), _MOST_ROUNDS)

@@ -14,15 +14,14 @@ from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.values import LISTS, MAPS, DomainMap, Optional, from_map_key, type_name
 
-_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_OPPOSITE: Final = {"_==_": "_!=_", "_!=_": "_==_", "_<_": "_>=_", "_>=_": "_<_", "_>_": "_<=_", "_<=_": "_>_"}
 _WANTED: Final = {
-    "==": "{}",
-    "!=": "anything but {}",
-    "<": "less than {}",
-    "<=": "at most {}",
-    ">": "more than {}",
-    ">=": "at least {}",
+    "_==_": "{}",
+    "_!=_": "anything but {}",
+    "_<_": "less than {}",
+    "_<=_": "at most {}",
+    "_>_": "more than {}",
+    "_>=_": "at least {}",
     "in": "one of {}",
     "not in": "none of {}",
 }
@@ -48,10 +47,9 @@ def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, w
         return _presence_message(evaluation, node, written, present=value)
     if not isinstance(written, ast.CallExpression):
         return _flag_message(evaluation, node, value=value, wanted=wanted)
-    symbol = "in" if written.function == "@in" else written.function.strip("_")
-    if symbol in _OPPOSITE:
-        return _comparison_message(evaluation, node, symbol, met=value is wanted, wanted=wanted)
-    if symbol == "in":
+    if written.function in _OPPOSITE:
+        return _comparison_message(evaluation, node, written.function, met=value is wanted, wanted=wanted)
+    if written.function == "@in":
         return _membership_message(evaluation, *operands(node), met=value is wanted, wanted=wanted)
     return _call_message(evaluation, node, written.function, value=value, wanted=wanted)
 
@@ -96,19 +94,19 @@ def _presence_message(
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_message(evaluation: Evaluation, node: TypedNode, symbol: str, *, met: bool, wanted: bool) -> str:
+def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, *, met: bool, wanted: bool) -> str:
     """Return `A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
     left, right = compared_sides(node)
-    needed = symbol if wanted else _OPPOSITE[symbol]
+    needed = operator if wanted else _OPPOSITE[operator]
     if not evaluation.is_open(left) and evaluation.is_open(right):
-        left, right, needed = right, left, _MIRRORED[needed]
+        left, right, needed = right, left, ast.MIRRORED[needed]
     text = _fact(evaluation, left)
     other = _value_text(evaluation, right)
     expected = _WANTED[needed].format(other)
     if evaluation.is_open(right):
         text += f", {_fact(evaluation, right, other)}"
     if met:
-        return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {expected}"
+        return text if needed in ast.EQUALITY or evaluation.is_open(right) else f"{text}, {expected}"
     return f"{text}, wanted {expected}"
 
 

@@ -26,10 +26,8 @@ _WRONG: Final = 2.0
 """The distance of a condition that no amount can satisfy: a text, a flag, an attribute that is absent."""
 _NUMBERS: Final = frozenset({int, float})
 _WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_"}
-_MIRRORED: Final = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_", "_==_": "_==_"}
 _METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 """Comparisons of quantities and versions by their methods."""
-_SYMBOLS: Final = {"_<=_": "<=", "_>=_": ">=", "_==_": "=="}
 _PLAIN: Final = (bool, int, float, str)
 _COST: Final = 1_000_000
 _SHARED: Final = ("kubernetes.io", "k8s.io")
@@ -144,7 +142,7 @@ def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, 
     left, right = operands(node) if written in _METHODS else compared_sides(node)
     symbol = _WEAKER[function]
     if not evaluation.is_open(left):
-        left, right, symbol = right, left, _WEAKER[_MIRRORED[function]]
+        left, right, symbol = right, left, _WEAKER[ast.MIRRORED[function]]
     value = unwrapped(evaluation.outcome(left).value)
     if evaluation.is_open(right) or evaluation.outcome(left).error is not None:
         return None
@@ -161,7 +159,7 @@ def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, 
         return None
     # The last name of an access is what people call an attribute or a capacity.
     name = subject.field if isinstance(subject, ast.Select) else print_expression(subject)
-    return compared, f"{name} {_SYMBOLS[symbol]} {text}"
+    return compared, f"{name} {symbol.strip('_')} {text}"
 
 
 def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNode) -> ast.CallExpression:

@@ -85,11 +85,7 @@ def _shown(value: Any, depth: int) -> str:
         return _container(value, depth) if depth else f"a {type_name(value)} of {len(value)}"
     if kind is Optional:
         return f"optional({_shown(value.value, max(depth - 1, 0))})" if value.present else "absent"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    text = _SCALARS.get(type(value))
+    text = _SCALARS.get(kind)
     return f"a {type_name(value)}" if text is None else text(value)
 
 

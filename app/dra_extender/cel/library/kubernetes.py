@@ -51,13 +51,13 @@ from dra_extender.cel.values.semver import LONGEST_VERSION, Semver, SemverError,
 from dra_extender.cel.values.values import Optional, optional, size_of
 
 
-def _succeeds(read: Callable[..., Any]) -> Callable[..., bool]:
+def _succeeds(read: Callable[..., Any], failure: type[Exception] = CelRuntimeError) -> Callable[..., bool]:
     """Return a function that says whether its arguments can be read."""
 
     def succeeds(*arguments: Any) -> bool:
         try:
             read(*arguments)
-        except CelRuntimeError:
+        except failure:
             return False
         return True
 
@@ -190,21 +190,13 @@ def _url(text: str) -> Url:
         raise CelRuntimeError(f"URL parse error during conversion from string: {error}") from None
 
 
-def _is_url(text: str) -> bool:
-    try:
-        check_url(text)
-    except UrlError:
-        return False
-    return True
-
-
 def _parameters(frame: EvaluationFrame, url: Url) -> dict[str, list[str]]:
     frame.spend(60 + 5 * len(url.query))
     return url.parameters()
 
 
 READ_URL: Final = NativeFunction("url", (TEXT,), _url, url_work)
-ASK_URL: Final = NativeFunction("isURL", (TEXT,), _is_url, lambda text: url_work(text) >> 1)
+ASK_URL: Final = NativeFunction("isURL", (TEXT,), _succeeds(check_url, UrlError), lambda text: url_work(text) >> 1)
 
 _URL_FUNCTIONS: Final = (
     function("url", overload((STRING,), URL, READ_URL), extra=first_traversed),

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dra_extender.cel.cost import EvaluationFrame
@@ -65,31 +65,20 @@ def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> 
     return "".join(parts)
 
 
-_SHOWABLE: Final[dict[str, frozenset[str]]] = {
-    "s": frozenset(
-        {
-            "string",
-            "bool",
-            "bytes",
-            "int",
-            "uint",
-            "double",
-            "list",
-            "map",
-            "null_type",
-            "type",
-            "duration",
-            "timestamp",
-        }
-    ),
-    "d": frozenset({"int", "uint"}),
-    "f": frozenset({"double", "string"}),
-    "e": frozenset({"double", "string"}),
-    "b": frozenset({"int", "uint", "bool"}),
-    "o": frozenset({"int", "uint"}),
-    "x": frozenset({"int", "uint", "string", "bytes"}),
-    "X": frozenset({"int", "uint", "string", "bytes"}),
+_INTEGERS: Final = frozenset({"int", "uint"})
+_DOUBLES: Final = frozenset({"double", "string"})
+_HEXADECIMAL: Final = _INTEGERS | {"string", "bytes"}
+_SHOWABLE: Final[Mapping[str, frozenset[str]]] = {
+    "s": _HEXADECIMAL | {"bool", "double", "list", "map", "null_type", "type", "duration", "timestamp"},
+    "d": _INTEGERS,
+    "f": _DOUBLES,
+    "e": _DOUBLES,
+    "b": _INTEGERS | {"bool"},
+    "o": _INTEGERS,
+    "x": _HEXADECIMAL,
+    "X": _HEXADECIMAL,
 }
+"""The names of the types that each clause can show."""
 
 
 def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:

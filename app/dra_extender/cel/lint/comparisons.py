@@ -13,10 +13,8 @@ from dra_extender.cel.syntax.printer import print_expression, text_literal
 from dra_extender.cel.values.quantity import is_quantity
 from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_semver
 
-_ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
-_EQUALITY: Final = {"_==_": "==", "_!=_": "!="}
-_OPERATORS: Final = {**_ORDER, **_EQUALITY}
-_MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_ORDER: Final = frozenset({"<", "<=", ">", ">="})
+_EQUALITY: Final = frozenset({"==", "!="})
 _METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 _PLAIN: Final = frozenset({AccessKind.TEXT, AccessKind.NUMBER})
 _QUANTITIES: Final = frozenset({AccessKind.CAPACITY, AccessKind.QUANTITY})
@@ -29,12 +27,11 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
     for node in nodes_of(root):
         if not isinstance(node, ast.CallExpression):
             continue
-        if node.function in _OPERATORS:
+        if node.function in ast.MIRRORED:
             left, right = node.arguments
-            finding = _operator(node, left, right, _OPERATORS[node.function])
+            finding = _operator(node, left, right, node.function.strip("_"))
             if finding is None:
-                symbol = _OPERATORS[node.function]
-                finding = _operator(node, right, left, _MIRRORED.get(symbol, symbol))
+                finding = _operator(node, right, left, ast.MIRRORED[node.function].strip("_"))
             if finding is not None:
                 yield finding
         elif node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
@@ -46,7 +43,7 @@ def _operator(
 ) -> LintFinding | None:
     """Return the finding about `subject symbol other`."""
     one, two = kind_of(subject), kind_of(other)
-    ordered = symbol in _ORDER.values()
+    ordered = symbol in _ORDER
     if one in _QUANTITIES and (two in _PLAIN or (ordered and two in _QUANTITIES)):
         what = "a capacity is a quantity, which" if one is AccessKind.CAPACITY else "a quantity"
         how = "compares with quantities only" if two in _PLAIN else f"compares by compareTo, not by {symbol}"
@@ -62,7 +59,7 @@ def _attribute_operator(
     node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
     """Return the finding about `subject symbol other`, where the subject is an attribute."""
-    kind, ordered = kind_of(other), symbol in _ORDER.values()
+    kind, ordered = kind_of(other), symbol in _ORDER
     if kind is AccessKind.QUANTITY:
         return _of_attribute(node, subject, certain=ordered)
     if kind is AccessKind.SEMVER and ordered:
@@ -79,7 +76,7 @@ def _version_as_text(
     assert access is not None and isinstance(other, ast.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
     named = access.name.casefold().endswith("version")
     suggestion = _compare(subject, _semver(other), symbol)
-    if symbol in _EQUALITY.values():
+    if symbol in _EQUALITY:
         if not named or not _DOTTED.fullmatch(other.value):
             return None
         message = f"if {access.name} is published as a version, comparing it with text fails; a version equals semver(...) only"
@@ -116,7 +113,7 @@ def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain:
 
 def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
     """Return the comparison to write instead; empty if `other` is."""
-    if symbol in _EQUALITY.values():
+    if symbol in _EQUALITY:
         return other and f"{print_expression(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
 

@@ -100,18 +100,13 @@ def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
         learned = [_established(argument, truth=truth) for argument in node.arguments]
         every = (node.function == "_&&_") is truth
         return _NOTHING.union(*learned) if every else learned[0].intersection(*learned[1:])
-    return _compared(node, truth=truth)
-
-
-def _compared(node: ast.CallExpression, *, truth: bool) -> frozenset[Fact]:
-    if node.function in {"_==_", "@in"} and truth:
+    fact: Fact | None = None
+    if truth and node.function == "@in":
+        fact = _member(*node.arguments)
+    elif truth:
         driver = driver_of(node)
-        fact: Fact | None = ("driver", driver) if driver is not None else None
-        if node.function == "@in":
-            fact = _member(*node.arguments)
-        if fact is not None:
-            return frozenset({fact})
-    return _NOTHING
+        fact = None if driver is None else ("driver", driver)
+    return _NOTHING if fact is None else frozenset({fact})
 
 
 def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:

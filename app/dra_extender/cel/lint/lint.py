@@ -106,12 +106,14 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
     findings = [*path_findings(tree, drivers), *comparison_findings(tree)]
     try:
-        evaluation, units = _compiled(expression, condition=condition)
+        units = compile_expression(expression, derived=not condition).units
+        evaluation = Evaluation(expression, _NO_DEVICE)
     except CelCompileError as problem:
         if not any(finding.severity is Severity.ERROR for finding in findings):
             findings.append(_not_compiling(problem))
         return _ordered(findings)
-    findings.extend(_of_constants(evaluation, condition=condition))
+    constants = constant_findings(evaluation)
+    findings.extend(found for found in constants if condition or found.code is LintCode.CONSTANT_FAILURE)
     findings.extend(limit_findings(expression, tree, units))
     if before is not None and not any(finding.severity is Severity.ERROR for finding in findings):
         findings.extend(guard_findings(tree, known))
@@ -136,17 +138,6 @@ def units_of(expression: str, *, condition: bool) -> int:
         return compile_expression(expression, derived=not condition).units
     except CelCompileError:
         return COMPILE_LIMIT
-
-
-def _compiled(expression: str, *, condition: bool) -> tuple[Evaluation, int]:
-    units = compile_expression(expression, derived=not condition).units
-    return Evaluation(expression, _NO_DEVICE), units
-
-
-def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[LintFinding]:
-    for finding in constant_findings(evaluation):
-        if condition or finding.code is LintCode.CONSTANT_FAILURE:
-            yield finding
 
 
 def _facts(before: Sequence[str]) -> frozenset[Fact]:

@@ -28,12 +28,16 @@ def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[Lin
     for visit in visits(root):
         node = visit.node
         if isinstance(node, ast.Identifier):
-            yield from _bare_field(visit)
-        elif (
-            isinstance(node, ast.Select) and isinstance(node.operand, ast.Identifier) and node.operand.name == "device"
-        ):
+            if node.name in DEVICE_FIELDS and node.name not in visit.names:
+                message = f"there is no variable {node.name}; it is a field of device"
+                yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
+        elif isinstance(node, ast.Select) and _is_device(node.operand):
             yield from _unknown_field(node, node.field)
-        elif isinstance(node, ast.CallExpression) and _indexes_device(node):
+        elif (
+            isinstance(node, ast.CallExpression)
+            and node.function in ast.INDEX_OPERATORS
+            and _is_device(node.arguments[0])
+        ):
             yield from _indexed_device(node)
         if isinstance(node, ast.Select):
             yield from _suffix(node)
@@ -41,12 +45,8 @@ def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[Lin
             yield from _domain(visit, drivers)
 
 
-def _bare_field(visit: Visit) -> Iterator[LintFinding]:
-    node = visit.node
-    assert isinstance(node, ast.Identifier)  # noqa: S101 - for the type checker
-    if node.name in DEVICE_FIELDS and node.name not in visit.names:
-        message = f"there is no variable {node.name}; it is a field of device"
-        yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
+def _is_device(node: ast.SyntaxNode) -> bool:
+    return isinstance(node, ast.Identifier) and node.name == "device"
 
 
 def _unknown_field(node: ast.SyntaxNode, name: str) -> Iterator[LintFinding]:
@@ -55,12 +55,6 @@ def _unknown_field(node: ast.SyntaxNode, name: str) -> Iterator[LintFinding]:
         fields = ", ".join(DEVICE_FIELDS)
         suggestion = f"device.{close[0]}" if close else ""
         yield error(LintCode.UNKNOWN_FIELD, node.offset, f"device has no field {name}; it has {fields}", suggestion)
-
-
-def _indexes_device(node: ast.CallExpression) -> bool:
-    if node.function not in ast.INDEX_OPERATORS:
-        return False
-    return isinstance(node.arguments[0], ast.Identifier) and node.arguments[0].name == "device"
 
 
 def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
@@ -118,10 +112,6 @@ def _qualified(visit: Visit, device_map: str, key: str) -> Iterator[LintFinding]
     yield finding(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_expression(device_map, domain, name))
 
 
-def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    return (argument for argument in parent.arguments if argument is not node)
-
-
 def _is_value(visit: Visit) -> bool:
     """Return whether an expression uses a domain's map where only the value of an attribute makes sense."""
     parent = visit.parent
@@ -131,8 +121,7 @@ def _is_value(visit: Visit) -> bool:
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS
-    if any(
-        isinstance(other, ast.MapLiteral) or device_map_of(other) is not None for other in _others(parent, visit.node)
-    ):
+    others = [argument for argument in parent.arguments if argument is not visit.node]
+    if any(isinstance(other, ast.MapLiteral) or device_map_of(other) is not None for other in others):
         return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

@@ -65,18 +65,15 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
         group = match.lastindex or _NONE
         if group == _NONE:
             place = match.end() - 1
-            raise CelCompileError(_complaint(source[place]), source, place)
+            wrong = (
+                "the string is not closed" if source[place] in _QUOTES else f"unexpected character {source[place]!r}"
+            )
+            raise CelCompileError(f"Syntax error: {wrong}", source, place)
         tokens.append(Token(_KINDS[group], match[group], match.start(group)))
         if group == _END:
             break
     meter.spend(TOKEN_UNITS * len(tokens))
     return tokens
-
-
-def _complaint(character: str) -> str:
-    if character in "'\"":
-        return "Syntax error: the string is not closed"
-    return f"Syntax error: unexpected character {character!r}"
 
 
 def integer_value(text: str, *, negative: bool) -> int | Uint:
