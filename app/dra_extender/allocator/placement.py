@@ -9,7 +9,7 @@ from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_consumption import frozen_view
 from dra_extender.allocator.rules.node_binding import binds as device_binds
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Pick
+from dra_extender.allocator.search.picks import Pick
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import (

@@ -17,7 +17,7 @@ from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import SearchState
+from dra_extender.allocator.search.picks import SearchState
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage

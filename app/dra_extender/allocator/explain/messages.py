@@ -9,7 +9,7 @@ from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
 from dra_extender.allocator.rules.neighbours import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search.picks import Exclusion, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.values.quantity import format_quantity

@@ -26,26 +26,6 @@ _POLL_DEVICES = 4_096
 class NodeView:
     """The node of one search."""
 
-    __slots__ = (
-        "_derived",
-        "_pool",
-        "_pool_usage",
-        "_pools_with_rules",
-        "_unpolled",
-        "_usage",
-        "_used",
-        "deadline",
-        "features",
-        "has_node_rules",
-        "hides_binding_conditions",
-        "hides_grouped_devices",
-        "pools",
-        "rules",
-        "sharing",
-        "skips_node_operations",
-        "verdicts_by_key",
-    )
-
     def __init__(
         self,
         node: Node,

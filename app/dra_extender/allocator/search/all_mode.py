@@ -23,8 +23,6 @@ class AllModeDevices:
     A device that is taken, tainted or blocked is among them: mode All allocates every device or none.
     """
 
-    __slots__ = ("_demand", "_eligibility", "_locations", "_node_view")
-
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self._demand = demand
         self._node_view = node_view

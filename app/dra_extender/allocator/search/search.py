@@ -28,11 +28,9 @@ from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
-from dra_extender.allocator.search.bounds import Mask
 from dra_extender.allocator.search.feasibility import Feasibility
-from dra_extender.allocator.search.nogoods import Nogoods
-from dra_extender.allocator.search.pruning_index import PruningIndex
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search.picks import Exclusion, SearchState
+from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 
@@ -57,34 +55,6 @@ class FrameResult(IntEnum):
 
 class Search:
     """One search on one node; `solve` until it returns, then read `state`, `chosen`, `steps` and `shortfall`."""
-
-    __slots__ = (
-        "_all_mode",
-        "_claim",
-        "_dead_ends",
-        "_demand",
-        "_eligibilities",
-        "_feasibility",
-        "_frames",
-        "_max_steps",
-        "_option",
-        "_picked",
-        "_poll",
-        "_prune_at",
-        "_request",
-        "_result",
-        "_shortfall",
-        "_start",
-        "chosen",
-        "locations",
-        "node_view",
-        "nogoods",
-        "order",
-        "pruning_index",
-        "ranks",
-        "state",
-        "steps",
-    )
 
     def __init__(
         self,

@@ -65,19 +65,6 @@ class SearchState:
     """
 
     undo_is_exact: ClassVar[bool] = True
-    __slots__ = (
-        "_claims_by_device",
-        "_constraint_state",
-        "_demand",
-        "_members",
-        "_shares",
-        "_tables",
-        "neighbours",
-        "node_view",
-        "picks",
-        "sizes",
-        "trail",
-    )
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self._demand = demand

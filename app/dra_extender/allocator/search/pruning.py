@@ -1,4 +1,4 @@
-"""What a long search may skip: the candidates of each request, and devices that are interchangeable.
+"""What a long search may skip: states that have failed before, devices that are interchangeable, and candidates that run out.
 
 Pruning never changes the answer: the first solution stays the first, and no branch is skipped that could end in an error.  So
 demands with a selector that fails on any device, and claims with mode All and constraints, are not pruned (see `feasibility`).
@@ -9,20 +9,23 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import lookup, value_set
-from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
-from dra_extender.allocator.rules.capacity import CapacityMismatch
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import AllModeLocations, Option
-from dra_extender.allocator.search.bounds import Bounds, DeviceNeed, Mask, locations
-from dra_extender.allocator.search_state import SearchState
+from dra_extender.allocator.search.all_mode import Option
+from dra_extender.allocator.search.picks import SearchState
 from dra_extender.cel.device import Attribute
+
+Mask = int
+"""A set of locations, one bit each."""
 
 FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
 """The eligibility for (claim, request, option, wanted)."""
 
 _VERDICTS_PER_DEVICE: Final = 64
 """So many verdicts of a device take as long to compare as the device takes to read."""
+_MAX_NOGOODS: Final = 12_000
+"""A nogood of twelve picks takes 1.4 KB, so that a search keeps about 16 MiB; it searches further states again."""
 _FEW: Final = 64
 _ONE: Final = ord("1")
 
@@ -45,38 +48,16 @@ class PruningIndex:
     the same number are equal in everything that the search reads.
     """
 
-    __slots__ = (
-        "_all_mode",
-        "_bounds",
-        "_by_value",
-        "_class_numbers",
-        "_consumers_by_pool",
-        "_demand",
-        "_derivations",
-        "_eligibility",
-        "_ids_with_rules",
-        "_joined",
-        "_node_view",
-        "_remaining_requests",
-        "_verdicts",
-        "masks",
-        "symmetry_class",
-    )
-
-    def __init__(
-        self, demand: Demand, node_view: NodeView, all_mode: AllModeLocations, eligibility: FindEligibility
-    ) -> None:
+    def __init__(self, demand: Demand, node_view: NodeView, eligibility: FindEligibility) -> None:
         """Nothing is known before `find`."""
         self._demand = demand
         self._node_view = node_view
-        self._all_mode = all_mode
         self._eligibility = eligibility
         self._verdicts: dict[Hashable, tuple[bytes, Mask]] = {}
         self._derivations: list[list[Attribute | None]] = []
         # What an option goes on with after a pause: the number of constraints that are done, and the candidates that they left.
         self._joined: tuple[int, Mask] | None = None
         self._class_numbers: dict[Hashable, int] = {}
-        self._bounds = Bounds(node_view)
         self._ids_with_rules = {id(pool) for pool in node_view.pools_with_rules}
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
@@ -91,7 +72,7 @@ class PruningIndex:
             SearchEndedError: a selector or a derived attribute fails on a device, or the time is up; the index cannot be used then.
             SearchPaused: the deadline raised it; a further call goes on.
         """
-        for option, wanted in self._options():
+        for option, wanted in self.options():
             if option not in self.masks:
                 self._find_candidates(option, wanted)
         self._find_symmetry_classes()
@@ -104,7 +85,8 @@ class PruningIndex:
                 consumers[pool] = consumers.get(pool, 0) | 1 << location
         self._consumers_by_pool = list(consumers.values())
 
-    def _options(self) -> Iterator[tuple[Option, SearchableRequest]]:
+    def options(self) -> Iterator[tuple[Option, SearchableRequest]]:
+        """Yield every option of the demand."""
         for claim, claim_demand in enumerate(self._demand.claims):
             for request, requested in enumerate(claim_demand.requests):
                 for option, wanted in enumerate(requested.options):
@@ -116,7 +98,7 @@ class PruningIndex:
         if equivalence_key not in self._verdicts:
             node_view.poll_deadline(len(node_view.pools.devices))
             verdicts = self._eligibility(*option, wanted).verdicts()
-            mask = _mask_of(verdict == DeviceVerdict.ELIGIBLE for verdict in verdicts)
+            mask = mask_of(verdict == DeviceVerdict.ELIGIBLE for verdict in verdicts)
             self._verdicts[equivalence_key] = verdicts, mask
         verdicts, mask = self._verdicts[equivalence_key]
         # For each constraint on a derived attribute, the attribute of each device that is eligible for the option.
@@ -229,49 +211,58 @@ class PruningIndex:
             mask |= by_value.get(value, 0)
         return mask
 
-    @property
-    def is_monotone(self) -> bool:
-        """Whether a pick never frees what other picks need: no device draws, and no request asks for, a negative amount."""
-        for device in self._node_view.pools.devices:
-            if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
-                return False
-        for option, wanted in self._options():
-            for location in locations(self.masks[option]):
-                needs = self._node_view.sharing.needs(wanted, location)
-                if not isinstance(needs, CapacityMismatch) and any(amount < 0 for amount in needs):
-                    return False
-        return True
 
-    def is_infeasible(self, claims: int) -> bool:
-        """Return whether the first so many claims certainly have no solution, whatever the search picks."""
-        devices, sharing = range(len(self._node_view.pools.devices)), self._node_view.sharing
-        shareable = _mask_of(sharing.is_shareable(location) for location in devices)
-        exclusive: list[DeviceNeed] = []
-        for claim, claim_demand in enumerate(self._demand.claims[:claims]):
-            for request, requested in enumerate(claim_demand.requests):
-                # The fewest devices over the options that are possible by themselves.
-                counts: list[int] = []
-                union = 0
-                for option, wanted in enumerate(requested.options):
-                    count = self._possible_count((claim, request, option), wanted)
-                    if count is not None:
-                        counts.append(count)
-                        union |= self.masks[claim, request, option]
-                if not counts:
-                    return True
-                if not union & shareable and not any(option.admin for option in requested.options):
-                    exclusive.append((min(counts), union))
-        return self._bounds.are_exceeded_by(exclusive)
+class Nogoods:
+    """States that failed without an error, by key.
 
-    def _possible_count(self, option: Option, wanted: SearchableRequest) -> int | None:
-        """Return how many devices an option needs; None if it cannot have them even by itself."""
-        mask, count = self.masks[option], wanted.count
-        if count == ALL:
-            selected = self._all_mode.get(option, ())
-            if not selected or any(not mask >> location & 1 for location in selected):
-                return None
-            count = len(selected)
-        return count if self._bounds.upper_bound(mask, admin=wanted.admin) >= count else None
+    With a pruning index, states are equal up to interchangeable devices, and only what the remaining requests read counts.  A
+    search that may end with an error has none: it knows again only the very same state, which then fails without an error too.
+    """
+
+    def __init__(self, demand: Demand, devices: int, index: PruningIndex | None) -> None:
+        self._keys: set[Hashable] = set()
+        self._index = index
+        self._symmetry_class: Sequence[int] = range(devices) if index is None else index.symmetry_class
+        self._every_device = (1 << devices) - 1
+        self._constraints = [tuple(range(len(claim.constraints))) for claim in demand.claims]
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._keys
+
+    def add(self, key: Hashable) -> None:
+        """Record that the requests failed in this state, unless too much is recorded."""
+        if len(self._keys) < _MAX_NOGOODS:
+            self._keys.add(key)
+
+    def key(self, state: SearchState, claim: int, request: int) -> Hashable:
+        """Return all of a state that decides whether the requests from this one on can be met."""
+        if self._index is None:
+            remaining = RemainingRequests(self._every_device, self._constraints[claim])
+        else:
+            remaining = self._index.remaining_requests(claim, request)
+        symmetry_class, devices = self._symmetry_class, remaining.devices
+        whole = sorted(
+            (symmetry_class[location], claims.bit_count(), claims >> claim & 1, state.is_member(location))
+            for location, claims in state.picked_devices()
+            if devices >> location & 1
+        )
+        shared = sorted(
+            (symmetry_class[location], total, state.is_member(location))
+            for location, total in state.shared_devices()
+            if devices >> location & 1
+        )
+        states = state.constraint_states(claim)
+        binding = tuple(states[constraint] for constraint in remaining.constraints)
+        return claim, request, state.size(claim), binding, tuple(whole), tuple(shared)
+
+
+def locations(mask: Mask) -> Iterable[int]:
+    """Return the locations in a mask, lowest first."""
+    text = bin(mask)[:1:-1]
+    return (index for index, bit in enumerate(text) if bit == "1")
 
 
 def _mask_at(places: Sequence[int]) -> Mask:
@@ -287,5 +278,6 @@ def _mask_at(places: Sequence[int]) -> Mask:
     return int(digits, 2)
 
 
-def _mask_of(members: Iterable[bool]) -> Mask:
+def mask_of(members: Iterable[bool]) -> Mask:
+    """Return the mask of the locations, in order, for which this is true."""
     return int("".join("1" if member else "0" for member in reversed(list(members))) or "0", 2)
