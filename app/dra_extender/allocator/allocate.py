@@ -8,11 +8,11 @@ import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.shortfall import may_serve
+from dra_extender.allocator.picks import NewSearchState, SearchState
 from dra_extender.allocator.placement import claim_placement
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
-from dra_extender.allocator.search.picks import NewSearchState, SearchState
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
+from dra_extender.allocator.picks import Pick
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_consumption import frozen_view
-from dra_extender.allocator.rules.node_binding import binds as device_binds
+from dra_extender.allocator.rules.held_devices import binds as device_binds
+from dra_extender.allocator.rules.held_devices import frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.picks import Pick
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator.pools.validity import (
+from dra_extender.allocator.pools.pools import (
     CounterTotals,
     InvalidPoolError,
     check_consumption,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.picks import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.program import compile_expression

@@ -32,7 +32,7 @@ POLL = "dra_extender.allocator.search.search._POLL"
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 ALONE = "dra_extender.allocator.search.search._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
-NOGOODS = "dra_extender.allocator.search.nogoods._MAX_NOGOODS"
+NOGOODS = "dra_extender.allocator.search.pruning._MAX_NOGOODS"
 POLL_MASK = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
 

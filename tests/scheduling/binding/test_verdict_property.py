@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from dra_extender.allocator import picks as attempt
 from dra_extender.allocator import placement as results
-from dra_extender.allocator.rules import capacity, compatibility, verdict
-from dra_extender.allocator.rules import held_consumption as occupancy
-from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.picks import Exclusion, SearchState
+from dra_extender.allocator.rules import capacity, verdict
+from dra_extender.allocator.rules import counter_sets as compatibility
+from dra_extender.allocator.rules import held_devices as occupancy
+from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.verdict import Violation
-from dra_extender.allocator.search import picks as attempt
-from dra_extender.allocator.search.picks import Exclusion, SearchState
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.scheduling.binding import conflicts as overlap
 from hypothesis import given

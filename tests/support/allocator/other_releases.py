@@ -11,10 +11,10 @@ from typing import Any, ClassVar, SupportsIndex
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, conflict_of, differs
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.counters import CounterKey, CounterTable
+from dra_extender.allocator.rules.counter_sets import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.state.release_rules import Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage

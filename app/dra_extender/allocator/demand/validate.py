@@ -10,12 +10,12 @@ from dra_extender.allocator.demand.demand import (
     ClaimDemand,
     Demand,
     NamedClaim,
+    PreparedAttribute,
     RequestDemand,
     SearchableRequest,
     content_of,
     size_of,
 )
-from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.allocator.state.rejection import Code, Rejection

@@ -11,13 +11,12 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.explain.messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
+from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityShortage
-from dra_extender.allocator.rules.compatibility import GroupState
-from dra_extender.allocator.rules.counters import Shortage
+from dra_extender.allocator.rules.counter_sets import GroupState, Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.picks import SearchState
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage

@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import ValueSet, value_set
 from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
 from dra_extender.allocator.rules.neighbours import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.picks import Exclusion, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.values.quantity import format_quantity

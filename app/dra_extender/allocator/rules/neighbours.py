@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError, SelectorList
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError

@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
-from dra_extender.allocator.rules.node_binding import bound_nodes
+from dra_extender.allocator.rules.held_devices import bound_nodes
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import SearchEndedError

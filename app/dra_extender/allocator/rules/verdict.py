@@ -1,18 +1,18 @@
 """The one rule for what may be allocated beside what is allocated: a device, its capacity, its counter sets.
 
 The members of a counter set are the devices that are held and draw on it, with the amounts and groups that were frozen when they
-were allocated (`held_consumption`).  The verdict about an addition depends on what it adds:
+were allocated (`held_devices`).  The verdict about an addition depends on what it adds:
 
     whole device     no other claim may have any of the device
     share            no claim may have the device whole; all shares together may take no more of a capacity than there is; a
-                     device that binds to its node has no share on another node (`node_binding`)
+                     device that binds to its node has no share on another node (`held_devices`)
     new member       the first holding of a device: the counters on which it draws must suffice, and the members of each of its
                      counter sets must all have no groups, or all have one group in common (KEP-5963)
     further share    no new member: only the capacity counts, neither groups nor counters (KEP-4815)
     admin access     nothing
 
 So an addition is refused only for what it breaks itself.  `contradiction_steps` finds what the usage breaks without it; such a
-counter set admits no new member.  The search applies the same rule incrementally (`compatibility`, `counters`, `capacity`).
+counter set admits no new member.  The search applies the same rule incrementally (`counter_sets`, `capacity`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.compatibility import are_compatible
-from dra_extender.allocator.rules.held_consumption import held_consumption
-from dra_extender.allocator.rules.node_binding import shares_apart
+from dra_extender.allocator.rules.counter_sets import are_compatible
+from dra_extender.allocator.rules.held_devices import held_consumption, shares_apart
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.values.quantity import counter_text

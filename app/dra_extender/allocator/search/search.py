@@ -25,11 +25,11 @@ from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Sea
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.messages import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
+from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
 from dra_extender.allocator.search.feasibility import Feasibility
-from dra_extender.allocator.search.picks import Exclusion, SearchState
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
