@@ -10,7 +10,8 @@ the bytes that are stored.  So what it has stored may be too long in the spellin
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, ClassVar, Final, TypeVar
@@ -73,6 +74,11 @@ def decode(kind: str, decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
         return decode_any(decoder, data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ModelError(f"{kind}: {problem}") from problem
+
+
+def reader(kind: str, shape: type[T]) -> Callable[[bytes], T]:
+    """Return a function that reads an API object of `kind` from JSON, as `decode` does."""
+    return partial(decode, kind, msgspec.json.Decoder(shape))
 
 
 def from_json(kind: str, shape: type[T], raw: Any) -> T:

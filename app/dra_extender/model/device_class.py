@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from dra_extender.model.allocation import OpaqueConfiguration
-from dra_extender.model.api_json import Value, decode
+from dra_extender.model.api_json import Value, reader
 from dra_extender.model.fields import Format, Items, Mark
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.resource_claim import Selectors
@@ -45,16 +45,7 @@ class DeviceClass(Value, frozen=True):
         return (implicit, explicit) if explicit else (implicit,)
 
 
-_DECODER = msgspec.json.Decoder(DeviceClass)
-
-
-def read_device_class(data: bytes) -> DeviceClass:
-    """The class in `data` (API JSON).
-
-    Raises:
-        ModelError: not a DeviceClass; the message names the field.
-    """
-    return decode("DeviceClass", _DECODER, data)
+read_device_class = reader("DeviceClass", DeviceClass)
 
 
 def device_class_from(raw: Mapping[str, Any]) -> DeviceClass:

@@ -1,9 +1,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import msgspec
-
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, reader
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.fields import Described, DnsLabel, DriverName, Mark, Name, PoolName
 from dra_extender.model.metadata import ObjectMeta
@@ -53,7 +51,7 @@ class DeviceTaintRule(Value, frozen=True):
         return self.spec.device_selector
 
 
-_DECODER = msgspec.json.Decoder(DeviceTaintRule)
+_read_rule = reader("DeviceTaintRule", DeviceTaintRule)
 
 
 def read_device_taint_rule(data: bytes) -> DeviceTaintRule:
@@ -62,7 +60,7 @@ def read_device_taint_rule(data: bytes) -> DeviceTaintRule:
     Raises:
         ModelError: not a DeviceTaintRule, or one that selects by class or CEL, which Kubernetes gave up in 1.35.
     """
-    rule = decode("DeviceTaintRule", _DECODER, data)
+    rule = _read_rule(data)
     selector = rule.selector
     if selector is not None and (selector.device_class_name is not None or selector.selectors):
         raise ModelError(

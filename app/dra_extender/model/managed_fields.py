@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.api_json import Value, decode
+from dra_extender.model.api_json import Value, reader
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
@@ -59,7 +59,7 @@ class _Claim(Value, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-_DECODER: Final = msgspec.json.Decoder(_Claim)
+_read_managers = reader("ResourceClaim", _Claim)
 
 
 def writers_of(raw: bytes) -> Writers:
@@ -73,7 +73,7 @@ def writers_of(raw: bytes) -> Writers:
     snapshot: set[str] = set()
     extended: set[str] = set()
     reservations: dict[str, set[str]] = {}
-    for entry in decode("ResourceClaim", _DECODER, raw).metadata.managed_fields:
+    for entry in _read_managers(raw).metadata.managed_fields:
         status, metadata = _part(entry.fields, "f:status"), _part(entry.fields, "f:metadata")
         if "f:allocation" in status:
             allocation.add(entry.manager)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
-from dra_extender.model.api_json import Value, decode, from_json
+from dra_extender.model.api_json import Value, from_json, reader
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.fields import (
     Amount,
@@ -123,7 +123,7 @@ def _positive(amount: str) -> bool:
         return False
 
 
-_DECODER = msgspec.json.Decoder(NodeObject)
+_read_object = reader("Node", NodeObject)
 
 
 def read_node(data: bytes) -> Node:
@@ -132,7 +132,7 @@ def read_node(data: bytes) -> Node:
     Raises:
         ModelError: not a Node; the message names the field.
     """
-    return decode("Node", _DECODER, data).compact()
+    return _read_object(data).compact()
 
 
 def node_from(raw: Any) -> Node:

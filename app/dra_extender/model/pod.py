@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, reader
 from dra_extender.model.compressed import packed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.fields import (
@@ -379,8 +379,8 @@ class _Head(Value, frozen=True):
 
 
 _VERSION_DIGITS: Final = 20
-_DECODER: Final = msgspec.json.Decoder(PodObject)
-_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
+_read_object = reader("Pod", PodObject)
+_read_head = reader("Pod", _Head)
 
 
 def read_pod(data: bytes) -> Pod:
@@ -389,7 +389,7 @@ def read_pod(data: bytes) -> Pod:
     Raises:
         ModelError: not a Pod; the message names the field.
     """
-    return decode("Pod", _DECODER, data).compact()
+    return _read_object(data).compact()
 
 
 class RequestPod:
@@ -406,7 +406,7 @@ class RequestPod:
         Raises:
             ModelError: not an object, or a field of the identity is no string; the message names the field.
         """
-        head = decode("Pod", _HEAD_DECODER, raw).metadata
+        head = _read_head(raw).metadata
         self._raw = raw
         self.namespace, self.name = head.namespace, head.name
         self.uid, version = head.uid, head.resource_version

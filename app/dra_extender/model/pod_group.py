@@ -3,7 +3,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from dra_extender.model.api_json import Value, decode
+from dra_extender.model.api_json import Value, reader
 from dra_extender.model.fields import Count, Described, Empty, Items, Mark, Name
 from dra_extender.model.metadata import Condition, ObjectMeta
 from dra_extender.model.pod import GroupResourceClaim, PodClaimStatus, PodResourceClaim
@@ -102,16 +102,7 @@ def is_group(consumer: ConsumerReference) -> bool:
     return (consumer.api_group, consumer.resource) == (GROUP, POD_GROUPS)
 
 
-_DECODER = msgspec.json.Decoder(PodGroup)
-
-
-def read_pod_group(data: bytes) -> PodGroup:
-    """The PodGroup in `data` (API JSON).
-
-    Raises:
-        ModelError: not a PodGroup; the message names the field.
-    """
-    return decode("PodGroup", _DECODER, data)
+read_pod_group = reader("PodGroup", PodGroup)
 
 
 def read_kept_pod_group(data: bytes) -> PodGroup:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, reader
 from dra_extender.model.fields import (
     Described,
     DnsLabel,
@@ -223,58 +223,41 @@ class _Versioned(Value, frozen=True):
     metadata: _Version = _Version()
 
 
-_DECODER = msgspec.json.Decoder(ResourceClaim)
-_KEY_DECODER = msgspec.json.Decoder(_Identified)
-_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
-_HEAD_DECODER = msgspec.json.Decoder(ClaimHead)
-_SPEC_DECODER = msgspec.json.Decoder(_Asked)
-
-
-def read_claim(data: bytes) -> ResourceClaim:
-    """The claim in `data` (API JSON).
-
-    Raises:
-        ModelError: not a ResourceClaim; the message names the field.
-    """
-    return decode("ResourceClaim", _DECODER, data)
+read_claim = reader("ResourceClaim", ResourceClaim)
+read_head = reader("ResourceClaim", ClaimHead)
+"""Of a claim whose spec need not be readable."""
+_read_asked = reader("ResourceClaim", _Asked)
+_read_identified = reader("ResourceClaim", _Identified)
+_read_versioned = reader("ResourceClaim", _Versioned)
 
 
 def read_key(data: bytes) -> tuple[str, str]:
-    """(namespace, name) of the claim in `data` (API JSON); nothing else in it need be readable.
+    """Return (namespace, name) of the claim in `data` (API JSON); nothing else in it need be readable.
 
     Raises:
         ModelError: it has none.
     """
-    metadata = decode("ResourceClaim", _KEY_DECODER, data).metadata
+    metadata = _read_identified(data).metadata
     return metadata.namespace, metadata.name
 
 
 def read_version(data: bytes) -> tuple[str, str]:
-    """(UID, resourceVersion) of the claim in `data` (API JSON); nothing else in it need be readable.
+    """Return (UID, resourceVersion) of the claim in `data` (API JSON); nothing else in it need be readable.
 
     Raises:
         ModelError: it has none.
     """
-    metadata = decode("ResourceClaim", _VERSION_DECODER, data).metadata
+    metadata = _read_versioned(data).metadata
     return metadata.uid, metadata.resource_version
 
 
-def read_head(data: bytes) -> ClaimHead:
-    """The claim in `data` (API JSON) without its spec, which need not be readable.
-
-    Raises:
-        ModelError: not a ResourceClaim; the message names the field.
-    """
-    return decode("ResourceClaim", _HEAD_DECODER, data)
-
-
 def read_spec(data: bytes) -> ClaimSpec:
-    """The spec of the claim in `data` (API JSON).
+    """Return the spec of the claim in `data` (API JSON).
 
     Raises:
         ModelError: not a ResourceClaim; the message names the field.
     """
-    return decode("ResourceClaim", _SPEC_DECODER, data).spec
+    return _read_asked(data).spec
 
 
 def asks_admin_access(data: bytes) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError, Value, as_stored, decode
+from dra_extender.model.api_json import ModelError, Value, as_stored, reader
 from dra_extender.model.fields import Described, Mark
 from dra_extender.model.metadata import ObjectMeta, TemplateMeta
 from dra_extender.model.resource_claim import ClaimHead, ClaimSpec
@@ -54,16 +54,7 @@ class ClaimTemplate(Value, frozen=True):
     spec: Annotated[_TemplateSpec, Mark.REQUIRED] = _TemplateSpec()
 
 
-_DECODER: Final = msgspec.json.Decoder(ClaimTemplate)
-
-
-def read_template(data: bytes) -> ClaimTemplate:
-    """The ResourceClaimTemplate in `data` (API JSON).
-
-    Raises:
-        ModelError: not a ResourceClaimTemplate; the message names the field.
-    """
-    return decode("ResourceClaimTemplate", _DECODER, data)
+read_template = reader("ResourceClaimTemplate", ClaimTemplate)
 
 
 def generated_for(claim: ClaimHead) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceResult
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, reader
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.resource_claim import ClaimHead, ClaimStatus, ConsumerReference
 
@@ -48,10 +48,10 @@ class _Admin(Value, frozen=True):
     admin_access: bool | None = None
 
 
-_CLAIM: Final = msgspec.json.Decoder(_Claim)
-_RESULT: Final = msgspec.json.Decoder(DeviceResult)
-_NAMED: Final = msgspec.json.Decoder(_Named)
-_ADMIN: Final = msgspec.json.Decoder(_Admin)
+_read_claim = reader("ResourceClaim", _Claim)
+_read_result = reader("ResourceClaim", DeviceResult)
+_read_named = reader("ResourceClaim: a device of the allocation cannot be told", _Named)
+_read_admin = reader("ResourceClaim", _Admin)
 _TEXT: Final = msgspec.json.Decoder(str | None)
 _CONSUMERS: Final = msgspec.json.Decoder(tuple[ConsumerReference, ...] | None)
 
@@ -65,7 +65,7 @@ def read_broken(data: bytes) -> ClaimHead:
     Raises:
         ModelError: the metadata, or the name of an allocated device, cannot be read either.
     """
-    claim = decode("ResourceClaim", _CLAIM, data)
+    claim = _read_claim(data)
     status = claim.status or _Status()
     given = status.allocation
     allocation = None
@@ -81,11 +81,11 @@ def read_broken(data: bytes) -> ClaimHead:
 
 def _result(data: bytes) -> DeviceResult:
     try:
-        result = decode("ResourceClaim", _RESULT, data)
+        result = _read_result(data)
         for text in (result.consumed_capacity or {}).values():
             parse_quantity(text)
     except (ModelError, QuantityError):
-        named = decode("ResourceClaim: a device of the allocation cannot be told", _NAMED, data)
+        named = _read_named(data)
         return DeviceResult(
             request="", driver=named.driver, pool=named.pool, device=named.device, admin_access=_is_admin(data)
         )
@@ -94,7 +94,7 @@ def _result(data: bytes) -> DeviceResult:
 
 def _is_admin(data: bytes) -> bool | None:
     try:
-        return decode("ResourceClaim", _ADMIN, data).admin_access
+        return _read_admin(data).admin_access
     except ModelError:
         return None
 
