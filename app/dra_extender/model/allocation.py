@@ -9,6 +9,7 @@ from dra_extender.model.fields import (
     DnsLabel,
     DriverName,
     Format,
+    Gate,
     LabelValue,
     Mark,
     Name,
@@ -45,14 +46,21 @@ class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
     device: DnsLabel
     admin_access: bool | None = msgspec.field(default=None, name="adminAccess")
     tolerations: tuple[DeviceToleration, ...] = ()
-    share_id: Name | None = None
-    consumed_capacity: dict[QualifiedName, Quantity] | None = msgspec.field(default=None, name="consumedCapacity")
+    share_id: Annotated[Name, Gate.CONSUMABLE_CAPACITY] | None = None
+    consumed_capacity: Annotated[dict[QualifiedName, Quantity], Gate.CONSUMABLE_CAPACITY] | None = msgspec.field(
+        default=None, name="consumedCapacity"
+    )
     binding_conditions: Conditions | None = msgspec.field(default=None, name="bindingConditions")
     binding_failure_conditions: Conditions | None = msgspec.field(default=None, name="bindingFailureConditions")
     skip_node_operations: tuple[NodeOperation, ...] = msgspec.field(default=(), name="skipNodeOperations")
     # KEP-5963.
     compatibility_groups: (
-        Annotated[dict[Annotated[str, Format.COUNTER_SET], tuple[DnsLabel, ...] | None], Mark.DRAFT] | None
+        Annotated[
+            dict[Annotated[str, Format.COUNTER_SET], tuple[DnsLabel, ...] | None],
+            Mark.DRAFT,
+            Gate.COMPATIBILITY_GROUPS,
+        ]
+        | None
     ) = msgspec.field(default=None, name="compatibilityGroups")
 
     @property

@@ -8,6 +8,7 @@ from dra_extender.model.fields import (
     Described,
     DnsLabel,
     Format,
+    Gate,
     Items,
     LabelKey,
     LabelValue,
@@ -190,7 +191,7 @@ class CapacityBody(Value, frozen=True):
     """A capacity as the API server sends it."""
 
     value: Quantity
-    request_policy: RequestPolicyBody | None = None
+    request_policy: Annotated[RequestPolicyBody, Gate.CONSUMABLE_CAPACITY] | None = None
 
 
 class CounterBody(Value, frozen=True):
@@ -207,7 +208,9 @@ class ConsumptionBody(Value, frozen=True):
 
     counter_set: Annotated[str, Format.COUNTER_SET]
     counters: Counters = {}
-    compatibility_groups: Annotated[tuple[DnsLabel, ...], Items(most=2, once="")] | None = None
+    compatibility_groups: Annotated[tuple[DnsLabel, ...], Items(most=2, once=""), Gate.COMPATIBILITY_GROUPS] | None = (
+        None
+    )
 
 
 class DeviceExpression(Value, frozen=True):
@@ -240,7 +243,7 @@ class NodeAllocatable(Value, frozen=True):
     }
 
 
-Conditions = Annotated[tuple[LabelKey, ...], Items(most=4, once="")]
+Conditions = Annotated[tuple[LabelKey, ...], Items(most=4, once=""), Gate.BINDING_CONDITIONS]
 """Types of conditions."""
 
 
@@ -253,16 +256,20 @@ class DeviceBody(Value, frozen=True):
     name: DnsLabel
     attributes: dict[QualifiedName, Annotated[Attribute, Described(AttributeBody)]] | None = None
     capacity: dict[QualifiedName, CapacityBody] | None = None
-    consumes_counters: Annotated[tuple[ConsumptionBody, ...], Items(most=2, once="counterSet")] | None = None
-    taints: Annotated[tuple[DeviceTaint, ...], Items(most=16)] | None = None
+    consumes_counters: (
+        Annotated[tuple[ConsumptionBody, ...], Items(most=2, once="counterSet"), Gate.PARTITIONABLE_DEVICES] | None
+    ) = None
+    taints: Annotated[tuple[DeviceTaint, ...], Items(most=16), Gate.DEVICE_TAINTS] | None = None
     node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
     all_nodes: Annotated[bool, OneOf(True)] | None = None
-    binds_to_node: bool | None = None
+    binds_to_node: Annotated[bool, Gate.BINDING_CONDITIONS] | None = None
     binding_conditions: Conditions | None = None
     binding_failure_conditions: Conditions | None = None
-    allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: dict[Resource, NodeAllocatable] | None = None
+    allow_multiple_allocations: Annotated[bool, Gate.CONSUMABLE_CAPACITY] | None = None
+    node_allocatable_resources: Annotated[dict[Resource, NodeAllocatable], Gate.NODE_ALLOCATABLE_RESOURCES] | None = (
+        None
+    )
     # In 1.36 the field had another name and another content.
     node_allocatable_resource_mappings: Annotated[dict[Resource, NodeAllocatable], Mark.FORMER] | None = None
     # See docs/policy.md.

@@ -5,7 +5,7 @@ import msgspec
 
 from dra_extender.model.allocation import OpaqueConfiguration
 from dra_extender.model.api_json import Value, reader
-from dra_extender.model.fields import Format, Items, Mark
+from dra_extender.model.fields import Format, Gate, Items, Mark
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.resource_claim import Selectors
 
@@ -23,7 +23,7 @@ class DeviceClassSpec(Value, frozen=True):
 
     selectors: Annotated[Selectors, Mark.WHOLE] = ()
     config: Annotated[tuple[ClassConfiguration, ...], Items(most=32)] = ()
-    extended_resource_name: Annotated[str, Format.EXTENDED_RESOURCE] | None = None
+    extended_resource_name: Annotated[str, Format.EXTENDED_RESOURCE, Gate.EXTENDED_RESOURCES] | None = None
 
 
 class DeviceClass(Value, frozen=True):

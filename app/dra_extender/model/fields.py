@@ -82,6 +82,29 @@ class Mark(Enum):
     """Releases before 1.37 had the field."""
 
 
+class Gate(Enum):
+    """A feature gate of Kubernetes while which is off an API server drops fields in silence.
+
+    `since`: minor release of Kubernetes 1 that introduced the gate; `always`: the first one in which it is locked on.  Releases
+    follow the gate tables of Kubernetes 1.34 to 1.37.
+    """
+
+    COMPATIBILITY_GROUPS = ("DRADeviceCompatibilityGroups", 37)
+    PARTITIONABLE_DEVICES = ("DRAPartitionableDevices", 33)
+    PARTITION_TYPES = ("DRAPartitionableDevicesType", 37)
+    CONSUMABLE_CAPACITY = ("DRAConsumableCapacity", 34)
+    BINDING_CONDITIONS = ("DRADeviceBindingConditions", 34)
+    DEVICE_STATUS = ("DRAResourceClaimDeviceStatus", 32, 37)
+    EXTENDED_RESOURCES = ("DRAExtendedResource", 34, 37)
+    DEVICE_TAINTS = ("DRADeviceTaints", 33)
+    NODE_ALLOCATABLE_RESOURCES = ("DRANodeAllocatableResources", 36)
+
+    def __init__(self, gate: str, since: int, always: int | None = None) -> None:
+        self.gate = gate
+        self.since = since
+        self.always = always
+
+
 class OneOf:
     """The values that an API server accepts."""
 
@@ -162,11 +185,12 @@ Shape = Text | Number | Flag | Anything | ListOf | MapOf | Record
 
 
 class Field(NamedTuple):
-    """A field of an object, by the name that JSON has."""
+    """A field of an object, by the name that JSON has; without its `gate` an API server drops it."""
 
     name: str
     shape: Shape
     marks: frozenset[Mark]
+    gate: Gate | None = None
 
     @property
     def accepted(self) -> bool:
@@ -199,7 +223,12 @@ def _field(struct: type[Value], name: str, hint: Any, required: set[str]) -> Fie
     marks = {each for each in extras if isinstance(each, Mark)}
     marks |= {Mark.REQUIRED} if name in required else set()
     try:
-        return Field(name, _shape(plain, extras), frozenset(marks))
+        return Field(
+            name,
+            _shape(plain, extras),
+            frozenset(marks),
+            next((each for each in extras if isinstance(each, Gate)), None),
+        )
     except TypeError as problem:
         raise TypeError(f"{struct.__name__}.{name}: {problem}") from problem
 

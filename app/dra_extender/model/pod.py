@@ -14,6 +14,7 @@ from dra_extender.model.fields import (
     Described,
     DnsLabel,
     Format,
+    Gate,
     Items,
     Labels,
     Mark,
@@ -258,7 +259,7 @@ class PodStatus(Value, frozen=True):
     phase: Word | None = None
     nominated_node_name: Name | None = None
     resource_claim_statuses: Annotated[tuple[PodClaimStatus, ...], Mark.WHOLE] | None = None
-    extended_resource_claim_status: Annotated[ExtendedClaimStatus, Mark.WHOLE] | None = None
+    extended_resource_claim_status: Annotated[ExtendedClaimStatus, Mark.WHOLE, Gate.EXTENDED_RESOURCES] | None = None
     conditions: Annotated[tuple[_Condition, ...], Described(tuple[Condition, ...])] | None = None
 
 

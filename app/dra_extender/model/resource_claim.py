@@ -11,6 +11,7 @@ from dra_extender.model.fields import (
     DriverName,
     Format,
     FullyQualifiedName,
+    Gate,
     Items,
     Mark,
     Name,
@@ -70,7 +71,7 @@ class _RequestBody(Value, frozen=True):
     allocation_mode: Annotated[str, OneOf("ExactCount", "All")] = ""
     count: Natural = 0
     tolerations: tuple[DeviceToleration, ...] = ()
-    capacity: CapacityRequests | None = None
+    capacity: Annotated[CapacityRequests, Gate.CONSUMABLE_CAPACITY] | None = None
     derived_attributes: Annotated[tuple[DerivedAttribute, ...], Items(most=32, once="name")] = ()
 
 
@@ -173,7 +174,7 @@ class ClaimStatus(Value, frozen=True):
 
     allocation: AllocationResult | None = None
     reserved_for: Annotated[tuple[ConsumerReference, ...], Mark.WHOLE] = ()
-    devices: tuple[AllocatedDeviceStatus, ...] = ()
+    devices: Annotated[tuple[AllocatedDeviceStatus, ...], Gate.DEVICE_STATUS] = ()
 
 
 class ClaimHead(Value, frozen=True):

@@ -10,6 +10,7 @@ from dra_extender.model.fields import (
     DnsLabel,
     DriverName,
     FullyQualifiedName,
+    Gate,
     Items,
     Mark,
     Natural,
@@ -79,10 +80,12 @@ class SliceSpec(Value, frozen=True):
     node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
     all_nodes: Annotated[bool, OneOf(True)] | None = None
-    per_device_node_selection: Annotated[bool, OneOf(True)] | None = None
+    per_device_node_selection: Annotated[bool, OneOf(True), Gate.PARTITIONABLE_DEVICES] | None = None
     skip_node_operations: Annotated[tuple[NodeOperation, ...], Items(once="")] | None = None
-    shared_counters: Annotated[tuple[CounterSetBody, ...], Items(most=8, once="name")] | None = None
-    partition_type_attribute: Annotated[FullyQualifiedName, Mark.LEFT_OUT] | None = None
+    shared_counters: (
+        Annotated[tuple[CounterSetBody, ...], Items(most=8, once="name"), Gate.PARTITIONABLE_DEVICES] | None
+    ) = None
+    partition_type_attribute: Annotated[FullyQualifiedName, Mark.LEFT_OUT, Gate.PARTITION_TYPES] | None = None
     devices: Annotated[tuple[DeviceBody, ...], Items(most=128, once="name")] | None = None
 
 

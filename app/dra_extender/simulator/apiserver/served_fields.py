@@ -1,12 +1,27 @@
 """Which fields an API server of a given age keeps.  The API server drops other fields in silence."""
 
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, Union
+
 import msgspec
 
-from dra_extender.manifests.api_defaults import bodies
+from dra_extender.model.api_json import Value
+from dra_extender.model.fields import Gate, ListOf, MapOf, Mark, Record, fields_of
+from dra_extender.model.objects import WRITTEN
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 from dra_extender.simulator.apiserver.validation import InvalidError
 
 OLDEST, NEWEST = 34, 37
+_GATES: Final[Mapping[str, tuple[Gate, ...]]] = {
+    "groups": (Gate.COMPATIBILITY_GROUPS,),
+    "conditions": (Gate.BINDING_CONDITIONS,),
+    "shares": (Gate.CONSUMABLE_CAPACITY,),
+    "extended": (Gate.EXTENDED_RESOURCES,),
+    "node_resources": (Gate.NODE_ALLOCATABLE_RESOURCES, Gate.PARTITION_TYPES),
+}
+"""By field of `Served`: the gates of the fields that the API server keeps."""
+_STRIPPED: Final = frozenset({StoredKind.SLICE, StoredKind.CLAIM, StoredKind.CLASS, StoredKind.POD})
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -43,49 +58,45 @@ class Served(msgspec.Struct, frozen=True):
 
     def strip(self, kind: StoredKind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
-        match kind:
-            case StoredKind.SLICE:
-                self._strip_slice(part(thing, "spec"))
-            case StoredKind.CLAIM:
-                self._strip_allocation(part(thing, "status", "allocation"))
-                if not self.shares:
-                    for body in bodies(part(thing, "spec")):
-                        body.pop("capacity", None)
-            case StoredKind.CLASS if not self.extended:
-                part(thing, "spec").pop("extendedResourceName", None)
-            case StoredKind.POD if not self.extended:
-                part(thing, "status").pop("extendedResourceClaimStatus", None)
+        if kind in _STRIPPED:
+            off = frozenset(gate for name, gates in _GATES.items() if not getattr(self, name) for gate in gates)
+            _drop(thing, _dropped(WRITTEN[kind.singular], off, drafts=self.frozen_groups))
 
-    def _strip_slice(self, spec: Json) -> None:
-        if not self.node_resources:
-            spec.pop("partitionTypeAttribute", None)
-        for device in spec.get("devices") or []:
-            self._strip_device(device)
 
-    def _strip_device(self, device: Json) -> None:
-        if not self.groups:
-            for consumption in device.get("consumesCounters") or []:
-                consumption.pop("compatibilityGroups", None)
-        if not self.node_resources:
-            device.pop("nodeAllocatableResources", None)
-        if not self.conditions:
-            for name in ("bindsToNode", "bindingConditions", "bindingFailureConditions"):
-                device.pop(name, None)
-        if not self.shares:
-            device.pop("allowMultipleAllocations", None)
-            for capacity in (device.get("capacity") or {}).values():
-                capacity.pop("requestPolicy", None)
+Dropped = Mapping[str, Union["Dropped", None]]
+"""Names of fields that are dropped (None), or in whose values fields are; `*` stands for every name in a mapping."""
 
-    def _strip_allocation(self, allocation: Json) -> None:
-        for result in part(allocation, "devices").get("results") or []:
-            if not self.frozen_groups:
-                result.pop("compatibilityGroups", None)
-            if not self.conditions:
-                result.pop("bindingConditions", None)
-                result.pop("bindingFailureConditions", None)
-            if not self.shares:
-                result.pop("shareID", None)
-                result.pop("consumedCapacity", None)
+
+@cache
+def _dropped(struct: type[Value], off: frozenset[Gate], *, drafts: bool) -> Dropped:
+    """Return what is dropped of an object while these gates are off; `drafts`: fields that no release has are kept."""
+    found: dict[str, Dropped | None] = {}
+    for field in fields_of(struct):
+        if field.gate is not None and (not drafts if Mark.DRAFT in field.marks else field.gate in off):
+            found[field.name] = None
+            continue
+        shape, is_map = field.shape, isinstance(field.shape, MapOf)
+        while isinstance(shape, ListOf | MapOf):
+            shape = shape.item if isinstance(shape, ListOf) else shape.value
+        below = _dropped(shape.struct, off, drafts=drafts) if isinstance(shape, Record) else None
+        if below:
+            found[field.name] = {"*": below} if is_map else below
+    return found
+
+
+def _drop(value: Any, dropped: Dropped) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _drop(item, dropped)
+    elif isinstance(value, dict):
+        for name, below in dropped.items():
+            if below is None:
+                value.pop(name, None)
+            elif name == "*":
+                for item in value.values():
+                    _drop(item, below)
+            else:
+                _drop(value.get(name), below)
 
 
 def served_by(minor: int) -> Served:
