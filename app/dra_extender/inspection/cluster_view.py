@@ -24,6 +24,7 @@ from dra_extender.inspection.pod_facts import (
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
+from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_facts import NodeRefusal
@@ -37,8 +38,6 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.metrics import Metrics
 
-_EXTENDED_RESOURCES: Final = "DRAExtendedResource"
-_DEVICE_TAINTS: Final = "DRADeviceTaints"
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
 _PODS: Final = frozenset({"pods"})
@@ -304,7 +303,7 @@ class ClusterView:
 def served_fields(origin: Origin) -> Served:
     """Return which fields the API server keeps that the objects come from; where that is not known, all of them."""
     return Served(
-        extended=AssumedGate(gate=_EXTENDED_RESOURCES, state=GateState.OFF) not in origin.gates,
+        extended=AssumedGate(gate=Gate.EXTENDED_RESOURCES.gate_name, state=GateState.OFF) not in origin.gates,
         frozen_groups=True,
         devices_beside_counters=origin.release.startswith(_BESIDE_COUNTERS),
     )
@@ -312,4 +311,4 @@ def served_fields(origin: Origin) -> Served:
 
 def has_device_taints(origin: Origin) -> bool:
     """Return whether taints of devices have an effect there; also where that is not known."""
-    return AssumedGate(gate=_DEVICE_TAINTS, state=GateState.OFF) not in origin.gates
+    return AssumedGate(gate=Gate.DEVICE_TAINTS.gate_name, state=GateState.OFF) not in origin.gates

@@ -157,7 +157,7 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
 def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
     """Return what is known of the feature gates of an API server on which answers depend."""
     return tuple(
-        AssumedGate(gate=each.gate, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
+        AssumedGate(gate=each.gate.gate_name, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
         for each in OPTIONAL_FIELDS
     )
 

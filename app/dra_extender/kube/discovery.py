@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -15,6 +15,7 @@ from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.objects import CLAIM_TEMPLATES, WARNINGS, WATCHED, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
+from dra_extender.model.fields import Gate
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 _Shape = TypeVar("_Shape")
@@ -38,44 +39,31 @@ class Support(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalField:
-    """Fields that an API server drops without an error while a feature gate is off.
-
-    `since`: minor release of Kubernetes 1 that introduced the gate; `always`: the first one in which the gate is locked on.
-    `lost`: what does not work without them.  Releases follow the gate tables of Kubernetes 1.34 to 1.37.
-    """
+class OptionalField(NamedTuple):
+    """Fields that an API server drops without an error while a feature gate is off, and what does not work without them."""
 
     name: str
-    gate: str
-    since: int
+    gate: Gate
     lost: str
-    always: int | None = None
 
 
 EXTENDED_RESOURCES: Final = "extended-resources"
 DEVICES_BESIDE_COUNTERS_UNTIL: Final = 34
 """The last minor release of Kubernetes 1 whose slices may have devices beside counter sets; later ones refuse such slices."""
 OPTIONAL_FIELDS: Final = (
-    OptionalField("compatibility-groups", "DRADeviceCompatibilityGroups", 37, "drivers cannot publish groups"),
-    OptionalField("partitionable-devices", "DRAPartitionableDevices", 33, "drivers cannot publish shared counters"),
+    OptionalField("compatibility-groups", Gate.COMPATIBILITY_GROUPS, "drivers cannot publish groups"),
+    OptionalField("partitionable-devices", Gate.PARTITIONABLE_DEVICES, "drivers cannot publish shared counters"),
     OptionalField(
-        "consumable-capacity", "DRAConsumableCapacity", 34, "devices cannot be shared, nor consumed capacity stored"
+        "consumable-capacity", Gate.CONSUMABLE_CAPACITY, "devices cannot be shared, nor consumed capacity stored"
     ),
-    OptionalField(
-        "binding-conditions", "DRADeviceBindingConditions", 34, "drivers cannot publish conditions to wait for"
-    ),
-    OptionalField(
-        "device-status", "DRAResourceClaimDeviceStatus", 32, "drivers cannot report conditions of devices", always=37
-    ),
+    OptionalField("binding-conditions", Gate.BINDING_CONDITIONS, "drivers cannot publish conditions to wait for"),
+    OptionalField("device-status", Gate.DEVICE_STATUS, "drivers cannot report conditions of devices"),
     OptionalField(
         EXTENDED_RESOURCES,
-        "DRAExtendedResource",
-        34,
+        Gate.EXTENDED_RESOURCES,
         "pods cannot be told of a claim, so extended resources are served by nodes that list them and by no device class",
-        always=37,
     ),
-    OptionalField("device-taints", "DRADeviceTaints", 33, "devices cannot be tainted"),
+    OptionalField("device-taints", Gate.DEVICE_TAINTS, "devices cannot be tainted"),
 )
 
 
@@ -108,10 +96,11 @@ class ServerFacts:
             support = self.fields.get(field.name, Support.UNKNOWN)
             if support is Support.UNKNOWN:
                 notes[field.name] = (
-                    f"unknown until an object carries it: /metrics does not tell us about gate {field.gate}"
+                    f"unknown until an object carries it: /metrics does not tell us about gate {field.gate.gate_name}"
                 )
             elif support is Support.DROPPED:
-                reason = f"behaves as 1.{self.minor}" if self.minor < field.since else f"gate {field.gate} is off"
+                is_older = self.minor < field.gate.since
+                reason = f"behaves as 1.{self.minor}" if is_older else f"gate {field.gate.gate_name} is off"
                 notes[field.name] = f"not served by this API server ({reason}): {field.lost}"
         if self.allocation_groups is Support.KEPT:
             notes["allocation-groups"] = "the groups of allocated devices are written to the allocation, too"
@@ -126,18 +115,18 @@ class ServerFacts:
 
 def supports(minor: int, gates: Mapping[str, bool] | None) -> Mapping[str, Support]:
     """Return the support of each optional field at a release, given the gates that the server publishes (None: none)."""
-    return MappingProxyType({field.name: _support(field, minor, gates) for field in OPTIONAL_FIELDS})
+    return MappingProxyType({field.name: _support(field.gate, minor, gates) for field in OPTIONAL_FIELDS})
 
 
-def _support(field: OptionalField, minor: int, gates: Mapping[str, bool] | None) -> Support:
-    if minor < field.since:
+def _support(gate: Gate, minor: int, gates: Mapping[str, bool] | None) -> Support:
+    if minor < gate.since:
         return Support.DROPPED
-    if field.always is not None and minor >= field.always:
+    if gate.always is not None and minor >= gate.always:
         return Support.KEPT
     if gates is None:
         return Support.UNKNOWN
     # A server that reports its gates but not this one has outgrown it.
-    return Support.KEPT if gates.get(field.gate, True) else Support.DROPPED
+    return Support.KEPT if gates.get(gate.gate_name, True) else Support.DROPPED
 
 
 class _AbsentError(NotFoundError):

@@ -99,8 +99,8 @@ class Gate(Enum):
     DEVICE_TAINTS = ("DRADeviceTaints", 33)
     NODE_ALLOCATABLE_RESOURCES = ("DRANodeAllocatableResources", 36)
 
-    def __init__(self, gate: str, since: int, always: int | None = None) -> None:
-        self.gate = gate
+    def __init__(self, gate_name: str, since: int, always: int | None = None) -> None:
+        self.gate_name = gate_name
         self.since = since
         self.always = always
 

@@ -69,7 +69,7 @@ def discovery(faults: Faults, transport: ApiTransport, settings: KubeSettings) -
 
 
 async def test_a_current_server_needs_few_notes(faults: Faults, discovery: Discovery) -> None:
-    everything = {field.gate: True for field in OPTIONAL_FIELDS}
+    everything = {field.gate.gate_name: True for field in OPTIONAL_FIELDS}
     faults.plan("get", "/metrics", Fault(answer=(200, gates(**everything).encode())))
     facts = await discovery.facts()
     assert (facts.git_version, facts.minor) == ("v1.37.1", 37)
@@ -165,13 +165,13 @@ async def test_kinds_that_nobody_serves_are_noted(faults: Faults, discovery: Dis
 
 @pytest.mark.parametrize("minor", range(30, 40))
 def test_every_field_has_one_support_at_every_release(minor: int) -> None:
-    for known in (None, {}, {field.gate: False for field in OPTIONAL_FIELDS}):
+    for known in (None, {}, {field.gate.gate_name: False for field in OPTIONAL_FIELDS}):
         facts = ServerFacts("v", minor, None, None, supports(minor, known))
         assert facts.fields.keys() == {field.name for field in OPTIONAL_FIELDS}
         for field in OPTIONAL_FIELDS:
             noted = field.name in facts.notes()
             assert noted is (facts.fields[field.name] is not Support.KEPT)
-            assert (facts.fields[field.name] is Support.DROPPED) or minor >= field.since
+            assert (facts.fields[field.name] is Support.DROPPED) or minor >= field.gate.since
 
 
 @pytest.mark.parametrize(
