@@ -9,7 +9,7 @@ import pytest
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.audit.report import use_policy
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, UnknownNodeError, devices_report
-from dra_extender.inspection.text.devices import device_rows, devices_csv, devices_tree, devices_wide
+from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
 from tests.controlplane.objects import consumption, device, request, resource_slice
 from tests.support.inspection.made_cluster import NOW, MadeCluster, partitions_and_a_taint
@@ -151,9 +151,10 @@ def test_pool_that_the_allocator_refuses_is_said_with_the_reason(made: MadeClust
 def test_table_has_groups_of_the_device_and_those_in_force_where_they_differ(made: MadeCluster) -> None:
     other = device("vgpu-0", consumes=[consumption("gpu-0", groups=["vgpu"], sm="10")])
     made.objects["resourceslices"][1]["spec"]["devices"].append(other)
-    rows = {row.device: row for row in device_rows(devices_report(made.view(), "n1"))}
-    assert (rows["mig-1"].state, rows["mig-1"].groups) == ("usable", "gpu-0 [mig]")
-    assert (rows["vgpu-0"].groups, rows["vgpu-0"].counters) == ("gpu-0 [vgpu] in force [mig]", "gpu-0 sm=10")
+    table = csv.DictReader(io.StringIO(devices_csv(devices_report(made.view(), "n1"))))
+    rows = {row["device"]: row for row in table}
+    assert (rows["mig-1"]["state"], rows["mig-1"]["groups"]) == ("usable", "gpu-0 [mig]")
+    assert (rows["vgpu-0"]["groups"], rows["vgpu-0"]["counters"]) == ("gpu-0 [vgpu] in force [mig]", "gpu-0 sm=10")
 
 
 def test_wide_table_is_aligned_and_says_since_when(made: MadeCluster) -> None:

@@ -1,6 +1,9 @@
-"""How answers are laid out in lines of a terminal, wrapped and never cut, and the lines that say where the facts are from."""
+"""How all answers are laid out: lines of a terminal, wrapped and never cut, tables, CSV, and lines that say where facts are from."""
 
-from collections.abc import Collection, Iterator, Sequence
+import csv
+import io
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Final
@@ -12,9 +15,18 @@ from dra_extender.model.metadata import time_text
 WIDTH: Final = 80
 """Columns for which answers are laid out where the terminal does not say."""
 INDENT: Final = "  "
+_GAP: Final = "  "
+"""Between two columns."""
+_FORMULA: Final = re.compile(r"(^|[;,])(\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""Where a cell, or what a spreadsheet of another locale takes for one, begins as a formula does."""
 _COLUMN: Final = 9
 """Where the text begins behind the label of an origin."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+def answer_text(lines: Iterable[str]) -> str:
+    """Return the lines of an answer, each with its line break; control characters are escaped."""
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
@@ -29,6 +41,36 @@ def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
         for part in wrap(line, width - len(label), break_long_words=False) or [""]:
             yield (before + part).rstrip()
             before = " " * len(label)
+
+
+def beside_labels(rows: Sequence[tuple[str, Sequence[str]]], width: int, gap: str = _GAP) -> Iterator[str]:
+    """Yield labels in one column as wide as the widest, and the lines of each, wrapped, in a column beside it."""
+    column = max((len(label) for label, _ in rows), default=0)
+    for label, lines in rows:
+        yield from beside_label(f"{INDENT}{label:<{column}}{gap}", lines, width)
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows below their header, in capitals, in columns as wide as their widest cells; an empty cell is a minus sign."""
+    cells = [[printable(text) or "-" for text in row] for row in ([name.upper() for name in header], *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "".join(
+        _GAP.join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in cells
+    )
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows below their header by RFC 4180, every cell in quotes; an apostrophe is before what looks like a formula."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    # Most cells are equal to one above them.
+    safe: dict[str, str] = {}
+    for row in (header, *rows):
+        for text in row:
+            if text not in safe:
+                safe[text] = _FORMULA.sub(r"\1'\2", printable(text))
+        writer.writerow([safe[text] for text in row])
+    return buffer.getvalue()
 
 
 def number_of(count: int, noun: str) -> str:
@@ -55,7 +97,16 @@ def clock_text(seconds: float) -> str:
 
 def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
     """Return labelled lines of at most so many columns, without line breaks; control characters are escaped."""
-    return tuple(_lines(origin, columns))
+    release = f", {origin.release}" if origin.release else ", release unknown"
+    facts = [
+        ("source", f"{origin.source}, read {time_text(origin.taken_at)}{release}"),
+        ("gates", _gates(origin)),
+        ("holds", origin.holds),
+    ]
+    missing = unread(origin, NAMED)
+    if missing:
+        facts.append(("partial", unknown_text(missing)))
+    return tuple(line for label, text in facts if text for line in _labelled(label, text, columns))
 
 
 def unknown_lines(origin: Origin, kinds: Collection[str], namespace: str | None, columns: int) -> Iterator[str]:
@@ -63,17 +114,6 @@ def unknown_lines(origin: Origin, kinds: Collection[str], namespace: str | None,
     missing = unread(origin, kinds, namespace)
     if missing:
         yield from wrapped(f"not known: {unknown_text(missing)}", "", columns)
-
-
-def _lines(origin: Origin, columns: int) -> Iterator[str]:
-    release = f", {origin.release}" if origin.release else ", release unknown"
-    yield from _labelled("source", f"{origin.source}, read {time_text(origin.taken_at)}{release}", columns)
-    yield from _labelled("gates", _gates(origin), columns)
-    if origin.holds:
-        yield from _labelled("holds", origin.holds, columns)
-    missing = unread(origin, NAMED)
-    if missing:
-        yield from _labelled("partial", unknown_text(missing), columns)
 
 
 def _gates(origin: Origin) -> str:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
+from dra_extender.inspection.audit.findings import Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
-from dra_extender.model.api_json import printable
+from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, number_of, wrapped
 
 _NAMES: Final = {
     "nodes": "node",
@@ -21,17 +20,18 @@ _NAMES: Final = {
 
 def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
     """Return the whole answer; ends with a line break."""
-    return "\n".join(map(printable, _lines(report, width))) + "\n"
+    return answer_text(_lines(report, width))
 
 
 def _lines(report: AuditReport, width: int) -> Iterator[str]:
     looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
     yield from wrapped(f"{_headline(report)} ({looked_at or 'no kind could be read whole'})", "", width)
-    for check, found in groupby(report.findings, key=lambda each: each.check):
-        findings = tuple(found)
+    for check, group in groupby(report.findings, key=lambda finding: finding.check):
+        findings = tuple(group)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
         for finding in findings:
-            yield from _finding(finding, width)
+            yield from wrapped(finding.about, INDENT, width)
+            yield from wrapped(finding.detail, INDENT * 2, width)
     yield from held_lines(report.held, width)
     for unjudged in report.unjudged:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
@@ -47,12 +47,6 @@ def _headline(report: AuditReport) -> str:
     errors = sum(finding.severity is CheckSeverity.ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
     return f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}"
-
-
-def _finding(found: AuditFinding, width: int) -> Iterator[str]:
-    """Yield what the finding is about, and below it what is wrong."""
-    yield from wrapped(found.about, INDENT, width)
-    yield from wrapped(found.detail, INDENT * 2, width)
 
 
 def _label(check: Check) -> str:

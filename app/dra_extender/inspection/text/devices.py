@@ -1,11 +1,8 @@
 """The devices of a cluster and who uses how much: trees of lines, tables and CSV."""
 
-import csv
-import io
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import (
@@ -20,85 +17,64 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.lines import age_text, clock_text, number_of
+from dra_extender.inspection.lines import age_text, answer_text, clock_text, csv_text, number_of, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
-from dra_extender.model.api_json import printable
 from dra_extender.model.device import PHYSICAL_DEVICE
 from dra_extender.model.metadata import time_text
 
-_GAP: Final = "  "
-_FORMULA: Final = re.compile(r"(^|[;,])(\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
-"""Where a cell, or what a spreadsheet of another locale takes for one, begins as a formula does."""
 _NOWHERE: Final = Holder(claim="")
 
 
-class HeldDeviceRow(NamedTuple):
-    """The cells; `since` is when the claim was allocated, seconds since the epoch."""
-
-    node: str
-    driver: str
-    pool: str
-    device: str
-    state: str
-    claim: str
-    consumers: str
-    since: float | None
-    counters: str
-    groups: str
-    capacity: str
-    taints: str
-    conditions: str
-    notes: str
-
-
-_COLUMNS: Final = ("node", "driver", "pool", "device", "state", "claim", "pods", "since")
-_FURTHER: Final = ("counters", "groups", "capacity", "taints", "conditions", "notes")
-_HEADER: Final = (*_COLUMNS, *_FURTHER)
+_HEADER: Final = (
+    *("node", "driver", "pool", "device", "state", "claim", "pods", "since"),
+    *("counters", "groups", "capacity", "taints", "conditions", "notes"),
+)
 
 
 def devices_wide(report: DevicesReport, now: float) -> str:
     """Return the table for a terminal; `now`: when the objects were read, seconds since the epoch."""
-    header = tuple(name.upper() for name in _HEADER)
-    return aligned(header, (_cells(row, _age(row.since, now)) for row in device_rows(report)))
+    return table_text(_HEADER, _rows(report, lambda since: age_text(max(0.0, now - since))))
 
 
 def devices_csv(report: DevicesReport) -> str:
     """Return the table as CSV; times in RFC 3339."""
-    return csv_text(_HEADER, (_cells(row, _time(row.since)) for row in device_rows(report)))
+    return csv_text(_HEADER, _rows(report, time_text))
 
 
-def device_rows(report: DevicesReport) -> Iterator[HeldDeviceRow]:
-    """Yield a row for each device and claim that has it; one for a device that no claim has."""
+def _rows(report: DevicesReport, since_text: Callable[[float], str]) -> Iterator[Sequence[str]]:
+    """Yield the cells for each device and claim that has it; one row for a device that no claim has.
+
+    `since_text` writes when the claim was allocated, in seconds since the epoch.
+    """
     for pool in report.pools:
-        in_force = {each.name: each.groups for each in pool.counter_sets}
+        in_force = {counter_set.name: counter_set.groups for counter_set in pool.counter_sets}
         for device in pool.devices:
             for holder in device.holders or (_NOWHERE,):
-                yield _row(
-                    pool, device, holder, in_force, device.availability if holder is _NOWHERE else _state(holder)
-                )
+                state = device.availability if holder is _NOWHERE else _state(holder)
+                yield _cells(pool, device, holder, state, in_force, since_text)
         for device in pool.gone:
             for holder in device.holders:
-                yield _row(pool, device, holder, in_force, "not published")
+                yield _cells(pool, device, holder, "not published", in_force, since_text)
 
 
-def _row(
-    pool: PoolUse, device: DeviceUse, holder: Holder, in_force: Mapping[str, Sequence[str] | None], state: str
-) -> HeldDeviceRow:
-    return HeldDeviceRow(
-        node=pool.node,
-        driver=pool.driver,
-        pool=pool.pool,
-        device=device.name,
-        state=state,
-        claim=holder.claim,
-        consumers=", ".join(holder.consumers),
-        since=holder.since,
-        counters=" ".join(_draws(device)),
-        groups=" ".join(_groups(device, in_force)),
-        capacity=" ".join(_capacity(device, holder)),
-        taints=", ".join(device.taints),
-        conditions=", ".join(_conditions(device, holder)),
-        notes="; ".join(_notes(pool, device)),
+def _cells(
+    pool: PoolUse,
+    device: DeviceUse,
+    holder: Holder,
+    state: str,
+    in_force: Mapping[str, Sequence[str] | None],
+    since_text: Callable[[float], str],
+) -> Sequence[str]:
+    draws = (" ".join([name, *_named(counters)]) for name, counters in device.draws)
+    return (
+        *(pool.node, pool.driver, pool.pool, device.name, state, holder.claim, ", ".join(holder.consumers)),
+        "" if holder.since is None else since_text(holder.since),
+        " ".join(draws),
+        " ".join(_groups(device, in_force)),
+        " ".join(_capacity(device, holder)),
+        ", ".join(device.taints),
+        ", ".join(_conditions(device, holder)),
+        "; ".join(_notes(pool, device)),
     )
 
 
@@ -112,9 +88,9 @@ def _state(holder: Holder) -> str:
     return "being allocated" if holder.pending else "allocated"
 
 
-def _draws(device: DeviceUse) -> Iterator[str]:
-    for counter_set, counters in device.draws:
-        yield " ".join([counter_set, *(f"{name}={quantity_text(amount)}" for name, amount in counters)])
+def _named(amounts: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """E.g. `memory=10Gi`."""
+    return (f"{name}={quantity_text(amount)}" for name, amount in amounts)
 
 
 def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
@@ -162,48 +138,13 @@ def _notes(pool: PoolUse, device: DeviceUse) -> Iterator[str]:
         yield pool.problem
 
 
-def _cells(row: HeldDeviceRow, since: str) -> Sequence[str]:
-    return (*row[:7], since, *row[8:])
-
-
-def _age(since: float | None, now: float) -> str:
-    return "" if since is None else age_text(max(0.0, now - since))
-
-
-def _time(since: float | None) -> str:
-    return "" if since is None else time_text(since)
-
-
-def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return the rows below their header in columns as wide as their widest cells; an empty cell is a minus sign."""
-    cells = [[printable(text) or "-" for text in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "".join(
-        _GAP.join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in cells
-    )
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The rows below their header as RFC 4180 has them, every cell in quotes; an apostrophe is before what looks like a formula."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    # Most cells are equal to one above them.
-    safe: dict[str, str] = {}
-    for row in (header, *rows):
-        for text in row:
-            if text not in safe:
-                safe[text] = _FORMULA.sub(r"\1'\2", printable(text))
-        writer.writerow([safe[text] for text in row])
-    return buffer.getvalue()
-
-
 _BAR: Final = 10
 _SHARED: Final = "several nodes"
 
 
 def devices_tree(report: DevicesReport, now: float) -> str:
     """Return the report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
-    return "".join(f"{printable(line)}\n" for line in _devices_lines(report, now)) or "no devices\n"
+    return answer_text(_devices_lines(report, now)) or "no devices\n"
 
 
 def _devices_lines(report: DevicesReport, now: float) -> Iterator[str]:
@@ -282,7 +223,7 @@ _UNKNOWN: Final = "class unknown"
 
 def usage_tree(report: UsageReport) -> str:
     """Return the report as text; ends with a line break."""
-    return "".join(f"{printable(line)}\n" for line in _usage_lines(report)) or "no devices\n"
+    return answer_text(_usage_lines(report)) or "no devices\n"
 
 
 def usage_csv(report: UsageReport) -> str:
@@ -290,26 +231,23 @@ def usage_csv(report: UsageReport) -> str:
 
 
 def usage_wide(report: UsageReport) -> str:
-    return aligned(tuple(name.upper() for name in _USAGE_HEADER), map(_usage_cells, report.rows))
+    return table_text(_USAGE_HEADER, map(_usage_cells, report.rows))
 
 
 def _usage_lines(report: UsageReport) -> Iterator[str]:
-    for namespace, rows in groupby(report.rows, key=lambda each: each.namespace):
-        found = tuple(rows)
-        yield f"{namespace}  {_taken(found)}"
-        width = max(len(_what(each)) for each in found)
-        for each in found:
-            yield f"  {_what(each):<{width}}  {_details(each)}"
+    for namespace, group in groupby(report.rows, key=lambda row: row.namespace):
+        rows = tuple(group)
+        yield f"{namespace}  {_taken(rows)}"
+        labels = [f"{row.device_class or _UNKNOWN} ({row.driver})" for row in rows]
+        width = max(map(len, labels))
+        for label, row in zip(labels, rows, strict=True):
+            yield f"  {label:<{width}}  {_details(row)}"
     width = max((len(driver.driver) for driver in report.drivers), default=0)
     for driver in report.drivers:
         parts = [f"{driver.in_use} of {driver.devices} devices in use"]
         parts += [f"{driver.held} held"] if driver.held else []
         parts += [] if driver.free is None else free_parts(driver.free)
         yield f"{driver.driver:<{width}}  {', '.join(parts)}"
-
-
-def _what(row: UsageRow) -> str:
-    return f"{row.device_class or _UNKNOWN} ({row.driver})"
 
 
 def _taken(rows: Sequence[UsageRow]) -> str:
@@ -323,19 +261,15 @@ def _taken(rows: Sequence[UsageRow]) -> str:
 def _details(row: UsageRow) -> str:
     parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
     if row.counters:
-        parts.append(f"counters {_amounts(row.counters)}")
+        parts.append(f"counters {' '.join(_named(row.counters))}")
     if row.capacity:
-        parts.append(f"capacity {_amounts(row.capacity)}")
+        parts.append(f"capacity {' '.join(_named(row.capacity))}")
     return "; ".join(parts)
-
-
-def _amounts(found: Iterable[tuple[str, int]]) -> str:
-    return " ".join(f"{name}={quantity_text(amount)}" for name, amount in found)
 
 
 def _usage_cells(row: UsageRow) -> Sequence[str]:
     numbers = (row.devices, row.shares, row.observed, row.claims, row.pods)
     return (
         *(row.namespace, row.device_class, row.driver, *map(str, numbers)),
-        *(_amounts(row.counters), _amounts(row.capacity)),
+        *(" ".join(_named(row.counters)), " ".join(_named(row.capacity))),
     )

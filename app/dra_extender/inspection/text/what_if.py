@@ -8,10 +8,9 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, beside_label, number_of, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, beside_labels, number_of, wrapped
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
-    ClaimFate,
     Fate,
     Fill,
     OutcomeKind,
@@ -21,7 +20,7 @@ from dra_extender.inspection.what_if.report import (
     Stranded,
     WhatIfReport,
 )
-from dra_extender.model.api_json import listed, printable
+from dra_extender.model.api_json import listed
 from dra_extender.model.device import device_id_of
 
 _MOST_NODES: Final = 8
@@ -38,7 +37,7 @@ _FATES: Final = {
 
 def table(report: WhatIfReport, width: int = WIDTH) -> str:
     """Return the whole answer; ends with a line break."""
-    return "\n".join(map(printable, _lines(report, width))) + "\n"
+    return answer_text(_lines(report, width))
 
 
 def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
@@ -49,7 +48,7 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
-        yield from _columns([header, *(_cells(each) for each in shown)], width)
+        yield from _columns([header, *((row.pod, _outcome(row.before), _outcome(row.after)) for row in shown)], width)
     same = len(report.pods) - len(shown)
     if same and report.changes:
         yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
@@ -89,10 +88,6 @@ def _counts(found: Iterable[PodOutcome]) -> str:
 def _differs(row: PodRow) -> bool:
     before, after = row.before, row.after
     return row.evicted or (before.kind, before.node) != (after.kind, after.node)
-
-
-def _cells(row: PodRow) -> tuple[str, str, str]:
-    return row.pod, _outcome(row.before), _outcome(row.after)
 
 
 def _outcome(found: PodOutcome) -> str:
@@ -164,24 +159,17 @@ def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     by_fate: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         for claim in row.claims:
-            by_fate[_fate(claim)].append(f"{row.pod.partition('/')[0]}/{claim.claim}")
+            users = f": {', '.join(claim.users[:_MOST_DEVICES])}" if claim.users else ""
+            by_fate[_FATES[claim.fate] + users].append(f"{row.pod.partition('/')[0]}/{claim.claim}")
     for fate, claims in by_fate.items():
         yield ""
         yield from wrapped(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}", "", width)
         yield from wrapped(fate, INDENT, width)
 
 
-def _fate(claim: ClaimFate) -> str:
-    users = f": {', '.join(claim.users[:_MOST_DEVICES])}" if claim.users else ""
-    return _FATES[claim.fate] + users
-
-
 def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
-    labels = [number_of(reason.nodes, "node") if reason.nodes else "" for reason in reasons]
-    column = max(map(len, labels), default=0)
-    for label, reason in zip(labels, reasons, strict=True):
-        start = f"{INDENT}{label:<{column}}{INDENT if column else ''}"
-        yield from beside_label(start, [reason.text], width)
+    rows = [(number_of(reason.nodes, "node") if reason.nodes else "", [reason.text]) for reason in reasons]
+    return beside_labels(rows, width, INDENT if any(label for label, _ in rows) else "")
 
 
 def _fill(found: Fill, width: int) -> Iterator[str]:

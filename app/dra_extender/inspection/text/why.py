@@ -12,7 +12,9 @@ from dra_extender.inspection.lines import (
     INDENT,
     WIDTH,
     age_text,
+    answer_text,
     beside_label,
+    beside_labels,
     clock_text,
     number_of,
     unknown_lines,
@@ -24,7 +26,6 @@ from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
     Branch,
-    CounterNeed,
     GangReport,
     HolderShare,
     NearestDevice,
@@ -35,14 +36,14 @@ from dra_extender.inspection.why.report import (
     WhyReport,
 )
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
-from dra_extender.model.api_json import listed, printable
+from dra_extender.model.api_json import listed
 
 _IN_SECONDS: Final = 600
 
 
 def tree(report: WhyReport, width: int = WIDTH) -> str:
     """Return the whole answer; ends with a line break."""
-    return "\n".join(map(printable, _why_lines(report, width))) + "\n"
+    return answer_text(_why_lines(report, width))
 
 
 def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
@@ -97,10 +98,7 @@ def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
 
 def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
     """Yield reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
-    labels = [number_of(reason.nodes, "node") for reason in reasons]
-    column = max(map(len, labels), default=0)
-    for label, reason in zip(labels, reasons, strict=True):
-        yield from beside_label(f"{INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
+    return beside_labels([(number_of(reason.nodes, "node"), list(_reason(reason, now))) for reason in reasons], width)
 
 
 def _reason(reason: NodeReason, now: float) -> Iterator[str]:
@@ -186,17 +184,21 @@ def place_of(nearest: NearestDevice) -> str:
 def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     """Yield what keeps the device away; `now` is when the objects were read, seconds since the epoch."""
     if nearest.shortage is not None:
-        yield from _shortage(nearest, nearest.shortage, now)
+        need = nearest.shortage
+        left, total = quantity_text(need.left), quantity_text(need.total)
+        yield f"{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
+        yield from _held_lines(nearest.holders, need.counter, now)
     elif nearest.counter_set:
         yield from _group_lines(nearest, now)
     elif nearest.capacity is not None:
-        need = nearest.capacity
-        left, total = quantity_text(need.left), quantity_text(need.total)
-        yield f"{need.capacity}: needs {quantity_text(need.needed)}, {left} of {total} left"
-        yield from _held_lines(nearest.holders, need.capacity, now)
+        lacking = nearest.capacity
+        left, total = quantity_text(lacking.left), quantity_text(lacking.total)
+        yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {left} of {total} left"
+        yield from _held_lines(nearest.holders, lacking.capacity, now)
     else:
         if nearest.detail:
-            yield _short(nearest) + _selector_text(nearest)
+            selector = nearest.selector
+            yield _short(nearest) + ("" if selector is None else f" ({selector.origin} selector {selector.number})")
         yield from _held_lines(nearest.holders, None, now)
 
 
@@ -214,21 +216,6 @@ def _short(nearest: NearestDevice) -> str:
     return text
 
 
-def _selector_text(nearest: NearestDevice) -> str:
-    found = nearest.selector
-    return "" if found is None else f" ({found.origin} selector {found.number})"
-
-
-def _shortage(nearest: NearestDevice, short: CounterNeed, now: float) -> Iterator[str]:
-    yield _counter(short)
-    yield from _held_lines(nearest.holders, short.counter, now)
-
-
-def _counter(need: CounterNeed) -> str:
-    left, total = quantity_text(need.left), quantity_text(need.total)
-    return f"{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
-
-
 def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     """Yield whose groups are in force, and whether counters alone would let the device in."""
     in_force = nearest.in_force
@@ -243,12 +230,11 @@ def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     more = len(nearest.holders) - _MOST_HOLDERS
     yield f"{nearest.counter_set} {state}: {'; '.join(owners)}{f' and {more} more' if more > 0 else ''}"
     if nearest.sufficient:
-        left = [f"{_left_text(each)}" for each in nearest.sufficient]
+        left = [
+            f"{need.counter} {quantity_text(need.left)} of {quantity_text(need.total)} left"
+            for need in nearest.sufficient
+        ]
         yield f"counters would suffice: {', '.join(left)}"
-
-
-def _left_text(need: CounterNeed) -> str:
-    return f"{need.counter} {quantity_text(need.left)} of {quantity_text(need.total)} left"
 
 
 def _owner_text(share: HolderShare, now: float) -> str:
@@ -281,7 +267,7 @@ def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
 
 def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
     """Return the whole answer; ends with a line break."""
-    return "\n".join(map(printable, _waiting_lines(report, width))) + "\n"
+    return answer_text(_waiting_lines(report, width))
 
 
 def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
@@ -305,9 +291,9 @@ def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
     age = "" if row.age is None else f" {age_text(row.age)}"
     detail = f": {row.detail}" if row.detail else ""
     lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}")
-    for number, line in enumerate(lines):
+    for line in lines:
         for part in wrapped(line, "", width - len(label)):
-            yield (label if number == 0 else below) + part
+            yield label + part
             label = below
     for step in row.next:
         yield from (below + each for each in step_lines(step, "", width - len(below)))
@@ -315,7 +301,7 @@ def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
 
 def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> str:
     """Return the whole answer; ends with a line break."""
-    return "\n".join(map(printable, _node_lines(report, width))) + "\n"
+    return answer_text(_node_lines(report, width))
 
 
 def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
@@ -336,10 +322,10 @@ def _request_lines(request: RequestReport, now: float, width: int) -> Iterator[s
     subject = subject_text(request.subject, request.claim, request.request)
     head = f"└ {subject} ({request.wanted}): {request.free} free by themselves"
     yield from wrapped(head, "", width)
-    names = ["/".join(device.device.device.split("/")[1:]) for device in request.devices]
-    column = max(map(len, names), default=0)
-    for name, each in zip(names, request.devices, strict=True):
-        yield from beside_label(f"{INDENT}{name:<{column}}  ", list(_verdict_lines(each, now)), width)
+    verdicts = [
+        (verdict.device.device.partition("/")[2], list(_verdict_lines(verdict, now))) for verdict in request.devices
+    ]
+    yield from beside_labels(verdicts, width)
     if not request.devices:
         yield f"{INDENT}no devices"
 
