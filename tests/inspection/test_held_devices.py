@@ -10,7 +10,7 @@ from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.report import WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.page.devices_view import TileState, device_map, device_totals, pool_sections
+from dra_extender.page.devices_view import TileState, device_totals, pool_sections, pool_tiles
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
 from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
@@ -82,11 +82,12 @@ def test_map_and_node_show_the_device_as_held_and_for_whom() -> None:
     report = devices_report(ClusterView(with_holds(cluster, held_for(cluster, "second"))))
     (total,) = device_totals(report)
     assert total.by_state[TileState.HELD] == 1
-    (tile,) = device_map(report, (total,)).rows[0].tiles
+    rows, _ = pool_tiles(report)
+    (tile,) = rows[0].tiles
     assert (tile.state, tile.text) == (TileState.HELD, "held for a pod: ml/second (held until 09:47:05Z)")
-    (row,) = pool_sections(report)[0].devices
-    (holder,) = row.use.holders
-    assert (row.state, holder.consumers, holder.until) == (TileState.HELD, ("ml/second",), NOW + HOLD_SECONDS)
+    ((shown, state),) = pool_sections(report)[0].devices
+    (holder,) = shown.holders
+    assert (state, holder.consumers, holder.until) == (TileState.HELD, ("ml/second",), NOW + HOLD_SECONDS)
 
 
 def test_claim_for_extended_resources_is_named_as_the_bind_will_name_it() -> None:

@@ -1,4 +1,4 @@
-"""How all answers are laid out: lines of a terminal, wrapped and never cut, tables, CSV, and lines that say where facts are from."""
+"""How all answers are laid out: wrapped lines of a terminal, tables, CSV, and lines that say where the facts are from."""
 
 import csv
 import io

@@ -1,12 +1,12 @@
 """The map of all devices, and the devices of one node."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import Availability
-from dra_extender.inspection.devices import CounterSetUse, DevicesReport, DeviceUse, PoolUse
+from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.holders import Holder, holder_text
 from dra_extender.page.rendering import ListPart, part_of
 
@@ -55,24 +55,12 @@ class DriverTotal(NamedTuple):
     by_state: Mapping[TileState, int]
 
 
-class MapRow(NamedTuple):
-    """A pool; `node` is empty where several nodes reach it; `more` devices have no tile."""
+class PoolTiles(NamedTuple):
+    """A pool with the tiles of its devices; `more` devices have no tile."""
 
-    node: str
-    pool: str
+    pool: PoolUse
     tiles: tuple[Tile, ...]
     more: int
-
-
-class DeviceMap(NamedTuple):
-    """One page of the map.  The totals are those of all nodes and drivers."""
-
-    totals: tuple[DriverTotal, ...]
-    drivers: tuple[str, ...]
-    driver: str
-    nodes: str
-    rows: tuple[MapRow, ...]
-    part: ListPart
 
 
 def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
@@ -84,24 +72,17 @@ def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
     return tuple(DriverTotal(driver, count.total(), dict(count)) for driver, count in sorted(counts.items()))
 
 
-def device_map(
-    report: DevicesReport, totals: tuple[DriverTotal, ...], driver: str = "", nodes: str = "", page: int = 1
-) -> DeviceMap:
-    """Return one page of the pools of a driver (all if empty) on nodes with a text in their names.
+def pool_tiles(
+    report: DevicesReport, driver: str = "", nodes: str = "", page: int = 1
+) -> tuple[Sequence[PoolTiles], ListPart]:
+    """Return one page of the pools of a driver (all if empty) on nodes with a text in their names, and which part of them it is.
 
     Raises:
         QueryError: there is no such page.
     """
     pools = [pool for pool in report.pools if driver in ("", pool.driver) and nodes in pool.node]
     part = part_of(len(pools), ROWS, page)
-    return DeviceMap(
-        totals=totals,
-        drivers=tuple(total.driver for total in totals),
-        driver=driver,
-        nodes=nodes,
-        rows=tuple(_map_row(each, report.origin.taken_at) for each in part.entries_of(pools)),
-        part=part,
-    )
+    return [_tiles(pool, report.origin.taken_at) for pool in part.entries_of(pools)], part
 
 
 def state_of(device: DeviceUse) -> TileState:
@@ -117,82 +98,47 @@ def state_of(device: DeviceUse) -> TileState:
     return TileState.SHARED if device.shared else TileState.ALLOCATED
 
 
-def _map_row(pool: PoolUse, now: float) -> MapRow:
-    devices = [
+def _tiles(pool: PoolUse, now: float) -> PoolTiles:
+    devices = with_states(pool)
+    tiles = tuple(Tile(device.name, state, _tile_text(device, state, now)) for device, state in devices[:MOST_TILES])
+    return PoolTiles(pool, tiles, len(devices) - len(tiles))
+
+
+def with_states(pool: PoolUse) -> Sequence[tuple[DeviceUse, TileState]]:
+    """Return the devices of a pool, those that are not published any more last, and how each stands."""
+    return [
         *((device, state_of(device)) for device in pool.devices),
-        *((each, TileState.GONE) for each in pool.gone),
+        *((device, TileState.GONE) for device in pool.gone),
     ]
-    tiles = tuple(_tile(each, state, now) for each, state in devices[:MOST_TILES])
-    generation = f"generation {pool.generation}{'' if pool.complete else ', incomplete'}"
-    return MapRow(pool.node, f"{pool.driver}/{pool.pool}, {generation}", tiles, len(devices) - len(tiles))
 
 
-def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:
-    said = _tile_text(device, now, state)
-    taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
-    return Tile(device.name, state, said + taints)
-
-
-def _tile_text(device: DeviceUse, now: float, state: TileState) -> str:
+def _tile_text(device: DeviceUse, state: TileState, now: float) -> str:
     names = ", ".join(holder_text(holder, now) for holder in device.holders)
-    return ": ".join(filter(None, (device.availability_text or state.text, names)))
+    taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
+    return ": ".join(filter(None, (device.availability_text or state.text, names))) + taints
 
 
 MOST_DEVICES: Final = 1000
 """Devices of a pool, and members of a counter set, on one page; the command prints all."""
 
 
-class Member(NamedTuple):
-    """A device that draws on a counter set, and who has it."""
-
-    device: str
-    holders: tuple[Holder, ...]
-
-
-class CounterSetRow(NamedTuple):
-    """A counter set, and the devices whose groups are in force on it."""
-
-    use: CounterSetUse
-    members: tuple[Member, ...]
-
-
-class DeviceRow(NamedTuple):
-    """A device, and how it stands."""
-
-    use: DeviceUse
-    state: TileState
-
-    @property
-    def published(self) -> bool:
-        return self.state is not TileState.GONE
-
-
 class PoolSection(NamedTuple):
-    """A pool that the node can use; `more` devices are not shown."""
+    """A pool that the node can use, with its devices, how each stands, and the holders of each by its name.
 
-    use: PoolUse
-    counter_sets: tuple[CounterSetRow, ...]
-    devices: tuple[DeviceRow, ...]
+    `more` devices are not shown.
+    """
+
+    pool: PoolUse
+    devices: Sequence[tuple[DeviceUse, TileState]]
     more: int
+    holders: Mapping[str, tuple[Holder, ...]]
 
 
-def pool_sections(report: DevicesReport) -> tuple[PoolSection, ...]:
+def pool_sections(report: DevicesReport) -> list[PoolSection]:
     """Return the pools of a report, those that several nodes reach first."""
-    return tuple(map(_section, report.pools))
-
-
-def _section(pool: PoolUse) -> PoolSection:
-    holders = {each.name: each.holders for each in (*pool.devices, *pool.gone)}
-    published = tuple(DeviceRow(device, state_of(device)) for device in pool.devices)
-    devices = (*published, *(DeviceRow(each, TileState.GONE) for each in pool.gone))
-    return PoolSection(
-        use=pool,
-        counter_sets=tuple(_counter_sets(pool.counter_sets[:MOST_DEVICES], holders)),
-        devices=devices[:MOST_DEVICES],
-        more=max(0, len(devices) - MOST_DEVICES),
-    )
-
-
-def _counter_sets(uses: Sequence[CounterSetUse], holders: Mapping[str, tuple[Holder, ...]]) -> Iterator[CounterSetRow]:
-    for use in uses:
-        yield CounterSetRow(use, tuple(Member(name, holders.get(name, ())) for name in use.members[:MOST_DEVICES]))
+    sections = []
+    for pool in report.pools:
+        devices = with_states(pool)
+        holders = {device.name: device.holders for device, _ in devices}
+        sections.append(PoolSection(pool, devices[:MOST_DEVICES], max(0, len(devices) - MOST_DEVICES), holders))
+    return sections

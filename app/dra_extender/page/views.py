@@ -10,7 +10,7 @@ from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownPodError
-from dra_extender.page.devices_view import TileState, device_map, pool_sections
+from dra_extender.page.devices_view import MOST_DEVICES, TileState, pool_sections, pool_tiles
 from dra_extender.page.health_view import health
 from dra_extender.page.rendering import Query, QueryError, Renderer, number, part_of, pod_key
 from dra_extender.page.states import Reports
@@ -77,16 +77,6 @@ VIEWS: Final = (
 )
 
 
-class Facts(NamedTuple):
-    """What every view says: source, release, gates and what is missing, as label and text; `now` in seconds since the epoch."""
-
-    generation: int
-    live: bool
-    origin: tuple[tuple[str, str], ...]
-    now: float
-    problems: tuple[str, ...]
-
-
 class ViewAnswer(NamedTuple):
     """A page and its HTTP status."""
 
@@ -143,13 +133,22 @@ class Views:
         )
 
     def _health(self, reports: Reports, _: Query) -> str:
-        return self._page("health", "Health", reports, self._commands.audit(), health=health(reports))
+        return self._page("health", "Health", reports, self._commands.audit(), **health(reports))
 
     def _map(self, reports: Reports, query: Query) -> str:
         driver, nodes = query.get("driver", ""), query.get("nodes", "")
-        shown = device_map(reports.devices, reports.totals, driver, nodes, number(query, "page"))
+        rows, part = pool_tiles(reports.devices, driver, nodes, number(query, "page"))
         return self._page(
-            "map", "Map of devices", reports, self._commands.devices(driver=driver), map=shown, states=tuple(TileState)
+            "map",
+            "Map of devices",
+            reports,
+            self._commands.devices(driver=driver),
+            driver=driver,
+            nodes=nodes,
+            totals=reports.totals,
+            states=tuple(TileState),
+            rows=rows,
+            part=part,
         )
 
     def _node(self, reports: Reports, query: Query) -> str:
@@ -164,14 +163,13 @@ class Views:
             nodes=reports.nodes,
             part=part_of(len(reports.nodes), _NODES, number(query, "page")),
             pools=pool_sections(report),
+            most_devices=MOST_DEVICES,
         )
 
     def _problem(self, reports: Reports, problem: str, status: int) -> ViewAnswer:
         return ViewAnswer(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
 
-    def _page(
-        self, view: str, title: str, reports: Reports, command: str, unfinished: bool = False, **values: object
-    ) -> str:
+    def _page(self, view: str, title: str, reports: Reports, command: str, **values: object) -> str:
         return self._renderer.page(
             f"{view}.html",
             view=view,
@@ -179,21 +177,21 @@ class Views:
             title=title,
             command=command,
             facts=_facts(reports),
-            unfinished=unfinished,
             **values,
         )
 
 
-def _facts(reports: Reports) -> Facts:
+def _facts(reports: Reports) -> Mapping[str, object]:
+    """Return what every view says: source, release, gates and what is missing, as label and text; `now` in seconds."""
     origin = reports.view.origin
-    lines = (each.partition(" ") for each in origin_lines(origin, _ONE_LINE))
-    return Facts(
-        generation=reports.generation,
-        live=reports.live,
-        origin=tuple((label, text.strip()) for label, _, text in lines),
-        now=origin.taken_at,
-        problems=_problems(reports),
-    )
+    lines = (line.partition(" ") for line in origin_lines(origin, _ONE_LINE))
+    return {
+        "generation": reports.generation,
+        "live": reports.live,
+        "origin": [(label, text.strip()) for label, _, text in lines],
+        "now": origin.taken_at,
+        "problems": _problems(reports),
+    }
 
 
 def _problems(reports: Reports) -> tuple[str, ...]:

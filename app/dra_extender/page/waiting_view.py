@@ -1,7 +1,7 @@
 """The pods that wait, by cause, and what is under way: devices that are not ready, and gangs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.inspection.text.why import tree
@@ -102,13 +102,6 @@ GANG_ROWS: Final = 100
 """Gangs on one page, and pods whose devices are awaited; a page has both."""
 
 
-class AwaitedPod(NamedTuple):
-    """A pod whose allocated devices are not ready."""
-
-    pod: str
-    devices: tuple[AwaitedDevice, ...]
-
-
 class GangRow(NamedTuple):
     """A PodGroup with members that wait: how many members it needs at once (0: no gang), how many run, who waits.
 
@@ -124,12 +117,16 @@ class GangRow(NamedTuple):
 
 
 class PodsUnderWay(NamedTuple):
-    """One page of the gangs and of the pods whose devices are awaited; `unfinished`: the next answer will say more."""
+    """One page of the gangs, and of the pods whose devices are awaited with these devices."""
 
-    awaited: tuple[AwaitedPod, ...]
-    gangs: tuple[GangRow, ...]
+    awaited: Sequence[tuple[str, Sequence[AwaitedDevice]]]
+    gangs: Sequence[GangRow]
     part: ListPart
-    unfinished: bool
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether the next answer will say more."""
+        return not all(gang.asked for gang in self.gangs)
 
 
 def pods_under_way(
@@ -140,24 +137,19 @@ def pods_under_way(
     Raises:
         QueryError: there is no such page.
     """
-    pods = sorted(filter(_waits, reports.view.ledger.pods.all()), key=lambda each: each.key)
+    pods = sorted(filter(waits_for_devices, reports.view.ledger.pods.all()), key=lambda pod: pod.key)
     groups: dict[tuple[str, str], list[Pod]] = {}
     awaited = []
     for pod in pods:
         devices = awaited_devices(reports.view, pod)
         if devices:
-            awaited.append(AwaitedPod(pod.key, devices))
+            awaited.append((pod.key, devices))
         if pod.pod_group is not None:
             groups.setdefault((pod.namespace, pod.pod_group), []).append(pod)
     part = part_of(max(len(groups), len(awaited)), GANG_ROWS, page)
     end = cpu_time() + GANG_SECONDS
-    gangs = tuple(_gang(reports, key, groups[key], lambda: cpu_time() < end) for key in part.entries_of(sorted(groups)))
-    return PodsUnderWay(
-        awaited=tuple(part.entries_of(awaited)),
-        gangs=gangs,
-        part=part,
-        unfinished=not all(gang.asked for gang in gangs),
-    )
+    gangs = [_gang(reports, key, groups[key], lambda: cpu_time() < end) for key in part.entries_of(sorted(groups))]
+    return PodsUnderWay(part.entries_of(awaited), gangs, part)
 
 
 def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: Callable[[], bool]) -> GangRow:
@@ -176,5 +168,5 @@ def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: C
     )
 
 
-def _waits(pod: Pod) -> bool:
+def waits_for_devices(pod: Pod) -> bool:
     return pod.needs_devices and not (pod.node_name or pod.finished or pod.deleting)
