@@ -7,13 +7,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
 if TYPE_CHECKING:
-    import msgspec
-
     from dra_extender.inspection.objects import Origin
 
 WIDTH: Final = 80
@@ -66,6 +64,15 @@ Output = Annotated[AnswerFormat, typer.Option("--output", "-o", help="Format of 
 TableOutput = Annotated[TableFormat, typer.Option("--output", "-o", help="Format of the answer.")]
 
 
+class Answer(Protocol):
+    """A report as msgspec encodes it, with where its facts come from."""
+
+    @property
+    def origin(self) -> "Origin":
+        """Return where the objects come from and when they were read."""
+        ...
+
+
 def width() -> int:
     """Return the columns of the terminal, or of $COLUMNS; 80 if the output goes elsewhere."""
     if not sys.stdout.isatty():
@@ -80,7 +87,7 @@ class ChangedAnswers:
         self._output = output
         self._last: object = None
 
-    def print(self, report: "msgspec.Struct", origin: "Origin", as_tree: Callable[[int], str]) -> None:
+    def print(self, report: Answer, as_tree: Callable[[int], str]) -> None:
         """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
         import msgspec
 
@@ -90,47 +97,50 @@ class ChangedAnswers:
         if self._last is not None:
             sys.stdout.write("---\n" if self._output is AnswerFormat.YAML else "\n")
         self._last = said
-        print_answer(report, origin, self._output, as_tree)
+        print_answer(report, self._output, as_tree)
         sys.stdout.flush()
 
 
 def _timeless(value: object) -> object:
     """Return the value without source, time of reading and ages."""
     if isinstance(value, dict):
-        return {name: _timeless(each) for name, each in value.items() if name not in _OF_TIME}
+        return {name: _timeless(part) for name, part in value.items() if name not in _OF_TIME}
     if isinstance(value, list | tuple):
-        return [_timeless(each) for each in value]
+        return [_timeless(item) for item in value]
     return value
 
 
-def print_answer(
-    report: "msgspec.Struct", origin: "Origin", output: AnswerFormat, as_tree: Callable[[int], str]
-) -> None:
+def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], str]) -> None:
     """Print a report in a format; `as_tree` lays it out for so many columns.
 
     Trees and Markdown end with where the facts come from; JSON and YAML have that in the report.
     """
+    import msgspec
+
+    from dra_extender.inspection.lines import answer_text, origin_lines
+
     if output is AnswerFormat.JSON:
-        print_json(report)
+        text = msgspec.json.format(msgspec.json.encode(report)).decode()
+        sys.stdout.write(answer_text(text.split("\n")))
         return
     if output is AnswerFormat.YAML:
         sys.stdout.write(_yaml(report))
         return
-    from dra_extender.inspection.lines import origin_lines
-
     columns = width() if output is AnswerFormat.TREE else WIDTH
-    text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(origin, columns))
+    text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(report.origin, columns))
     sys.stdout.write(text if output is AnswerFormat.TREE else as_markdown(text))
 
 
-def print_json(report: "msgspec.Struct") -> None:
-    """Print an answer as indented JSON."""
-    import msgspec
-
-    from dra_extender.model.api_json import printable
-
-    text = msgspec.json.format(msgspec.json.encode(report)).decode()
-    sys.stdout.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
+def print_table(
+    report: Answer, output: TableFormat, tree: Callable[[], str], wide: Callable[[], str], csv: Callable[[], str]
+) -> None:
+    """Print a report that is a table too; CSV has nothing but the table."""
+    if output is TableFormat.CSV:
+        sys.stdout.write(csv())
+    elif output is TableFormat.WIDE:
+        print_answer(report, AnswerFormat.TREE, lambda _: wide())
+    else:
+        print_answer(report, AnswerFormat(output.value), lambda _: tree())
 
 
 def as_markdown(text: str) -> str:
@@ -139,7 +149,7 @@ def as_markdown(text: str) -> str:
     fence = _FENCE
     while fence in text:
         fence += "`"
-    plain = title.translate({ord(each): f"\\{each}" for each in r"\`*_[]<>#|"})
+    plain = title.translate({ord(mark): f"\\{mark}" for mark in r"\`*_[]<>#|"})
     return f"### {plain}\n\n{fence}text\n{rest}{fence}\n"
 
 
@@ -151,7 +161,7 @@ def ended(problem: Exception, status: int) -> typer.Exit:
     return typer.Exit(status)
 
 
-def _yaml(report: "msgspec.Struct") -> str:
+def _yaml(report: Answer) -> str:
     import msgspec
     import yaml
 

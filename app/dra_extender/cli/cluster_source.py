@@ -15,6 +15,7 @@ import typer
 from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
+    from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.objects import ClusterObjects
     from dra_extender.kube.client.settings import KubeSettings
 
@@ -45,6 +46,9 @@ ImpersonateGroups = Annotated[
     typer.Option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
 ]
 
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
+]
 ExtenderUrl = Annotated[
     str,
     typer.Option(
@@ -150,6 +154,20 @@ class ClusterSource:
         settings = self.settings()
         kinds = WITH_EVENTS if events else KINDS
         return await with_holds(await read_live(settings, namespace, kinds), settings, self.extender_url)
+
+
+def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]:
+    """Put the policy of this file on the devices of the view; end the program with a message if the file cannot be used.
+
+    Return a sentence for each of its rules that has no effect.
+    """
+    from dra_extender.config.policy_file import InvalidPolicyError
+    from dra_extender.inspection.audit.report import use_policy
+
+    try:
+        return () if policy is None else use_policy(view, policy)
+    except InvalidPolicyError as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
 
 
 def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:

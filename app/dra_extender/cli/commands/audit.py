@@ -1,10 +1,9 @@
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
-from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, print_answer
+from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 
 if TYPE_CHECKING:
     from dra_extender.inspection.audit.report import AuditReport
@@ -13,9 +12,7 @@ if TYPE_CHECKING:
 @asks_a_cluster
 def command(
     source: ClusterSource,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
-    ] = None,
+    policy: PolicyFile = None,
     again_after: Annotated[
         float,
         typer.Option(
@@ -51,8 +48,7 @@ def command(
     """
     from time import sleep
 
-    from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit.report import Soundness, audit_report, lasting, use_policy
+    from dra_extender.inspection.audit.report import Soundness, audit_report, lasting
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.text.audit import audit_tree
     from dra_extender.scheduling.ports.options import Options
@@ -61,16 +57,13 @@ def command(
 
     def look() -> "AuditReport":
         view = ClusterView(source.read(), options=options)
-        return audit_report(view, () if policy is None else use_policy(view, policy))
+        return audit_report(view, use_policy_file(view, policy))
 
-    try:
-        report = look()
-        if report.findings and source.snapshot is None and again_after:
-            sleep(again_after)
-            report = lasting(report, look())
-    except InvalidPolicyError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
-    print_answer(report, report.origin, output, lambda columns: audit_tree(report, columns))
+    report = look()
+    if report.findings and source.snapshot is None and again_after:
+        sleep(again_after)
+        report = lasting(report, look())
+    print_answer(report, output, lambda columns: audit_tree(report, columns))
     if report.verdict is Soundness.UNSOUND:
         raise typer.Exit(ExitStatus.NEGATIVE)
     if report.verdict is Soundness.UNKNOWN:

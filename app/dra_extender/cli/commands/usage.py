@@ -1,6 +1,4 @@
-import sys
-
-from dra_extender.cli.answers import AnswerFormat, TableFormat, TableOutput, print_answer
+from dra_extender.cli.answers import TableFormat, TableOutput, print_table
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 
@@ -15,9 +13,10 @@ def command(source: ClusterSource, output: TableOutput = TableFormat.TREE) -> No
     from dra_extender.inspection.usage import usage_report
 
     report = usage_report(ClusterView(source.read()))
-    if output is TableFormat.CSV:
-        sys.stdout.write(usage_csv(report))
-    elif output is TableFormat.WIDE:
-        print_answer(report, report.origin, AnswerFormat.TREE, lambda _: usage_wide(report))
-    else:
-        print_answer(report, report.origin, AnswerFormat(output.value), lambda _: usage_tree(report))
+    print_table(
+        report,
+        output,
+        tree=lambda: usage_tree(report),
+        wide=lambda: usage_wide(report),
+        csv=lambda: usage_csv(report),
+    )

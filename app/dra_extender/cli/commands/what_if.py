@@ -61,7 +61,7 @@ def command(
         report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
-    print_answer(report, report.origin, output, lambda columns: table(report, columns))
+    print_answer(report, output, lambda columns: table(report, columns))
 
 
 def _copies(text: str) -> "NodeCopies":

@@ -1,10 +1,9 @@
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended
-from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
@@ -28,9 +27,7 @@ def command(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Print the answer again when it changes, until Ctrl+C.")
     ] = False,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
-    ] = None,
+    policy: PolicyFile = None,
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say why a pod waits: the nodes by reason, the device that came closest, who is in its way, and what would help.
@@ -38,8 +35,6 @@ def command(
     Works on any cluster with resource.k8s.io/v1, whichever scheduler runs there, with rights to read.  Exit status: 0 answered; 1
     the pod or node does not exist; 2 an option is wrong, or the cluster, the snapshot or the policy cannot be read.
     """
-    from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit.report import use_policy
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
     from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
@@ -53,25 +48,21 @@ def command(
 
     def answer(objects: "ClusterObjects") -> None:
         view = ClusterView(objects)
-        try:
-            if policy is not None:
-                use_policy(view, policy)
-        except InvalidPolicyError as problem:
-            raise ended(problem, ExitStatus.UNKNOWN) from problem
+        use_policy_file(view, policy)
         if pod is None:
             pods = waiting(view, namespace)
-            answers.print(pods, pods.origin, lambda columns: waiting_tree(pods, columns))
+            answers.print(pods, lambda columns: waiting_tree(pods, columns))
             return
         place = namespace or objects.namespace
         try:
             if node is not None:
                 on_node = why_on_node(view, place, pod, node)
-                answers.print(on_node, on_node.origin, lambda columns: node_tree(on_node, columns))
+                answers.print(on_node, lambda columns: node_tree(on_node, columns))
                 return
             report = why(view, place, pod)
         except (UnknownPodError, UnknownNodeError) as problem:
             raise ended(problem, ExitStatus.NEGATIVE) from problem
-        answers.print(report, report.origin, lambda columns: tree(report, columns))
+        answers.print(report, lambda columns: tree(report, columns))
 
     if watch:
         source.follow(answer, namespace)
