@@ -19,7 +19,7 @@ from dra_extender.simulator.controllers.generated_claims import is_finished
 from tests.controlplane import objects
 from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices
 from tests.simulation.loop import SimulationLoop
-from tests.simulation.scheduler import View
+from tests.simulation.views import View
 from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
 
 _CONTROLLER_SECONDS: Final = 0.5

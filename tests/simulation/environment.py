@@ -27,14 +27,41 @@ from tests.simulation.network import SimulatedSocket, address_info
 
 START: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z in seconds since the epoch: when each simulation begins."""
-REAL: Final = types.SimpleNamespace(collect=gc.collect, process_time=time.process_time, perf_counter=time.perf_counter)
+REAL: Final = types.SimpleNamespace(
+    collect=gc.collect,
+    freeze=gc.freeze,
+    unfreeze=gc.unfreeze,
+    process_time=time.process_time,
+    perf_counter=time.perf_counter,
+)
 """What is asked of the real machine inside a simulation."""
 _LOOK_SECONDS: Final = 60.0
 _BOOT: Final = 1_000.0
 """Seconds that every machine runs before that."""
 
-_FROZEN: Final[list[types.FunctionType]] = []
-"""The functions that the garbage collector does not list, because it is told not to look at what was there before."""
+
+_ASKED: Final[tuple[tuple[types.ModuleType, str], ...]] = (
+    (time, "time"),
+    (time, "time_ns"),
+    (time, "monotonic"),
+    (time, "monotonic_ns"),
+    (time, "perf_counter"),
+    (time, "perf_counter_ns"),
+    (time, "thread_time"),
+    (time, "process_time"),
+    (time, "clock_gettime"),
+    (os, "urandom"),
+    (os, "getpid"),
+    (gc, "get_count"),
+    (gc, "collect"),
+    (gc, "freeze"),
+    (gc, "unfreeze"),
+    (gc, "enable"),
+    (socket, "socket"),
+    (socket, "getaddrinfo"),
+    (socket, "gethostname"),
+)
+"""What is replaced: modules, and names in them."""
 
 
 class _Machine:
@@ -94,6 +121,7 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
         (socket, "getaddrinfo"): address_info,
         (socket, "gethostname"): machine.gethostname,
     }
+    assert tuple(answers) == _ASKED
     real = {
         getattr(module, name): _for_this_thread(getattr(module, name), answer)
         for (module, name), answer in answers.items()
@@ -121,8 +149,9 @@ def collected() -> Iterator[None]:
     """Free at the end of the block what simulated processes leave, without a word of what they have left open or undone."""
     outermost = not gc.get_freeze_count()
     if outermost:
+        # The collector does not list what it is told not to look at.
+        _functions(frozenset(getattr(module, name) for module, name in _ASKED), len(sys.modules))
         # What was there before need not be looked at for garbage: in a process with many tests that takes seconds.
-        _FROZEN[:] = _listed()
         gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -138,7 +167,6 @@ def collected() -> Iterator[None]:
                 sys.unraisablehook = said
                 if outermost:
                     gc.unfreeze()
-                    _FROZEN.clear()
 
 
 def forget_functions() -> None:
@@ -180,18 +208,20 @@ def _names(functions: frozenset[Any], _: int) -> list[tuple[types.ModuleType, st
 
 @lru_cache(maxsize=1)
 def _functions(functions: frozenset[Any], _: int) -> list[types.FunctionType]:
-    """The functions that have one of these as a default."""
+    """The functions that have one of these as a default, as long as no further module is imported."""
     wanted = {id(each) for each in functions}
 
     def has(function: types.FunctionType) -> bool:
         given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         return any(id(each) in wanted for each in given)
 
-    return [each for each in (*_FROZEN, *_listed()) if has(each)]
-
-
-def _listed() -> list[types.FunctionType]:
-    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType)]
+    # A module was imported since the collector was told not to look at what was there.
+    frozen = gc.get_freeze_count()
+    REAL.unfreeze()
+    found = [each for each in gc.get_objects() if type(each) is types.FunctionType and has(each)]
+    if frozen:
+        REAL.freeze()
+    return found
 
 
 @contextmanager

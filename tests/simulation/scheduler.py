@@ -3,19 +3,19 @@
 import asyncio
 import heapq
 import random
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
-from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
+from dra_extender.simulator.apiserver.store import Change, Store
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure
-from dra_extender.simulator.scheduler.loop import judged
 
-from tests.simulation.loop import Process, SimulationLoop
+from tests.simulation.in_tree import InTreeFilters
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.views import View
 
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _HTTP_SECONDS: Final = 5.0
@@ -24,61 +24,6 @@ _BACKOFF_SECONDS, _LONGEST_BACKOFF = 1.0, 10.0
 _FLUSH_SECONDS, _UNSCHEDULABLE_SECONDS = 30.0, 300.0
 _WAKING: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE, StoredKind.POD_GROUP)
 """Kinds whose changes requeue pods that an extender rejected; slices and taint rules do not."""
-
-
-class View:
-    """What one process has seen of the store: changes of one kind come in their order, of two kinds in any."""
-
-    def __init__(self, store: Store, loop: SimulationLoop, process: Process, slowest: float) -> None:
-        """`slowest`: seconds by which a change may be late."""
-        self._loop = loop
-        self._process = process
-        self._slowest = slowest
-        self._random = random.Random(f"view {loop.random.random()}")
-        self._arrival = dict.fromkeys(StoredKind, 0.0)
-        self._objects = {kind: {key_of(kind, thing): thing for thing in store.all(kind)} for kind in StoredKind}
-        self._listeners: list[Callable[[Change, Json | None, Json | None], None]] = []
-        store.subscribe(self._note)
-
-    def subscribe(self, listener: Callable[[Change, Json | None, Json | None], None]) -> None:
-        """Call this with every change that is seen, the object before and the object after it."""
-        self._listeners.append(listener)
-
-    def all(self, kind: StoredKind) -> list[Json]:
-        """All objects of a kind; they may not be changed."""
-        return list(self._objects[kind].values())
-
-    def find(self, key: Key) -> Json | None:
-        """The object, or None."""
-        return self._objects[key.kind].get(key)
-
-    def assume(self, pod: Json, node: str) -> None:
-        """Count a pod on the node, until a change of it is seen."""
-        key = key_of(StoredKind.POD, pod)
-        if key in self._objects[StoredKind.POD]:
-            self._objects[StoredKind.POD][key] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-
-    def forget(self, pod: Json) -> None:
-        """Take back what was assumed, unless a change of the pod has been seen."""
-        key = key_of(StoredKind.POD, pod)
-        seen = self.find(key)
-        if seen is not None and seen["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]:
-            self._objects[StoredKind.POD][key] = pod
-
-    def _note(self, change: Change) -> None:
-        if self._process.alive:
-            kind = change.key.kind
-            self._arrival[kind] = max(self._arrival[kind], self._loop.time() + self._random.uniform(0, self._slowest))
-            self._loop.call_at(self._arrival[kind], self._see, change, context=self._process.context)
-
-    def _see(self, change: Change) -> None:
-        objects = self._objects[change.key.kind]
-        before = objects.pop(change.key, None)
-        after: Json | None = None
-        if change.verb is not WatchEventType.DELETED:
-            after = objects[change.key] = msgspec.json.decode(change.data)
-        for listener in self._listeners:
-            listener(change, before, after)
 
 
 class HttpTransport:
@@ -120,6 +65,7 @@ class Scheduler:
         self._loop = loop
         self._store = store
         self._view = view
+        self._in_tree = InTreeFilters(view)
         self._extender = ExtenderClient(HttpTransport(url, bind_seconds))
         self._random = random.Random(f"scheduler {loop.random.random()}")
         self._active: list[tuple[int, float, int, str]] = []
@@ -168,7 +114,7 @@ class Scheduler:
         task.add_done_callback(self._bindings.discard)
 
     async def _choose(self, pod: Json) -> tuple[str | None, str]:
-        fitting, reasons = judged(pod, cast("Store", self._view), classes_serve=True)
+        fitting, reasons = self._in_tree.judge(pod)
         nominated = part(pod, "status").get("nominatedNodeName")
         if nominated in fitting:
             answer = await self._extender.filter(pod, [str(nominated)])

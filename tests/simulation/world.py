@@ -30,7 +30,8 @@ from tests.simulation.knowledge import Knowledge
 from tests.simulation.loop import Process
 from tests.simulation.moments import Moments
 from tests.simulation.network import Address, NetworkedLoop, SimulatedTransport
-from tests.simulation.scheduler import Scheduler, View
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.views import View
 
 REPLICAS: Final = ("replica-0", "replica-1")
 _SYSTEM: Final = "kube-system"

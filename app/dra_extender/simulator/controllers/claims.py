@@ -63,8 +63,9 @@ class ClaimController:
             self._guarded(self._generate_for_group, group)
         for pod in pods.values():
             self._guarded(self._generate_for_pod, pod)
+        owners = {**pods, **groups}
         for claim in self._store.all(StoredKind.CLAIM):
-            self._guarded(self._collect, claim, {**pods, **groups})
+            self._guarded(self._collect, claim, owners)
         running: dict[Key, list[Json]] = {}
         for pod in pods.values():
             if pod["spec"].get("nodeName") and not is_finished(pod):
@@ -139,8 +140,6 @@ class ClaimController:
 
         `running`: the pods that run with each claim.
         """
-        key = key_of(StoredKind.CLAIM, claim)
-        claim = self._store.get(key)
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
         known = groups if self._for_groups else None
@@ -148,7 +147,7 @@ class ClaimController:
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
-            self._reserve_late(claim, running.get(key, ()))
+            self._reserve_late(claim, running.get(key_of(StoredKind.CLAIM, claim), ()))
             return
         _set(status, "reservedFor", valid)
         if not valid and guarded:
