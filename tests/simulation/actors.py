@@ -325,6 +325,10 @@ class Users:
         label = str(self._random.randrange(1000))
         self._store.replace(key, lambda claim: claim["metadata"].setdefault("labels", {}).update(touched=label))
 
+    def create_claim(self, name: str, kind: str) -> None:
+        """A claim that pods may use later."""
+        self._store.create(StoredKind.CLAIM, objects.resource_claim(name, NAMESPACE, request(kind)))
+
     def delete_claim(self, name: str) -> None:
         """Delete a claim; one that is in use goes when it is used no more, and another of its name may follow."""
         self._store.delete(Key(StoredKind.CLAIM, NAMESPACE, name))

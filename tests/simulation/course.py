@@ -98,6 +98,9 @@ class Course:
     def create_member(self, gang: str, name: str, kind: str) -> None:
         self._world.users.create_member(gang, name, kind)
 
+    def create_claim(self, name: str, kind: str) -> None:
+        self._world.users.create_claim(name, kind)
+
     def delete_claim(self, name: str) -> None:
         self._world.users.delete_claim(name)
 
@@ -200,10 +203,19 @@ class Course:
         self._later(later, self._end_leader)
 
     def _end_leader(self) -> None:
+        for name in self._leaders():
+            self.stop(name)
+
+    def lose_leader(self, seconds: float) -> None:
+        """End the leader's process at once; another one runs after so many seconds."""
+        for name in self._leaders():
+            self.kill(name, False, seconds)
+
+    def _leaders(self) -> list[str]:
+        """The replica that has the lease, if one has."""
         lease = self._world.store.find(LEASE)
-        for name in REPLICAS:
-            if held_on(str(part(lease or {}, "spec").get("holderIdentity") or ""), name):
-                self.stop(name)
+        holder = str(part(lease or {}, "spec").get("holderIdentity") or "")
+        return [name for name in REPLICAS if held_on(holder, name)]
 
     def stop(self, name: str) -> None:
         """Have a process end in its own way; the kubelet starts it again."""
@@ -271,10 +283,11 @@ class Course:
         self._slow(seconds)
         self._begin(_Trouble(kind, verbs, outcome, share), seconds)
 
-    def deafen(self, seconds: float) -> None:
+    def deafen(self, seconds: float, verbs: str = "") -> None:
         """Carry out what is written to claims, and tell nobody for a while: neither the writer nor those who watch or read."""
         self._slow(seconds)
-        self._begin(_Trouble("resourceclaims", self._random.choice(("write", "status")), "unanswered", 1.0), seconds)
+        unanswered = verbs or self._random.choice(("write", "status"))
+        self._begin(_Trouble("resourceclaims", unanswered, "unanswered", 1.0), seconds)
         self._begin(_Trouble("resourceclaims", "read", "refused", 1.0), seconds)
         self.hold_watches(seconds + self._random.choice((0.0, 4.0)), "resourceclaims")
 

@@ -25,7 +25,6 @@ from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.hold_book import HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
-from dra_extender.model.resource_claim import read_claim
 from dra_extender.runtime import clock
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
@@ -33,10 +32,11 @@ from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.claims.reservations import ClaimReserver
+from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.service.leadership import KubeLeadership
-from msgspec import json, structs
+from msgspec import json
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -116,11 +116,6 @@ async def _permitted(*_: Any) -> AsyncIterator[None]:
     yield
 
 
-def _as_unallocated(raw: bytes) -> Any:
-    claim = read_claim(raw)
-    return structs.replace(claim, status=structs.replace(claim.status, allocation=None))
-
-
 async def _sleep_for_ever(_: Any) -> None:
     await asyncio.Event().wait()
 
@@ -170,7 +165,9 @@ PLANTED: Final[dict[str, Plant]] = {
     "the allocation is written without its reservation": _instead(writer, "with_allocation", _without_reservation),
     "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
     "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),
-    "an allocation is written over another": _instead(writer, "read_claim", _as_unallocated),
+    "an allocation of another scheduler counts as ours": _all(
+        _instead(writer, "_is_written", _value(True)), _instead(writer, "same_devices", _value(True))
+    ),
     "a release takes the reservations of others": _instead(writer.ClaimWriter, "release", _release_for_all),
     "no fence at the connection": _instead(transport, "_guarded_requests", _value(aiohttp.ClientRequest)),
     "the leader leads until it learns of another": _instead(LeaseView, "leads", _leads_for_ever),
@@ -184,7 +181,9 @@ PLANTED: Final[dict[str, Plant]] = {
     "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),
     "pods are not woken": _instead(KubeWaker, "wake", _nothing_awaited),
     "nothing is released": _instead(ReclaimController, "keep_reclaiming", _sleep_for_ever),
-    "holds do not end": _instead(HoldBook, "expire", _value(0)),
+    "holds end neither with time nor when they are stale": _all(
+        _instead(HoldBook, "expire", _value(0)), _instead(StaleHolds, "_is_stale", _value(False))
+    ),
     "holds end neither with their pod nor with time": _all(
         _instead(HoldBook, "release_pod", _nothing), _instead(HoldBook, "expire", _value(0))
     ),

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from tests.simulation.cluster import DEVICES, KINDS, SLOW
-from tests.simulation.moments import CALLED, MOMENTS
+from tests.simulation.cluster import DEVICES, KINDS, SLOW, WHOLE
+from tests.simulation.moments import CALLED, CLAIM, FILTER, MOMENTS
 
 SECONDS: Final = 30.0
 """How long users and faults are at work."""
@@ -73,7 +73,7 @@ def setting(seed: int) -> Setting:
 def schedule(seed: int) -> list[Action]:
     """All actions of a seed, in the order of their times."""
     world, chance = setting(seed), random.Random(f"schedule {seed}")
-    parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed, _failing_gangs)
+    parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed, _failing_gangs, _stories)
     actions = [action for part in parts for action in part(world, random.Random(f"{part.__name__} {chance.random()}"))]
     return sorted(actions, key=lambda action: action.seconds)
 
@@ -197,6 +197,85 @@ def _aimed(world: Setting, chance: random.Random) -> Iterator[Action]:
             # What happens at a call then happens before the next call of the pod.
             faults = (("pause", ("scheduler", chance.uniform(1.0, 9.0))), *faults)
         yield Action(max(0.0, _moment(world, chance) - 1.0), "aim", (moment, chance.choice((1, 1, 2, 5)), faults))
+
+
+def _stories(world: Setting, chance: random.Random) -> Iterator[Action]:
+    """A situation in which protections matter that chance alone hardly brings about: several things happen in one order.
+
+    The claims are known before, so that a watch of claims that is held back keeps no pod from being placed.
+    """
+    if chance.random() < 0.3:
+        story, begin = chance.choice(_STORIES), chance.uniform(_BEGIN, 12.0)
+        for number in range(_KNOWN):
+            yield Action(begin, "create_claim", (f"known-{number}", WHOLE))
+        yield from story(world, chance, begin + 1.0)
+
+
+_KNOWN: Final = 5
+
+
+def _with_known(begin: float, *numbers: int) -> Iterator[Action]:
+    for number in numbers:
+        yield Action(begin, "create_pod", (f"knows-{number}", WHOLE, f"known-{number}", ""))
+
+
+def _competitors(chance: random.Random, begin: float) -> Iterator[Action]:
+    for number in range(1, _KNOWN):
+        yield from _with_known(begin + chance.uniform(0.0, 6.0), number)
+
+
+def _unanswered_allocation(_world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """An allocation is stored and nobody is told; other pods want the device."""
+    yield Action(begin, "aim", (CLAIM, 1, (("deafen", (chance.choice((8.0, 20.0)), "status")),)))
+    yield from _with_known(begin + 0.1, 0)
+    yield from _competitors(chance, begin + 1.0)
+
+
+def _lost_leader(_world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """A leader ends after it has allocated, before anybody is told; the next one is asked for the device."""
+    yield Action(begin, "hold_watches", (30.0, "resourceclaims"))
+    yield from _with_known(begin + 0.2, 0)
+    yield Action(begin + chance.uniform(0.5, 3.0), "lose_leader", (chance.uniform(1.0, 30.0),))
+    yield from _competitors(chance, begin + 4.0)
+
+
+def _changed_between_filter_and_bind(world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """While kube-scheduler thinks, what the answer of the filter was about goes away."""
+    nodes = [f"node-{number}" for number in range(world.nodes)]
+    devices = tuple(each for each in DEVICES if each.startswith(WHOLE))
+    gone = [("remove_node", (node,)) for node in nodes]
+    changes = chance.choice((gone, [("publish", (node, devices)) for node in nodes]))
+    yield Action(begin, "aim", (FILTER, 1, (("pause", ("scheduler", chance.uniform(2.0, 4.5))), *changes)))
+    yield from _with_known(begin + 0.2, 0)
+    if changes is gone:
+        yield from (Action(begin + 10.0, "add_node", (node,)) for node in nodes)
+
+
+def _forgotten_hold(_world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """kube-scheduler ends after the filter, and no node takes the pod any more; others want the devices kept for it."""
+    yield Action(begin, "aim", (FILTER, 1, (("pause", ("scheduler", 2.0)),)))
+    yield from _with_known(begin + 0.2, 0)
+    yield Action(begin + 1.0, "taint_all", ())
+    yield Action(begin + 1.5, "kill", ("scheduler", False, 1.0))
+    for number in range(8):
+        yield Action(begin + chance.uniform(4.0, 8.0), "create_pod", (f"later-{number}", WHOLE, "", ""))
+
+
+def _claims_of_a_rival(_world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """Another scheduler allocates claims for its pods that others use, too, before anybody is told."""
+    yield Action(begin, "hold_watches", (chance.uniform(4.0, 8.0), "resourceclaims"))
+    for number in range(3):
+        yield Action(begin + 0.1 + number, "place_rival", (f"rival-known-{number}", f"known-{number}"))
+        yield from _with_known(begin + 1.2 + number + chance.random(), number)
+
+
+_STORIES: Final = (
+    _unanswered_allocation,
+    _lost_leader,
+    _changed_between_filter_and_bind,
+    _forgotten_hold,
+    _claims_of_a_rival,
+)
 
 
 def _victim(chance: random.Random) -> str:
