@@ -265,8 +265,11 @@ def _claims_of_a_rival(_world: Setting, chance: random.Random, begin: float) -> 
     """Another scheduler allocates claims for its pods that others use, too, before anybody is told."""
     yield Action(begin, "hold_watches", (chance.uniform(4.0, 8.0), "resourceclaims"))
     for number in range(3):
-        yield Action(begin + 0.1 + number, "place_rival", (f"rival-known-{number}", f"known-{number}"))
-        yield from _with_known(begin + 1.2 + number + chance.random(), number)
+        name, claim = f"rival-{number}-knows", f"rival-known-{number}"
+        yield Action(begin - 1.0, "create_claim", (claim, WHOLE))
+        yield Action(begin + 0.1 + number, "place_rival", (name, claim))
+        pod = (f"knows-{number}", WHOLE, claim, "")
+        yield Action(begin + 1.2 + number + chance.random(), "create_pod", pod)
 
 
 _STORIES: Final = (
