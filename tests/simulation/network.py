@@ -198,7 +198,8 @@ class SimulatedTransport(asyncio.Transport):
         return self._protocol
 
     def is_closing(self) -> bool:
-        return self._closing
+        # The streams of a loop that is closed have nothing left to end, whenever they are freed.
+        return self._closing or self._loop.is_closed()
 
     def is_reading(self) -> bool:
         return self._reading and not self._closing

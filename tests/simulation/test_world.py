@@ -33,7 +33,9 @@ def bound_pods(seed: int, folder: Path) -> tuple[int, str]:
         run_until_complete(loop, work())
         assert world.invariants.violations == []
         assert left_at_rest(world.store, LEASE.namespace) == []
-    return 20 - len(world.pending()), loop.digest()
+    found = 20 - len(world.pending()), loop.digest()
+    loop.abandon()
+    return found
 
 
 def test_the_service_binds_pods_over_the_simulated_network_and_a_seed_replays_exactly(tmp_path: Path) -> None:
