@@ -73,6 +73,8 @@ def setting(seed: int) -> Setting:
 def schedule(seed: int) -> list[Action]:
     """All actions of a seed, in the order of their times."""
     world, chance = setting(seed), random.Random(f"schedule {seed}")
+    if random.Random(f"story {seed}").random() < _STORIES_ALONE:
+        return sorted(_story(world, chance), key=lambda action: action.seconds)
     parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed, _failing_gangs, _stories)
     actions = [action for part in parts for action in part(world, random.Random(f"{part.__name__} {chance.random()}"))]
     return sorted(actions, key=lambda action: action.seconds)
@@ -200,17 +202,23 @@ def _aimed(world: Setting, chance: random.Random) -> Iterator[Action]:
 
 
 def _stories(world: Setting, chance: random.Random) -> Iterator[Action]:
+    if chance.random() < 0.2:
+        yield from _story(world, chance)
+
+
+def _story(world: Setting, chance: random.Random) -> Iterator[Action]:
     """A situation in which protections matter that chance alone hardly brings about: several things happen in one order.
 
     The claims are known before, so that a watch of claims that is held back keeps no pod from being placed.
     """
-    if chance.random() < 0.3:
-        story, begin = chance.choice(_STORIES), chance.uniform(_BEGIN, 12.0)
-        for number in range(_KNOWN):
-            yield Action(begin, "create_claim", (f"known-{number}", WHOLE))
-        yield from story(world, chance, begin + 1.0)
+    story, begin = chance.choice(_STORIES), chance.uniform(_BEGIN, 12.0)
+    for number in range(_KNOWN):
+        yield Action(begin, "create_claim", (f"known-{number}", WHOLE))
+    yield from story(world, chance, begin + 1.0)
 
 
+_STORIES_ALONE: Final = 0.1
+"""Share of worlds in which nothing else happens than such a situation."""
 _KNOWN: Final = 5
 
 
