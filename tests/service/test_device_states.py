@@ -43,14 +43,14 @@ class CountedAccounts:
 
     def __init__(self, extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[DeviceId] = []
-        accounts = extender.accounts
+        accounts = extender.allocator.accounts
 
         def noted(*arguments: Any, **options: Any) -> Iterator[DeviceAccount]:
             for account in accounts(*arguments, **options):
                 self.asked.append(account.device_id)
                 yield account
 
-        monkeypatch.setattr(extender, "accounts", noted)
+        monkeypatch.setattr(extender.allocator, "accounts", noted)
 
 
 def hold(ledger: Ledger, *devices: str, pool: str = "n1", node: str = "n1") -> None:

@@ -247,7 +247,7 @@ class ClusterView:
             if digest not in by_needs:
                 by_needs[digest] = [name for name in self.ledger.nodes if not fit.refusals(needs, name, ended)]
             offers[member.uid] = by_needs[digest]
-            self.extender.record_offer(member, by_needs[digest])
+            self.extender.gangs.record_offer(member, by_needs[digest])
         return offers
 
     def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:

@@ -140,7 +140,7 @@ class _Search:
                 sizes[published.pool_id] += len(published.devices)
         visited = [pool_id for pool_id, size in sizes.items() if self._may_visit(pool_id, size)]
         if visited:
-            for account in self._extender.accounts(
+            for account in self._extender.allocator.accounts(
                 self._demand, node, ANY_DEVICE, explains_selectors=False, among=self._open
             ):
                 self._note(account)

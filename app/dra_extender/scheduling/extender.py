@@ -2,21 +2,16 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.explain.accounts import Among, DeviceAccount
-from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.budget import Budget
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.binding.bind import Bind
@@ -27,7 +22,7 @@ from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservation
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import GroupTrials
-from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
+from dra_extender.scheduling.claims.live_reads import SpecReader
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -47,11 +42,11 @@ from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
+from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
@@ -80,55 +75,70 @@ class Extender:
         features: Features,
         spans: Spans = NO_SPANS,
     ) -> None:
-        options = replace(options, binding_conditions=features.device_binding_and_status)
+        self._ledger = ledger
+        self._cluster = cluster
+        self._metrics = metrics
+        self._options = options = replace(options, binding_conditions=features.device_binding_and_status)
+        self._shutdown = Shutdown()
         self.supervisor = Supervisor(metrics.background_failed)
-        self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown(), spans)
-        self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.searches_resumed.inc)
-        self._equivalence = NodeEquivalence(ledger, features)
+        self.allocator = NodeAllocator(ledger, features, options, resumed=metrics.searches_resumed.inc)
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
-        self.device_backoff = DeviceBackoff(cluster.clock, options.device_backoff_seconds, self._backoff_ended)
-        messages = RejectionMessages(ledger, self._allocator)
+        self.device_backoff = DeviceBackoff(
+            cluster.clock, options.device_backoff_seconds, lambda pod_uid: self.waker.reconsider(pod_uid, "cool_down")
+        )
+        messages = RejectionMessages(ledger, self.allocator)
         self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
 
-        self.binder = self._build_bind()
-        self._filter = self._build_filter()
-        self._preempt = Preempt(self._context, self._allocator, self._spec_reader)
+        self.binder = self._build_bind(spans)
+        self._filter = self._build_filter(NodeEquivalence(ledger, features))
+        self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
 
         self.waker = Waker(
-            ledger, self.unschedulable, self._holds, self._filter, cluster, metrics, options, self.supervisor
+            ledger,
+            self.unschedulable,
+            self._holds,
+            self._filter,
+            self._spec_reader,
+            cluster,
+            metrics,
+            options,
+            self.supervisor,
         )
         self.conflict_monitor = ConflictMonitor(ledger, cluster.events, metrics, self.supervisor, self.binder.recheck)
         self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
         writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.reclaim = self._build_reclaim(writer)
         self.group_claims = PodGroupClaimController(ledger, cluster, writer, metrics, options, self.supervisor)
-        self.group_trials = GroupTrials(self._context, writer)
+        self.group_trials = GroupTrials(ledger, cluster, writer, metrics, options)
 
-        self._configure_ledger()
+        ledger.pod_groups.reservation = options.reserve_for_pod_groups
+        ledger.pod_groups.have_claims = options.pod_group_claims
+        ledger.pod_groups.ends_entries = options.reclaim_enabled
+        ledger.guards.namespace = options.own_namespace
         self._apply_server_features()
         self._subscribe()
         self._publish_metrics()
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
 
-    def _build_bind(self) -> Bind:
-        context, ledger, cluster = self._context, self._context.ledger, self._context.cluster
-        metrics, options, clock, backoff = context.metrics, context.options, context.clock, self.device_backoff
+    def _build_bind(self, spans: Spans) -> Bind:
+        ledger, cluster, metrics, options = self._ledger, self._cluster, self._metrics, self._options
+        clock, backoff = cluster.clock, self.device_backoff
         supervisor = Supervisor(metrics.background_failed)
         writer = ClaimWriter(ledger, cluster.claims, metrics)
         unreserve = Unreserve(ledger, writer)
         makes_guards = options.yield_policy is YieldPolicy.GUARD
         self.guards = GuardClaims(ledger, cluster.claims, options.own_namespace, makes_guards=makes_guards)
-        competitors = Competitors(ledger, self._allocator, options.scheduler_names)
+        competitors = Competitors(ledger, self.allocator, options.scheduler_names)
         self.guard_reservations = GuardReservations(
             ledger, clock, writer, self.guards, competitors, options.search_slice_seconds
         )
         conflicts = ConflictYield(
             ledger,
             clock,
-            self._allocator,
+            self.allocator,
             unreserve,
             backoff,
             self.guards,
@@ -144,9 +154,9 @@ class Extender:
             cluster=cluster,
             metrics=metrics,
             options=options,
-            shutdown=context.shutdown,
+            shutdown=self._shutdown,
             pods=self._pods,
-            decision=BindDecision(ledger, self._allocator, backoff, self._holds),
+            decision=BindDecision(ledger, self.allocator, backoff, self._holds),
             spec_reader=self._spec_reader,
             extended=ExtendedClaims(ledger, writer, cluster, self._holds, options.field_manager),
             pending=self._pending,
@@ -159,59 +169,54 @@ class Extender:
             holds=self._holds,
             unschedulable=self.unschedulable,
             backoff=backoff,
-            spans=context.spans,
+            spans=spans,
             supervisor=supervisor,
         )
 
-    def _build_filter(self) -> Filter:
-        context, backoff, permit, spec_reader = self._context, self.device_backoff, self.permit, self._spec_reader
-        ledger, metrics, options, clock = context.ledger, context.metrics, context.options, context.clock
-        shares = HoldShares(ledger, clock, self._holds_became_stale)
+    def _build_filter(self, equivalence: NodeEquivalence) -> Filter:
+        ledger, metrics, options, clock = self._ledger, self._metrics, self._options, self._cluster.clock
+        backoff, permit = self.device_backoff, self.permit
+        # The holds in the pod's way may be stale by now; a filter call for the pod revokes them.
+        shares = HoldShares(ledger, clock, lambda pod_uid: self.waker.reconsider(pod_uid, "holds"))
         stale = StaleHolds(ledger, shares, permit, self.binder.pods_being_bound, self._holds, clock)
         stale.subscribe(lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc())
-        gangs = GangCoordinator(
+        self.gangs = GangCoordinator(
             ledger,
-            GangPlanner(ledger, self._allocator, self._equivalence, backoff, stale),
+            GangPlanner(ledger, self.allocator, equivalence, backoff, stale),
             permit,
             GangFailures(ledger, backoff, clock),
             GangHolds(ledger, self._holds),
             shares,
             stale,
-            self._member_assigned,
+            lambda pod_uid: self.waker.reconsider(pod_uid, "gang"),
         )
-        self.holds = HoldReporter(ledger, gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds)
-        evaluator = NodeEvaluator(ledger, self._allocator, metrics, options.result_cache_entries, self._equivalence)
+        self.holds = HoldReporter(
+            ledger, self.gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds
+        )
+        evaluator = NodeEvaluator(ledger, self.allocator, metrics, options.result_cache_entries, equivalence)
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes)
         self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
         return Filter(
-            context,
+            ledger,
+            self._cluster,
+            options,
             evaluator,
-            gangs,
+            self.gangs,
             backoff,
-            self._holds,
             self._offers,
-            spec_reader,
-            UndeliveredClaims(ledger, context.cluster.claims, spec_reader.slices, options),
+            self._spec_reader,
             self.unschedulable,
         )
 
     def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:
-        context, ledger, options = self._context, self._context.ledger, self._context.options
-        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, context.clock, options)
+        ledger, cluster, options = self._ledger, self._cluster, self._options
+        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options)
         reclaim_writer = ReclaimWriter(
-            ledger, context.cluster, writer, facts, self._pending, self.device_backoff, options.field_manager
+            ledger, cluster, writer, facts, self._pending, self.device_backoff, options.field_manager
         )
         return ReclaimController(
-            ledger, facts, reclaim_writer, self._holds, context.clock, context.metrics, options, context.supervisor
+            ledger, facts, reclaim_writer, self._holds, cluster.clock, self._metrics, options, self.supervisor
         )
-
-    def _configure_ledger(self) -> None:
-        """Set what the ledger's indexes go by."""
-        ledger, options = self._context.ledger, self._context.options
-        ledger.pod_groups.reservation = options.reserve_for_pod_groups
-        ledger.pod_groups.have_claims = options.pod_group_claims
-        ledger.pod_groups.ends_entries = options.reclaim_enabled
-        ledger.guards.namespace = options.own_namespace
 
     def _apply_server_features(self) -> None:
         """Set what depends on the API server's features, as far as they are known by now.
@@ -219,23 +224,23 @@ class Extender:
         Claims serve extended resources if the setting says so and the API server keeps the field of pods that names such a claim.
         Devices beside counter sets count where the API server's release has them, unless the setting says otherwise.
         """
-        cluster, options = self._context.cluster, self._context.options
+        cluster, options = self._cluster, self._options
         beside = options.devices_beside_counters
         counted = beside is DevicesBesideCounters.ALWAYS or (
             beside is DevicesBesideCounters.AUTO and cluster.has_devices_beside_counters
         )
-        self._allocator.count_devices_beside_counters(counted=counted)
-        self._context.ledger.serves_extended_resources = options.extended_resources and cluster.keeps_extended_claims
+        self.allocator.count_devices_beside_counters(counted=counted)
+        self._ledger.serves_extended_resources = options.extended_resources and cluster.keeps_extended_claims
 
     def _subscribe(self) -> None:
         """Have binds that wait look again when the ledger learns of a pod or a node; report dropped specs."""
-        events, bind = self._context.ledger.events, self.binder
+        events, bind = self._ledger.events, self.binder
         events.subscribe(PodResolved, lambda event: bind.recheck((event.pod_uid,)))
         events.subscribe(NodeRemoved, lambda event: bind.recheck_node(event.node))
         events.subscribe(ClaimSpecsDropped, _report_dropped_specs)
 
     def _publish_metrics(self) -> None:
-        ledger, metrics = self._context.ledger, self._context.metrics
+        ledger, metrics = self._ledger, self._metrics
 
         def refresh() -> None:
             metrics.guard_claims.set(len(ledger.guards))
@@ -249,7 +254,7 @@ class Extender:
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
-        self._context.shutdown.end()
+        self._shutdown.end()
         self._apply_server_features()
         work = {
             BackgroundTask.WAKE_UP: self.waker.keep_waking,
@@ -272,7 +277,7 @@ class Extender:
 
         When it is cancelled, because writes do not end, the background work stops all the same.
         """
-        self._context.shutdown.begin(reason)
+        self._shutdown.begin(reason)
         self.conflict_monitor.stop()
         self._claim_reports.stop()
         self.guards.stop()
@@ -289,18 +294,18 @@ class Extender:
             await cancel_all(background)
 
     async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
-        """See PodResolver and Filter."""
+        """Return where the pod fits, as the watch or the API server has it."""
         self._check_running()
-        with self._context.metrics.upstream.execution("Filter") as execution:
+        with self._metrics.upstream.execution("Filter") as execution:
             found = await self._filter.filter(await self._pods.resolve(pod), nodes)
             if (found.failed or found.unresolvable) and not found.fitting:
                 execution.status = UNSCHEDULABLE
             return found
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
-        """See Filter.evaluate; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
-        pod = self._context.ledger.pods.newest(pod)
-        budget = CallBudget(self._context.clock, seconds)
+        """Return where the pod fits now; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
+        pod = self._ledger.pods.newest(pod)
+        budget = CallBudget(self._cluster.clock, seconds)
         if seconds < math.inf:
             budget.open_slice(seconds)
         result = self._filter.evaluate(pod, nodes, budget)
@@ -310,52 +315,32 @@ class Extender:
         return result
 
     def evaluate_alone(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
-        """See Filter.evaluate_alone; without a limit of time."""
-        budget = CallBudget(self._context.clock, math.inf)
-        return self._filter.evaluate_alone(self._context.ledger.pods.newest(pod), nodes, budget)
-
-    def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
-        """See GangCoordinator.record_offer."""
-        self._filter.gangs.record_offer(pod, nodes)
+        """Return where the pod fits now, as if it were in no gang; without a limit of time."""
+        budget = CallBudget(self._cluster.clock, math.inf)
+        return self._filter.evaluate_alone(self._ledger.pods.newest(pod), nodes, budget)
 
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True
     ) -> AbstractContextManager[GangAccount] | None:
-        """See Filter.gang_account; without a limit of time."""
-        return self._filter.gang_account(pod, nodes, CallBudget(self._context.clock, math.inf), partly=partly)
+        """Return the account of the pod's gang, taken without a limit of time; None for a pod that is in no gang."""
+        gang = gang_of(pod, self._ledger)
+        budget = CallBudget(self._cluster.clock, math.inf)
+        return None if gang is None else self.gangs.accounts.take_account(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
-        """See Filter.forget_plan."""
-        self._filter.forget_plan(pod)
-
-    def accounts(
-        self,
-        demand: Demand,
-        node: Node,
-        request: tuple[str, str],
-        budget: Budget | None = None,
-        *,
-        explains_selectors: bool = True,
-        among: Among | None = None,
-    ) -> Iterator[DeviceAccount]:
-        """See NodeAllocator.accounts."""
-        usage = self._context.ledger.usage()
-        return self._allocator.accounts(
-            demand, node, usage, request, budget, explains_selectors=explains_selectors, among=among
-        )
-
-    def pools_of(self, node: Node) -> NodePools | None:
-        """See NodeAllocator.pools_of."""
-        return self._allocator.pools_of(node)
+        """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
+        gang = gang_of(pod, self._ledger)
+        if gang is not None:
+            self.gangs.revoke(gang.metadata.uid)
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
-        """See Prioritize."""
+        """Return the score of each node, from 0 to 10."""
         return self._offers.score(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
-        """See Bind."""
+        """Bind the pod to the node; once `disconnected` is set for every caller, no Binding is posted any more."""
         self._check_running()
-        clock, metrics = self._context.clock, self._context.metrics
+        clock, metrics = self._cluster.clock, self._metrics
         start = clock.monotonic()
         outcome = "failed"
         task = self.supervisor.begin(
@@ -371,9 +356,9 @@ class Extender:
             metrics.bound(outcome, clock.monotonic() - start)
 
     async def preempt(self, pod: Pod | RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """See PodResolver and Preempt."""
+        """Return the nodes on which the eviction of these pods lets the pod have its devices."""
         self._check_running()
-        with self._context.metrics.upstream.execution("PostFilter") as execution:
+        with self._metrics.upstream.execution("PostFilter") as execution:
             kept = await self._preempt.keep_feasible(await self._pods.resolve(pod), victims)
             if not kept:
                 execution.status = UNSCHEDULABLE
@@ -381,34 +366,22 @@ class Extender:
 
     def _check_running(self) -> None:
         """Raise RetryableError if the service stops."""
-        if self._context.shutdown.reason is not None:
-            raise RetryableError(self._context.shutdown.reason)
+        if self._shutdown.reason is not None:
+            raise RetryableError(self._shutdown.reason)
 
     async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
         """A task that failed while the service was about to stop does not begin again."""
-        if self._context.shutdown.reason is None:
+        if self._shutdown.reason is None:
             await run()
 
     async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
-        shutdown = self._context.shutdown
+        shutdown = self._shutdown
         await shutdown.wait_unless_begun(bind)
         if bind.done():
             return bind.result()
         bind.add_done_callback(_outcome_is_known)
         raise RetryableError(f"{shutdown.reason}; the next bind of the pod carries on")
-
-    def _backoff_ended(self, pod_uid: str) -> None:
-        """The backoff of devices has ended for a pod that could have used them."""
-        self.waker.reconsider(pod_uid, "cool_down")
-
-    def _member_assigned(self, pod_uid: str) -> None:
-        """A member of a gang that may have been rejected before has an assignment now."""
-        self.waker.reconsider(pod_uid, "gang")
-
-    def _holds_became_stale(self, pod_uid: str) -> None:
-        """The holds that keep a rejected pod out may be stale by now, and are revoked when the pod is filtered again."""
-        self.waker.reconsider(pod_uid, "holds")
 
 
 def _report_dropped_specs(event: ClaimSpecsDropped) -> None:

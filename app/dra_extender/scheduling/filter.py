@@ -3,34 +3,80 @@
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import (
+    ClaimsByState,
+    excluded,
+    fully_reserved,
+    not_ready,
+    sort_claims,
+    useless_on,
+)
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
 from dra_extender.scheduling.evaluation.result import FilterResult, Pending, rejected_everywhere
-from dra_extender.scheduling.extended_resources.need import named
-from dra_extender.scheduling.gang.account import GangAccount
+from dra_extender.scheduling.extended_resources.need import (
+    ExtendedClaimNeed,
+    ExtendedNeed,
+    existing_claim,
+    extended_need,
+    named,
+)
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.stale import RevocationScope
 from dra_extender.scheduling.holds.without_holds import search_without_holds
 from dra_extender.scheduling.permit.gang_members import gang_of
-from dra_extender.scheduling.pod_query import PodQuery, build_query, group_nodes
-from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.time_slices import CallBudget
 
 _HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
+
+
+class _PodQuery(NamedTuple):
+    """What a pod asks for: its claims by state, its extended resources, and the demand of its open claims (None: no open claim).
+
+    `adoptable`: an allocated claim for the extended resources, from an earlier bind of the pod.
+    """
+
+    pod: Pod
+    claims: ClaimsByState
+    need: ExtendedNeed | None
+    demand: Demand | None
+    adoptable: FoundClaim | None = None
+
+    def adopting(self, existing: FoundClaim) -> "_PodQuery":
+        """Return the query of the pod if it uses this claim, which exists, for its extended resources."""
+        need = None if self.need is None else self.need.met_by(existing)
+        return _PodQuery(self.pod, self.claims.with_allocated(existing), need, self.demand)
+
+    def allows_adoption(self, name: str, ledger: Ledger) -> bool:
+        """Return whether the claim that this query adopts can be used on the node."""
+        node = ledger.nodes.get(name)
+        if node is None or (self.need is not None and isinstance(self.need.on(node), Rejection)):
+            return False
+        return useless_on(node, self.claims.allocated[-1], ledger) is None
+
+
+class _NodeGroup(NamedTuple):
+    """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
+
+    extended: FoundClaim | None
+    nodes: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -56,29 +102,29 @@ class Filter:
 
     def __init__(
         self,
-        context: SchedulingContext,
+        ledger: Ledger,
+        cluster: Cluster,
+        options: Options,
         evaluator: NodeEvaluator,
         gangs: GangCoordinator,
-        device_backoff: DeviceBackoff,
-        holds: HoldService,
+        backoff: DeviceBackoff,
         offers: NodeOffers,
         spec_reader: SpecReader,
-        undelivered: UndeliveredClaims,
         unschedulable: UnschedulablePods,
     ) -> None:
-        self._ledger = context.ledger
-        self._options = context.options
-        self._clock = context.clock
+        self._ledger = ledger
+        self._options = options
+        self._clock = cluster.clock
         self._evaluator = evaluator
-        self.gangs = gangs
+        self._gangs = gangs
         self._shares = gangs.shares
         self._stale = gangs.stale
-        self._device_backoff = device_backoff
-        self._holds = holds
+        self._backoff = backoff
+        self._holds = offers.holds
         self._offers = offers
         self._spec_reader = spec_reader
         self._slices = spec_reader.slices
-        self._undelivered = undelivered
+        self._undelivered = UndeliveredClaims(ledger, cluster.claims, spec_reader.slices, options)
         self._unschedulable = unschedulable
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
@@ -155,7 +201,7 @@ class Filter:
 
         Nothing is held but what the plan of a gang takes.
         """
-        in_backoff = self._device_backoff.nodes.of(pod.uid)
+        in_backoff = self._backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
         result = FilterResult()
         try:
@@ -163,7 +209,7 @@ class Filter:
             if not in_backoff or candidates:
                 self._holds.expire()
                 gang = None if pod.pod_group is None else gang_of(pod, self._ledger)
-                planned = None if gang is None else self.gangs.place_member(pod, gang, candidates, budget)
+                planned = None if gang is None else self._gangs.place_member(pod, gang, candidates, budget)
                 if planned is not None and (planned.fits or Code.GANG not in planned.codes):
                     result = planned
                 else:
@@ -190,7 +236,7 @@ class Filter:
         """
         ledger = self._ledger
         self._holds.release_pods(pod.uid)
-        query = build_query(pod, ledger, self._evaluator.allocator, self._options, self._clock.now(), budget)
+        query = self._build_query(pod, budget)
         if isinstance(query, UnreadSpecs):
             return FilterResult(unfinished=query)
         if isinstance(query, Rejection):
@@ -213,11 +259,11 @@ class Filter:
             result.reword(partial(named, pod))
         return result
 
-    def _evaluate_query(self, query: PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+    def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
-        ledger, claims, uid, backoff = self._ledger, query.claims, query.pod.uid, self._device_backoff
+        ledger, claims, uid = self._ledger, query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
-        for extended, names in group_nodes(query, nodes, ledger, result):
+        for extended, names in self._group_nodes(query, nodes, result):
             wanted = claims.open if extended is None else (*claims.open, extended)
             if not wanted:
                 result.fits.update(dict.fromkeys(names))
@@ -234,7 +280,7 @@ class Filter:
             # Beginning at a place that depends on the pod, so that pods spread.
             in_order = rotated(names, zlib.crc32(uid.encode()))
             max_feasible = self._options.offered_nodes - len(result.fits)
-            in_backoff = backoff.of(uid) if uid in backoff.pods_with_devices else None
+            in_backoff = self._backoff.devices_of(uid)
             if in_backoff:
                 found = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
             else:
@@ -251,37 +297,62 @@ class Filter:
                     result.reject(name, _HELD_FOR_OTHERS)
         return result
 
+    def _build_query(self, pod: Pod, budget: CallBudget) -> _PodQuery | Rejection | UnreadSpecs:
+        """Return what the pod asks for, or the precondition that fails on every node."""
+        ledger, options, allocator = self._ledger, self._options, self._evaluator.allocator
+        found = find_claims(pod, ledger)
+        if isinstance(found, Rejection):
+            return found
+        rejection = fully_reserved(found, ledger)
+        if rejection is None and options.binding_conditions:
+            rejection = not_ready(found, pod, ledger, self._clock.now(), options.binding_timeout_seconds)
+        if rejection is not None:
+            return rejection
+        claims = sort_claims(found, ledger)
+        need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
+        demand = allocator.demand(claims.open, budget) if claims.open else None
+        if isinstance(demand, (Rejection, UnreadSpecs)):
+            return demand
+        return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
+
+    def _group_nodes(self, query: _PodQuery, nodes: Sequence[str], result: FilterResult) -> Sequence[_NodeGroup]:
+        """Reject the nodes that are unknown, or that extended resources or decided claims exclude; group the others."""
+        claims, need = query.claims, query.need
+        if need is None and claims.open and not (claims.allocated or claims.held):
+            return (_NodeGroup(None, nodes),)
+        groups: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
+        for name in nodes:
+            node = self._ledger.nodes.get(name)
+            if node is None:
+                result.reject(name, NODE_UNKNOWN)
+                continue
+            extended = None if need is None else need.on(node)
+            if isinstance(extended, Rejection):
+                result.reject(name, extended)
+                continue
+            rejection = excluded(query.pod, node, claims, self._ledger)
+            if rejection is None:
+                groups.setdefault(id(extended), (extended, []))[1].append(name)
+            else:
+                result.reject(name, rejection)
+        return [_NodeGroup(None if extended is None else extended.found, names) for extended, names in groups.values()]
+
     def may_fit(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None
     ) -> bool | Pending | UnreadSpecs:
-        """See PlacementTrial; nothing is held for the pod.  True also if only a call that holds devices could find out."""
+        """Return whether the rejected pod might fit on one of these nodes now, or what has to be waited for before that is known.
+
+        Nothing is held for the pod.  True also if only a call that holds devices could find out, and if the pod's gang no longer
+        lacks the members named in `lacking`.
+        """
         gang = gang_of(pod, self._ledger)
         if gang is None:
             result = self.evaluate(self._ledger.pods.newest(pod), nodes, budget)
             return result.unfinished or bool(result.fits) or result.narrowing or bool(result.revocable)
-        in_backoff = self._device_backoff.nodes.of(pod.uid)
-        candidates = [name for name in nodes if name not in in_backoff]
         try:
-            return self.gangs.may_fit(pod, gang, candidates, budget, lacking)
+            return self._gangs.may_fit(pod, gang, nodes, budget, lacking)
         except SearchPaused:
             return Pending.TIME_SLICE
-
-    async def read(self, unread: UnreadSpecs, budget: CallBudget) -> None:
-        """Read the claims that `may_fit` lacks; raises RetryableError if that is impossible."""
-        await self._spec_reader.read(unread, budget)
-
-    def gang_account(
-        self, pod: Pod, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
-    ) -> AbstractContextManager[GangAccount] | None:
-        """See GangAccounts.take_account; None for a pod that is in no gang."""
-        gang = gang_of(pod, self._ledger)
-        return None if gang is None else self.gangs.accounts.take_account(gang, nodes, budget, partly=partly)
-
-    def forget_plan(self, pod: Pod) -> None:
-        """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
-        gang = gang_of(pod, self._ledger)
-        if gang is not None:
-            self.gangs.revoke(gang.metadata.uid)
 
 
 def _with_new_claim(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:

@@ -7,6 +7,7 @@ from typing import Final
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Reduced
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
@@ -14,8 +15,9 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import extended_need
-from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
@@ -29,13 +31,15 @@ class Preempt:
     we know to be infeasible they would be evicted without result.
     """
 
-    def __init__(self, context: SchedulingContext, allocator: NodeAllocator, spec_reader: SpecReader) -> None:
-        self._ledger = context.ledger
-        self._clock = context.clock
-        self._options = context.options
+    def __init__(
+        self, ledger: Ledger, allocator: NodeAllocator, spec_reader: SpecReader, clock: Clock, options: Options
+    ) -> None:
+        self._ledger = ledger
         self._allocator = allocator
         self._spec_reader = spec_reader
         self._slices = spec_reader.slices
+        self._clock = clock
+        self._options = options
 
     async def keep_feasible(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """Return the entries of `victims` (node -> pod UIDs) on whose nodes the pod fits without the victims, unchanged.

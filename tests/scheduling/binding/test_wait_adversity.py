@@ -129,7 +129,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: InM
         with pytest.raises(RetryableError, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
 
-    left_alone = world.extender.device_backoff.of(world.pod("p3")["metadata"]["uid"])
+    left_alone = world.extender.device_backoff.devices_of(world.pod("p3")["metadata"]["uid"])
     assert left_alone == {(DRIVER, "n2", "gpu-0"), (DRIVER, "n2", "gpu-1")}
     assert world.devices("pair") == []
 

@@ -109,7 +109,7 @@ async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() 
     assert not told.is_set()
     clock.seconds += 0.01
     await asyncio.wait_for(told.wait(), 60)
-    assert not cool_downs.of("pod")
+    assert not cool_downs.devices_of("pod")
 
 
 async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: InMemoryExtender) -> None:

@@ -8,7 +8,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import decision, yielding
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
-from dra_extender.scheduling.evaluation.backoff import NodeBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from structlog.testing import capture_logs
@@ -92,35 +92,35 @@ async def test_metric_tells_whose_the_other_allocation_was(
 
 async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alone() -> None:
     clock, ended = Steady(), list[str]()
-    back_off = NodeBackoff(clock, ended.append)
-    back_off.undone("p1", "n1")
-    back_off.undone("p1", "n2")
-    back_off.undone("p2", "n1")
-    assert not back_off.active
-    back_off.undone("p1", "n1")
-    assert (back_off.of("p1"), back_off.of("p2")) == (frozenset({"n1"}), frozenset())
+    back_off = DeviceBackoff(clock, 0.0, ended.append)
+    back_off.bind_undone("p1", "n1")
+    back_off.bind_undone("p1", "n2")
+    back_off.bind_undone("p2", "n1")
+    assert not any(map(back_off.nodes_of, back_off.pods))
+    back_off.bind_undone("p1", "n1")
+    assert (back_off.nodes_of("p1"), back_off.nodes_of("p2")) == (frozenset({"n1"}), frozenset())
     clock.seconds += 59.0
-    back_off.check("p1", "n1")
-    assert (back_off.of("p1"), ended) == (frozenset({"n1"}), [])
+    back_off.check_node("p1", "n1")
+    assert (back_off.nodes_of("p1"), ended) == (frozenset({"n1"}), [])
     clock.seconds += 2.0
-    back_off.check("p1", "n1")
-    assert (back_off.of("p1"), ended) == (frozenset(), ["p1"])
-    back_off.undone("p1", "n1")
-    assert back_off.of("p1") == {"n1"}
+    back_off.check_node("p1", "n1")
+    assert (back_off.nodes_of("p1"), ended) == (frozenset(), ["p1"])
+    back_off.bind_undone("p1", "n1")
+    assert back_off.nodes_of("p1") == {"n1"}
     clock.seconds += 61.0
-    back_off.check("p1", "n1")
+    back_off.check_node("p1", "n1")
     clock.seconds += 600.0
     for pod, node in (("p1", "n1"), ("p1", "n2"), ("p2", "n1")):
-        back_off.check(pod, node)
+        back_off.check_node(pod, node)
     assert not back_off.pods
 
 
 async def test_bound_pod_is_forgotten() -> None:
-    back_off = NodeBackoff(Steady(), lambda _: None)
+    back_off = DeviceBackoff(Steady(), 0.0, lambda _: None)
     for _ in range(2):
-        back_off.undone("p1", "n1")
+        back_off.bind_undone("p1", "n1")
     back_off.forget("p1")
-    assert not back_off.active
+    assert not back_off.pods
 
 
 async def test_what_the_rule_refuses_is_decided_anew_and_never_written(

@@ -89,7 +89,9 @@ class _Search:
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 request = (claim.label, option.name)
-                for account in view.extender.accounts(demand, node, request, budget, explains_selectors=False):
+                for account in view.extender.allocator.accounts(
+                    demand, node, request, budget, explains_selectors=False
+                ):
                     if account.device_id not in seen and account.code not in _NOT_MEANT:
                         here.add(account.device_id)
                         self._note(name, account.device_id, account.code)

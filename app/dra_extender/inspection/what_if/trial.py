@@ -338,7 +338,7 @@ class Trial:
         """Bind the pods of a unit, if enough of them have a node."""
         needed = self._needed(unit[0])
         for pod in unit if needed is not None else ():
-            self.view.extender.record_offer(pod, self._fit.for_pod(pod).nodes)
+            self.view.extender.gangs.record_offer(pod, self._fit.for_pod(pod).nodes)
         chosen: list[tuple[Pod, str]] = []
         outcomes: dict[str, PodOutcome] = {}
         for pod in unit:

@@ -111,13 +111,13 @@ class NoMatch:
     def _is_absent(self, nodes: Sequence[str]) -> bool:
         """Return whether the nodes have no pool of the required driver, not even one with a problem."""
         found = (self._view.ledger.nodes.get(name) for name in nodes)
-        pools = (self._view.extender.pools_of(node) for node in found if node is not None)
+        pools = (self._view.extender.allocator.pools_of(node) for node in found if node is not None)
         return not any(pool.pool_id[0] == self._driver for each in pools if each is not None for pool in each.unusable)
 
     def _misses(self, name: str) -> Sequence[Miss]:
         """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
         node = self._view.ledger.nodes.get(name)
-        pools = None if node is None else self._view.extender.pools_of(node)
+        pools = None if node is None else self._view.extender.allocator.pools_of(node)
         misses: list[Miss] = []
         for view in () if pools is None else {id(each): each for each in pools.views}.values():
             published = view.published
@@ -185,7 +185,9 @@ class NearestDevices:
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
-                devices = self._view.extender.accounts(demand, node, request, budget, explains_selectors=False)
+                devices = self._view.extender.allocator.accounts(
+                    demand, node, request, budget, explains_selectors=False
+                )
                 meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
                 found.append(NodeAccount(node, meant, sum(account.code is None for account in meant)))
         return found

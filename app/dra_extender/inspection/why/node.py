@@ -77,7 +77,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     result = view.extender.evaluate_alone(pod, (node_name,))
     view.hold_again()
     found = result.reasons.get(result.texts.get(node_name, ""))
-    pools = view.extender.pools_of(node)
+    pools = view.extender.allocator.pools_of(node)
     notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
     demand = result.demand
     requests = (
@@ -113,7 +113,7 @@ def _request_report(
     """Return every device of the node for a request (label of its claim, request)."""
     nearest = NearestDevices(view)
     claim, option = place
-    accounts = list(view.extender.accounts(demand, node, (claim, option.name), view.budget()))
+    accounts = list(view.extender.allocator.accounts(demand, node, (claim, option.name), view.budget()))
     return RequestReport(
         claim=claim,
         request=option.name,

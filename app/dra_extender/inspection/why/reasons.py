@@ -244,7 +244,7 @@ class Reasons:
     def _gap(self, group: RejectionGroup) -> PoolGap | None:
         """Return the incomplete pool of the example node that the rejection names."""
         node = self._view.ledger.nodes.get(group.example)
-        pools = None if node is None else self._view.extender.pools_of(node)
+        pools = None if node is None else self._view.extender.allocator.pools_of(node)
         unusable = () if pools is None else pools.unusable
         return next(iter(pool_gaps([pool for pool in unusable if pool.detail == group.rejection.detail])), None)
 

@@ -185,7 +185,7 @@ class ConditionWait:
                 members = self._ledger.pods.members(pod.namespace, claim.consumer.name)
                 waiting |= {member.uid for member in members if not (member.node_name or member.finished)}
             for uid in waiting:
-                if not devices <= self._backoff.of(uid):
+                if not devices <= self._backoff.devices_of(uid):
                     self._backoff.start(uid, devices)
 
     async def _nominate(self, pod: Pod, node: str) -> None:

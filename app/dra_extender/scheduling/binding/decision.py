@@ -76,7 +76,7 @@ class BindDecision:
         placed = self._with_current_snapshot(found_anew, node)
         conflict = self._conflict(placed, node)
         if conflict is not None:
-            self._backoff.nodes.undone(pod.uid, node_name)
+            self._backoff.bind_undone(pod.uid, node_name)
             raise RetryableError(f"pod does not fit on node {node_name} any more: {conflict.kind} {conflict.what}")
         return placed
 
@@ -133,7 +133,7 @@ class BindDecision:
             self._holds.release_claim(claim.uid)
         if isinstance(demand, Rejection):
             raise RetryableError(named(pod, demand).text)
-        in_backoff = self._backoff.of(pod.uid)
+        in_backoff = self._backoff.devices_of(pod.uid)
         usage = BackoffUsage(self._ledger.usage(), in_backoff)
         answer = self._allocator.search_in_call(demand, node, usage, budget, in_backoff)
         if isinstance(answer, NoFit):

@@ -106,7 +106,7 @@ class ConflictYield:
             )
             await self._unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
         if text:
-            self._backoff.nodes.undone(bind.pod.uid, bind.node)
+            self._backoff.bind_undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
 
     async def wait_for_guards(self, record: ClaimRecord, bind: "BindSession") -> None:

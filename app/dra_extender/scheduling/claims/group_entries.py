@@ -22,9 +22,10 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES, read_claim
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of, is_crowded
 from dra_extender.scheduling.claims.writer import ClaimWriter
-from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError
-from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.telemetry.metrics import Metrics
 
 _ADVICE: Final = (
     f"where kubelets have the gate DRAWorkloadResourceClaims, label the node {START_LABEL}=true "
@@ -114,13 +115,15 @@ class GroupTrials:
     then one more pod on each node is on trial.
     """
 
-    def __init__(self, context: SchedulingContext, writer: ClaimWriter) -> None:
-        self._ledger = context.ledger
-        self._claims = context.cluster.claims
-        self._clock = context.clock
-        self._metrics = context.metrics
-        self._seconds = context.options.pod_group_trial_seconds
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, writer: ClaimWriter, metrics: Metrics, options: Options
+    ) -> None:
+        self._ledger = ledger
+        self._claims = cluster.claims
+        self._clock = cluster.clock
         self._writer = writer
+        self._metrics = metrics
+        self._seconds = options.pod_group_trial_seconds
         # When each trial is over, by pod UID, and when each verdict of a namespace about a node is (monotonic).
         self._due: dict[str, float] = {}
         self._unable: dict[tuple[str, str], float] = {}

@@ -235,23 +235,22 @@ class NodeAllocator:
         self,
         demand: Demand,
         node: Node,
-        usage: Usage,
         request: tuple[str, str],
         budget: Budget | None = None,
         *,
         explains_selectors: bool = True,
         among: Among | None = None,
     ) -> Iterator[DeviceAccount]:
-        """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read.
+        """Yield what keeps each device of the node from a request (claim, request); nothing if its pools cannot be read.
 
         The work is charged to `budget`.  `explains_selectors` and `among`: as for `device_accounts`.
         """
         pools = self.pools_of(node)
-        if pools is None:
-            return iter(())
-        return device_accounts(
-            demand, node, pools, usage, request, budget, explains_selectors=explains_selectors, among=among
-        )
+        if pools is not None:
+            usage = self._ledger.usage()
+            yield from device_accounts(
+                demand, node, pools, usage, request, budget, explains_selectors=explains_selectors, among=among
+            )
 
     @property
     def compatibility_check(self) -> IsTrue | None:

@@ -267,7 +267,9 @@ class GangPlanner:
             classes=ledger.changes.classes,
             claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),
             offered=tuple(question.offered.nodes),
-            backed_off=frozenset(device for member in members for device in self._device_backoff.of(member.pod.uid)),
+            backed_off=frozenset(
+                device for member in members for device in self._device_backoff.devices_of(member.pod.uid)
+            ),
         )
 
 

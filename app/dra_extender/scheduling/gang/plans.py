@@ -203,5 +203,5 @@ class GangFailures:
         for uid in backoff.pods:
             pod = pods.by_uid(uid)
             if pod is not None and (pod.namespace, pod.pod_group) == group.metadata.key:
-                members.append((uid, backoff.of(uid), backoff.nodes.of(uid)))
+                members.append((uid, backoff.devices_of(uid), backoff.nodes_of(uid)))
         return frozenset(member for member in members if member[1] or member[2])

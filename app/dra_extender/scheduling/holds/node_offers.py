@@ -27,7 +27,7 @@ class NodeOffers:
     ) -> None:
         self._ledger = ledger
         self._shares = shares
-        self._holds = holds
+        self.holds = holds
         self._prefetch = prefetch
         self._options = options
 
@@ -41,7 +41,7 @@ class NodeOffers:
         if result.assigned_node is not None:
             return (result.assigned_node,)
         for claim in result.held:
-            self._holds.extend(claim.record.claim.metadata.uid, pod.uid)
+            self.holds.extend(claim.record.claim.metadata.uid, pod.uid)
         if not result.open:
             return tuple(result.fits)
         # Mostly every node has a result, and there may be thousands.
@@ -57,8 +57,8 @@ class NodeOffers:
         except RetryableError:
             if not without_holds:
                 raise
-        unit = self._holds.unit(pod.namespace, pod.uid)
-        self._holds.defer(lambda: self._hold(unit, result.open, offered))
+        unit = self.holds.unit(pod.namespace, pod.uid)
+        self.holds.defer(lambda: self._hold(unit, result.open, offered))
         if result.demand is not None:
             asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
         return (*without_holds, *offered)
@@ -93,12 +93,12 @@ class NodeOffers:
         by_node = {name: () if (it := result.placement) is None else it.claims for name, result in offered.items()}
         for index, claim in enumerate(claims):
             placements = {
-                name: self._holds.with_own_shares(of_claims[index])
+                name: self.holds.with_own_shares(of_claims[index])
                 for name, of_claims in by_node.items()
                 if index < len(of_claims)
             }
             if placements:
-                self._holds.place(
+                self.holds.place(
                     unit,
                     claim.record.claim.metadata.uid,
                     (unit.uid,),

@@ -5,18 +5,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier, wait_for_any
-from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.claims.live_reads import UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.evaluation.result import Pending
+from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -25,24 +24,6 @@ from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, Unsc
 from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.decisions import SearchLane
 from dra_extender.telemetry.metrics import Metrics
-
-
-class PlacementTrial(Protocol):
-    """Answers whether a rejected pod would be placed now."""
-
-    def may_fit(
-        self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None
-    ) -> bool | Pending | UnreadSpecs:
-        """Return whether the pod might fit on one of these nodes, or its gang no longer lacks the members named in `lacking`.
-
-        Return what has to be waited for if that is not known yet.
-        """
-        ...
-
-    async def read(self, unread: UnreadSpecs, budget: CallBudget) -> None:
-        """Read these claims; raises RetryableError if that is impossible."""
-        ...
-
 
 _SLICE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.05
@@ -69,7 +50,8 @@ class Waker:
         ledger: Ledger,
         unschedulable: UnschedulablePods,
         holds: HoldService,
-        trial: PlacementTrial,
+        pod_filter: Filter,
+        spec_reader: SpecReader,
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
@@ -78,7 +60,8 @@ class Waker:
         self._ledger = ledger
         self._unschedulable = unschedulable
         self._holds = holds
-        self._trial = trial
+        self._filter = pod_filter
+        self._spec_reader = spec_reader
         self._scheduler = cluster.waker
         self._clock = cluster.clock
         self._metrics = metrics
@@ -192,7 +175,7 @@ class Waker:
             turn.reads += 1
             if turn.reads <= _READS_PER_TURN:
                 with suppress(RetryableError):
-                    await self._trial.read(fits, budget)
+                    await self._spec_reader.read(fits, budget)
             return False
         if isinstance(fits, Pending):
             self._begun.add(uid)
@@ -232,7 +215,7 @@ class Waker:
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
             if nodes:
-                fits = self._trial.may_fit(rejected.pod, nodes, budget, rejected.lacking)
+                fits = self._filter.may_fit(rejected.pod, nodes, budget, rejected.lacking)
         return fits
 
     def _changed_nodes(self) -> Sequence[str] | None:
