@@ -26,10 +26,9 @@ from dra_extender.scheduling.claims.live_reads import SpecReader
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, Pending
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter

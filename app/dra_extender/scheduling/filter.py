@@ -35,8 +35,7 @@ from dra_extender.scheduling.extended_resources.need import (
 )
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds.node_offers import NodeOffers
-from dra_extender.scheduling.holds.stale import RevocationScope
-from dra_extender.scheduling.holds.without_holds import search_without_holds
+from dra_extender.scheduling.holds.stale import RevocationScope, search_without_holds
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError

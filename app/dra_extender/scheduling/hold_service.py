@@ -7,11 +7,13 @@ node, and ends them when their claim is allocated or deleted, or when their pod 
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
+from uuid import uuid4
+
+from msgspec.structs import replace
 
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, ScoreTerms
-from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 
@@ -38,10 +40,6 @@ class HoldService:
         self._ledger = ledger
         self._clock = clock
         self._options = options
-
-    def with_own_shares(self, placement: ClaimPlacement) -> ClaimPlacement:
-        """Return the placement with share IDs that no other hold and no allocation has."""
-        return with_fresh_shares(placement, new_share_id)
 
     def unit(self, namespace: str, uid: str) -> HoldUnit:
         """Return the unit of holds that are placed now."""
@@ -100,3 +98,22 @@ class HoldService:
     def expire(self) -> None:
         """End the holds whose time is over."""
         self._ledger.hold_book.expire(self._clock.monotonic())
+
+
+def with_own_shares(placement: ClaimPlacement) -> ClaimPlacement:
+    """Return the placement with share IDs that no other hold and no allocation has (KEP-5075); the same object without shares.
+
+    The result cache gives one placement to every replica of a workload, but a share ID names one share alone.
+    """
+    results = placement.allocation.devices.results
+    if all(result.share_id is None for result in results):
+        return placement
+    share_ids = [None if result.share_id is None else str(uuid4()) for result in results]
+    renamed = tuple(replace(result, share_id=share_id) for result, share_id in zip(results, share_ids, strict=True))
+    devices = replace(placement.allocation.devices, results=renamed)
+    return ClaimPlacement(
+        allocation=replace(placement.allocation, devices=devices),
+        holdings=tuple(
+            replace(holding, share_id=share_id) for holding, share_id in zip(placement.holdings, share_ids, strict=True)
+        ),
+    )

@@ -12,11 +12,12 @@ one slice of time.  Whether it gets more depends on the pods that wait for the s
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
+from dra_extender.ledger.pods import PodIndex
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock
@@ -83,11 +84,6 @@ class CallBudget(Budget):
         self.left = 0
         self._slice_end = _NO_END
 
-    @property
-    def used(self) -> float:
-        """Seconds since the slice began."""
-        return self._now() - self.slice_start
-
     def lap(self) -> float:
         """Seconds since the slice began, or since the last lap."""
         start, self.slice_start = self.slice_start, self._now()
@@ -144,18 +140,6 @@ class CallBudget(Budget):
             raise SearchPaused
 
 
-class WaitingPods(Protocol):
-    """Pods that wait for a scheduler to find nodes for them."""
-
-    def waiting_in_other_namespaces(self, pod: Pod) -> bool:
-        """Whether pods of other namespaces wait for the scheduler of this pod."""
-        ...
-
-    def others_waiting_in_namespace(self, pod: Pod) -> bool:
-        """Whether other pods of its namespace wait for the scheduler of this pod."""
-        ...
-
-
 class _Call(NamedTuple):
     namespace: str
     at: float
@@ -164,7 +148,7 @@ class _Call(NamedTuple):
 class TimeSlices:
     """Grants slices of time, and lets the event loop run between two of them."""
 
-    def __init__(self, clock: Clock, options: Options, metrics: Metrics, waiting: WaitingPods) -> None:
+    def __init__(self, clock: Clock, options: Options, metrics: Metrics, waiting: PodIndex) -> None:
         self.clock = clock
         self._options = options
         self._metrics = metrics

@@ -1,12 +1,13 @@
-"""Evaluates one demand on many nodes; a node without a change is not searched again."""
+"""Evaluates one demand on many nodes; a node without a change is not searched again, and changed ones are searched ahead."""
 
+import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
@@ -14,15 +15,18 @@ from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
-from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, RejectedBatch
+from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, PlacementTemplate, RejectedBatch
 from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultCache, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
+from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _SECOND: Final = 2
+_PREFETCHED_PER_STEP: Final = 2
+_MOST_PREFETCHED: Final = 64
+_PREFETCH_STEP_SECONDS: Final = 0.004
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
@@ -280,3 +284,50 @@ class NodeEvaluator:
     def _publish(self) -> None:
         self._metrics.search(cached=True, steps=self._cached_results)
         self._cached_results = 0
+
+
+class Prefetch:
+    """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
+
+    It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
+    call is answered, and again whenever a hold ends, as it does in each bind.
+    """
+
+    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int) -> None:
+        self._evaluator = evaluator
+        self._ledger = ledger
+        self._clock = clock
+        self._max_feasible = max_feasible
+        self._turn = 0
+        self._demand: Demand | None = None
+        self._waits_for_holds = False
+
+    def start(self, demand: Demand) -> None:
+        """Evaluate this demand from the next turn of the event loop on, in place of an earlier demand."""
+        self._demand = demand
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._step, self._turn, _MOST_PREFETCHED)
+
+    def _step(self, turn: int, left: int) -> None:
+        if turn != self._turn or self._demand is None:
+            return
+        budget = CallBudget(self._clock, _PREFETCH_STEP_SECONDS)
+        budget.open_slice(_PREFETCH_STEP_SECONDS)
+        try:
+            more = self._evaluator.prefetch(self._demand, _PREFETCHED_PER_STEP, self._max_feasible, budget)
+        except SearchPaused:
+            more = False
+        if more and left > _PREFETCHED_PER_STEP:
+            asyncio.get_running_loop().call_soon(self._step, turn, left - _PREFETCHED_PER_STEP)
+        elif not self._waits_for_holds:
+            self._waits_for_holds = True
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ended.add_done_callback(self._again)
+            self._ledger.holds.changed.join(ended)
+
+    def _again(self, _: asyncio.Future[None]) -> None:
+        self._waits_for_holds = False
+        self._begin()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
@@ -28,7 +29,6 @@ from dra_extender.model.node import Node
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 
@@ -184,7 +184,7 @@ class NodeAllocator:
             except ModelError as problem:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
-            search = Allocation(demand, node, pools, usage, new_share_id=new_share_id, rules=self._rules)
+            search = Allocation(demand, node, pools, usage, new_share_id=lambda: str(uuid4()), rules=self._rules)
         try:
             return search.decide(deadline)
         except SearchPaused:

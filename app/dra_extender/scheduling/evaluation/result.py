@@ -6,19 +6,59 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
+from dra_extender.model.node_selector import only_node
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 from dra_extender.scheduling.ports.errors import OneText
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
 FURTHER_REASONS: Final = "further reasons"
 _FEW: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTemplate:
+    """A placement on a node, with the node's local pools in order: one for all nodes of an equivalence class."""
+
+    node: str
+    pools: tuple[PoolId, ...]
+    placement: Placement
+
+    def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
+        """Return the same devices of another node, whose local pools are these; share IDs stay the same."""
+        names = {own: other[1] for own, other in zip(self.pools, pools, strict=True) if own != other}
+        claims = tuple(self._claim(claim, node, names) for claim in self.placement.claims)
+        return replace(self.placement, claims=claims)
+
+    def _claim(self, claim: ClaimPlacement, node: str, names: Mapping[PoolId, str]) -> ClaimPlacement:
+        allocation = claim.allocation
+        results = tuple(
+            replace(result, pool=names.get((result.driver, result.pool), result.pool))
+            for result in allocation.devices.results
+        )
+        selector = allocation.node_selector
+        if selector == only_node(self.node):
+            selector = only_node(node)
+        return ClaimPlacement(
+            allocation=replace(
+                allocation, devices=replace(allocation.devices, results=results), node_selector=selector
+            ),
+            holdings=tuple(
+                replace(
+                    holding,
+                    pool=names.get(holding.pool_id, holding.pool),
+                    node=None if holding.node is None else node,
+                )
+                for holding in claim.holdings
+            ),
+        )
 
 
 class NodeResult:

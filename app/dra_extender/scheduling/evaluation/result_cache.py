@@ -15,8 +15,7 @@ from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
-from dra_extender.scheduling.evaluation.result import NodeResult
+from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 
 _CLASSES_PER_NODE = 2
 _REJECTED_VERSIONS = 64

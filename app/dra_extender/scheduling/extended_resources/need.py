@@ -4,28 +4,47 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node import Node
-from dra_extender.model.pod import NO_COUNT, Pod
-from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, ResourceClaim
-from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
-from dra_extender.scheduling.extended_resources.requests import (
-    RequestMapping,
-    extended_requests,
-    requested_text,
-    why_too_much,
+from dra_extender.model.pod import NO_COUNT, ContainerRequests, Pod, ResourceRequest
+from dra_extender.model.resource_claim import (
+    ClaimSpec,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceRequestBody,
+    ResourceClaim,
 )
+from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 
+MOST_PLACES: Final = 1_000
+"""How often the containers of one pod may name resources that device classes serve: each init container can use all 32 devices."""
 EXTENDED_LABEL: Final = "<extended-resources>"
 """By this name the claim for extended resources is found among those of its pod; no other claim of a pod can have it."""
+
+
+class RequestMapping(NamedTuple):
+    """A container gets its devices for a resource (or some of them) from this request."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedRequests(NamedTuple):
+    """The requests of the claim, by name, and which container uses which of them for what."""
+
+    requests: tuple[DeviceRequest, ...]
+    mappings: tuple[RequestMapping, ...]
 
 
 class ExtendedClaimNeed(NamedTuple):
@@ -38,7 +57,7 @@ class ExtendedClaimNeed(NamedTuple):
     mappings: tuple[RequestMapping, ...]
 
     def is_asked_by(self, record: ClaimRecord) -> bool:
-        """Whether a stored claim asks for the same."""
+        """Return whether a stored claim asks for the same."""
         return record.spec_digest == self.found.record.spec_digest
 
 
@@ -59,30 +78,27 @@ class ExtendedNeed:
         return self._existing is not None
 
     def on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
-        """The claim that the pod needs on this node; None if the node's own resources suffice.
+        """Return the claim that the pod needs on this node; None if the node's own resources, or the claim that exists, suffice.
 
         It is the same object for nodes that list the same of the pod's extended resources.
-
         A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
         """
         own = self._wanted & node.extended_resources
         try:
             return self._known[own]
         except KeyError:
-            found = self._known[own] = self._unless_met(self._find(own))
-            return found
+            need, existing = self._find(own), self._existing
+            if existing is not None and not isinstance(need, Rejection):
+                if need is not None and need.is_asked_by(existing.record):
+                    need = None
+                else:
+                    need = named(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
+            self._known[own] = need
+            return need
 
     def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
-        """The need with a claim that exists: it is met on nodes where it would be the same claim, and rejected on others."""
+        """Return the need that this claim meets on nodes where it would be the same claim; other nodes are rejected."""
         return ExtendedNeed(self._pod, self._ledger, existing)
-
-    def _unless_met(self, found: ExtendedClaimNeed | Rejection | None) -> ExtendedClaimNeed | Rejection | None:
-        existing = self._existing
-        if existing is None or isinstance(found, Rejection):
-            return found
-        if found is not None and found.is_asked_by(existing.record):
-            return None
-        return named(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing
@@ -103,10 +119,10 @@ class ExtendedNeed:
 
     def _special(self, classes: Mapping[str, str]) -> ExtendedClaimNeed | Rejection:
         for container in self._pod.extended_requests:
-            for each in container.requests:
-                if each.amount == NO_COUNT and each.resource in classes:
+            for request in container.requests:
+                if request.amount == NO_COUNT and request.resource in classes:
                     detail = f"container {container.name} asks for no whole number"
-                    return Rejection(code=Code.EXTENDED_RESOURCE, resource=each.resource, detail=detail)
+                    return Rejection(code=Code.EXTENDED_RESOURCE, resource=request.resource, detail=detail)
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
             return named(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
@@ -117,15 +133,8 @@ class ExtendedNeed:
         return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
 
 
-class NodesByNeed(NamedTuple):
-    """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
-
-    special: ExtendedClaimNeed | None
-    nodes: Sequence[str]
-
-
 def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
-    """What the pod needs of extended resources; None if no class backs any of them, which leaves them to NodeResourcesFit.
+    """Return what the pod needs of extended resources; None if no class backs any of them, which leaves them to NodeResourcesFit.
 
     NodeResourcesFit does not look at what a class backs as far as kube-scheduler knows, which may be behind us: so what a class has
     backed, and names that only a class can back, are ours in any case.
@@ -138,7 +147,7 @@ def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
 
 
 def existing_claim(pod: Pod, ledger: Ledger) -> FoundClaim | None:
-    """The claim that an earlier attempt of the pod wrote and that has devices; a bind decides what becomes of any other."""
+    """Return the claim that an earlier attempt of the pod wrote and that has devices; a bind decides what becomes of any other."""
     for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
         decided = record.claim.status.allocation is not None or record.pending is not None
         if decided and record.has_status and record.claim.metadata.deletion_timestamp is None:
@@ -147,12 +156,12 @@ def existing_claim(pod: Pod, ledger: Ledger) -> FoundClaim | None:
 
 
 def subject_of(pod: Pod, claim: str, request: str = "") -> str:
-    """How people read what the pod's claim for extended resources asks for: resource and container; empty for any other claim."""
+    """Return resource and container for which the pod's claim for extended resources asks; empty for any other claim."""
     return requested_text(pod.extended_requests, request) if claim == EXTENDED_LABEL else ""
 
 
 def named(pod: Pod, rejection: Rejection) -> Rejection:
-    """The rejection with `subject_of` what it is about.
+    """Return the rejection with `subject_of` what it is about.
 
     The names of containers are the pod's own: rejections are kept for all pods that ask for the same.
     """
@@ -161,5 +170,113 @@ def named(pod: Pod, rejection: Rejection) -> Rejection:
 
 
 def special_uid(pod: Pod) -> str:
-    """The UID under which devices are held for a claim that does not exist yet."""
+    """Return the UID under which devices are held for a claim that does not exist yet."""
     return f"{pod.uid}/extended-resources"
+
+
+def requested_text(containers: Sequence[ContainerRequests], request: str) -> str:
+    """Return e.g. `extended resource example.com/gpu of container "main"`; for any other request, the claim that they share."""
+    for container in containers:
+        for asked in container.requests:
+            if _name(container, asked) == request:
+                return f'extended resource {asked.resource} of container "{container.name}"'
+    return "claim for extended resources"
+
+
+def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:
+    """Return why no claim can serve the resources in `classes`, in time linear in what the containers ask; empty if one may.
+
+    Call it before `extended_requests`, whose time grows with the product of the requests of init containers and containers.
+    """
+    places = 0
+    lasting: dict[str, int] = {}
+    beyond: dict[str, int] = {}
+    # From the last container to the first: an init container has what is asked after it.
+    for container in reversed(tuple(containers)):
+        for request in container.requests:
+            if request.resource not in classes:
+                continue
+            places += 1
+            later = lasting.get(request.resource, 0)
+            if container.long_lived:
+                lasting[request.resource] = later + request.amount
+            else:
+                beyond[request.resource] = max(request.amount - later, beyond.get(request.resource, 0))
+    devices = sum(lasting.values()) + sum(beyond.values())
+    if devices > MAX_RESULTS:
+        return f"asks for {devices} devices, a claim may have {MAX_RESULTS}"
+    if places > MOST_PLACES:
+        return f"asks for devices in {places} places of its containers, {MOST_PLACES} are served"
+    return ""
+
+
+def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> ExtendedRequests:
+    """Return the requests for the resources in `classes` (resource -> device class); other resources are left out.
+
+    As upstream: one request per container and resource, `container-<index>-request-<place>`.  Containers that run on side by side
+    have devices of their own.  An init container that ends before they start uses theirs, if they come later, and what it needs
+    beyond that is one more request, which all such init containers share: the largest.
+    """
+    requests: list[DeviceRequest] = []
+    mappings: list[RequestMapping] = []
+    by_resource: dict[str, list[_Request]] = {}
+    for container in containers:
+        for request in container.requests:
+            if request.resource in classes:
+                by_resource.setdefault(request.resource, []).append((container, request))
+    for resource in sorted(by_resource):
+        shares, used = _share(by_resource[resource], resource)
+        for share in shares:
+            body = DeviceRequestBody(
+                device_class_name=classes[resource], allocation_mode="ExactCount", count=share.count
+            )
+            requests.append(DeviceRequest(name=share.name, exactly=body))
+        mappings.extend(used)
+    return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Devices that a container asks for itself, and where it stands among the containers."""
+
+    name: str
+    count: int
+    index: int
+
+
+_Request = tuple[ContainerRequests, ResourceRequest]
+
+
+def _share(requests: Sequence[_Request], resource: str) -> tuple[Sequence[_Share], Sequence[RequestMapping]]:
+    """Return the devices that the containers ask for of one resource, and which container uses which of them."""
+    lasting: list[_Share] = []
+    mappings: list[RequestMapping] = []
+    for container, request in requests:
+        if not container.long_lived:
+            continue
+        share = _Share(_name(container, request), request.amount, container.index)
+        lasting.append(share)
+        mappings.append(RequestMapping(container.name, resource, share.name))
+    passing: list[_Share] = []
+    used: list[tuple[str, str]] = []
+    for container, request in requests:
+        if container.long_lived:
+            continue
+        missing = request.amount
+        for share in lasting:
+            if missing > 0 and share.index > container.index:
+                used.append((container.name, share.name))
+                missing -= share.count
+        if missing > 0:
+            passing.append(_Share(_name(container, request), missing, container.index))
+            used.append((container.name, passing[-1].name))
+    if not passing:
+        return lasting, [*mappings, *(RequestMapping(name, resource, request) for name, request in used)]
+    largest = max(passing, key=lambda share: share.count)
+    replaced = {share.name: largest.name for share in passing}
+    shared = [RequestMapping(name, resource, replaced.get(request, request)) for name, request in used]
+    return [largest, *lasting], [*mappings, *shared]
+
+
+def _name(container: ContainerRequests, request: ResourceRequest) -> str:
+    return f"container-{container.index}-request-{request.place}"

@@ -12,7 +12,7 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.search import Assignment
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.hold_service import HoldService, with_own_shares
 from dra_extender.scheduling.permit.gang_members import MemberCandidate
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -82,7 +82,7 @@ class GangHolds:
             for claim in assignment.placements:
                 users.setdefault(claim, []).append(uid)
         for claim, pods in users.items():
-            placement = self._holds.with_own_shares(assignments[pods[0]].placements[claim])
+            placement = with_own_shares(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
             versions = {name: self._ledger.state.version(name) for name in nodes}
             self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)

@@ -8,10 +8,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
-from dra_extender.scheduling.hold_service import HoldService, HoldUnit
+from dra_extender.scheduling.hold_service import HoldService, HoldUnit, with_own_shares
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -93,9 +93,7 @@ class NodeOffers:
         by_node = {name: () if (it := result.placement) is None else it.claims for name, result in offered.items()}
         for index, claim in enumerate(claims):
             placements = {
-                name: self.holds.with_own_shares(of_claims[index])
-                for name, of_claims in by_node.items()
-                if index < len(of_claims)
+                name: with_own_shares(of_claims[index]) for name, of_claims in by_node.items() if index < len(of_claims)
             }
             if placements:
                 self.holds.place(

@@ -166,7 +166,12 @@ class Waker:
         self._last_tried[uid] = self._trials
         budget = CallBudget(self._clock, _TURN_SECONDS)
         budget.open_slice(_SLICE_SECONDS)
-        fits = self._fits(rejected, changed, budget)
+        # A pod whose trial fails with an error is tried again at the next change for it.
+        fits: bool | Pending | UnreadSpecs = False
+        with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
+            nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
+            if nodes:
+                fits = self._filter.may_fit(rejected.pod, nodes, budget, rejected.lacking)
         used = budget.lap()
         turn.seconds += used
         self._metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
@@ -205,18 +210,6 @@ class Waker:
             keys[waiting.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
         return sorted(rejected, key=lambda waiting: keys[waiting.pod.uid])
-
-    def _fits(
-        self, rejected: UnschedulablePod, changed: Sequence[str] | None, budget: CallBudget
-    ) -> bool | Pending | UnreadSpecs:
-        """Return whether the pod may fit now, or what has to be waited for if that is not known yet."""
-        # A pod whose trial fails is tried again at the next change for it.
-        fits: bool | Pending | UnreadSpecs = False
-        with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
-            nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
-            if nodes:
-                fits = self._filter.may_fit(rejected.pod, nodes, budget, rejected.lacking)
-        return fits
 
     def _changed_nodes(self) -> Sequence[str] | None:
         """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""
