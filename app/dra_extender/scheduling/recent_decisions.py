@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from itertools import islice
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec.structs import replace
 
 from dra_extender.model.api_json import Value, printable
 
@@ -64,22 +66,8 @@ class DecisionReport(Value, frozen=True, rename=None):
     decisions: tuple[Decision, ...] = ()
 
 
-class _Key(NamedTuple):
-    namespace: str
-    name: str
-    verb: str
-    outcome: Outcome
-    node: str
-    nodes: int
-    reason: str
-
-
-class _Times:
-    __slots__ = ("count", "first", "last")
-
-    def __init__(self, now: float) -> None:
-        self.first = self.last = now
-        self.count = 0
+_Key = tuple[str, str, str, Outcome, str, int, str]
+"""Namespace, name, verb, outcome, node, nodes and reason of a decision."""
 
 
 class RecentDecisions:
@@ -88,7 +76,7 @@ class RecentDecisions:
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: seconds since the epoch."""
         self._now = now
-        self._entries: OrderedDict[_Key, _Times] = OrderedDict()
+        self._decisions: OrderedDict[_Key, Decision] = OrderedDict()
         self._by_namespace: dict[str, OrderedDict[_Key, None]] = {}
 
     def note(
@@ -103,34 +91,36 @@ class RecentDecisions:
         reason: str = "",
     ) -> None:
         """Keep a decision; texts are cut."""
-        key = _Key(
-            namespace[:_LONGEST_NAME],
-            name[:_LONGEST_NAME],
-            verb,
-            outcome,
-            node[:_LONGEST_NAME],
-            nodes,
-            reason[:LONGEST_REASON],
+        namespace, name, node = namespace[:_LONGEST_NAME], name[:_LONGEST_NAME], node[:_LONGEST_NAME]
+        reason, now = reason[:LONGEST_REASON], self._now()
+        key = (namespace, name, verb, outcome, node, nodes, reason)
+        known = self._decisions.get(key)
+        if known is not None:
+            self._decisions[key] = replace(known, last=now, times=known.times + 1)
+            self._decisions.move_to_end(key)
+            self._by_namespace[namespace].move_to_end(key)
+            return
+        self._decisions[key] = Decision(
+            verb=verb,
+            pod=f"{namespace}/{name}",
+            outcome=outcome,
+            first=now,
+            last=now,
+            node=node,
+            nodes=nodes,
+            reason=reason,
         )
-        now, found = self._now(), self._entries.get(key)
-        if found is None:
-            found = self._entries[key] = _Times(now)
-            own = self._by_namespace.setdefault(key.namespace, OrderedDict())
-            own[key] = None
-            if len(own) > MOST_OF_A_NAMESPACE:
-                self._forget(next(iter(own)))
-            elif len(self._entries) > MOST_DECISIONS:
-                self._forget(next(iter(self._entries)))
-        else:
-            self._entries.move_to_end(key)
-            self._by_namespace[key.namespace].move_to_end(key)
-        found.last = now
-        found.count += 1
+        own = self._by_namespace.setdefault(namespace, OrderedDict())
+        own[key] = None
+        if len(own) > MOST_OF_A_NAMESPACE:
+            self._forget(next(iter(own)))
+        elif len(self._decisions) > MOST_DECISIONS:
+            self._forget(next(iter(self._decisions)))
 
     def report(
         self, *, leads: bool, replica: str, watches: Mapping[str, float], notes: Mapping[str, str]
     ) -> DecisionReport:
-        """All that is kept, the newest first; control characters are escapes."""
+        """Return all decisions that are kept, the newest first; control characters are escaped."""
         return DecisionReport(
             format=FORMAT,
             taken_at=self._now(),
@@ -138,29 +128,19 @@ class RecentDecisions:
             replica=_shown(replica),
             watches=tuple((kind, age) for kind, age in sorted(watches.items()) if isfinite(age)),
             notes=tuple((name, _shown(text[:LONGEST_REASON])) for name, text in islice(notes.items(), _MOST_NOTES)),
-            decisions=tuple(_decision(key, each) for key, each in reversed(self._entries.items())),
+            decisions=tuple(
+                replace(decision, pod=_shown(decision.pod), node=_shown(decision.node), reason=_shown(decision.reason))
+                for decision in reversed(self._decisions.values())
+            ),
         )
 
     def _forget(self, key: _Key) -> None:
-        del self._entries[key]
-        own = self._by_namespace[key.namespace]
+        del self._decisions[key]
+        namespace, *_ = key
+        own = self._by_namespace[namespace]
         del own[key]
         if not own:
-            del self._by_namespace[key.namespace]
-
-
-def _decision(key: _Key, times: _Times) -> Decision:
-    return Decision(
-        verb=key.verb,
-        pod=_shown(f"{key.namespace}/{key.name}"),
-        outcome=key.outcome,
-        first=times.first,
-        last=times.last,
-        times=times.count,
-        node=_shown(key.node),
-        nodes=key.nodes,
-        reason=_shown(key.reason),
-    )
+            del self._by_namespace[namespace]
 
 
 def _shown(text: str) -> str:

@@ -129,7 +129,9 @@ class CachedSearch:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.searching = NodeAllocator(self.ledger, Features(), Options())
-        self.evaluator = NodeEvaluator(self.ledger, self.searching, Metrics(), 10_000)
+        self.evaluator = NodeEvaluator(
+            self.ledger, self.searching, Metrics(), 10_000, NodeEquivalence(self.ledger, self.searching.features)
+        )
         self.taken: list[str] = []
         self.held: list[str] = []
         self.version = 0

@@ -246,4 +246,4 @@ def _message(pending: Sequence[_ClaimVerdict], pod: Pod, node: str) -> str:
     for claim, verdict in pending:
         since = allocated_at(claim.record.claim)
         texts.append(verdict.text + (f", since {since}" if since else ""))
-    return with_why_command((*texts, f"before that the pod cannot run on node {node}"), "; ", pod)
+    return with_why_command((*texts, f"before that the pod cannot run on node {node}"), pod)

@@ -12,11 +12,12 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, PlacementTemplate, RejectedBatch
-from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultCache, ResultTable
+from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.time_slices import CallBudget
@@ -87,14 +88,14 @@ class NodeEvaluator:
         allocator: NodeAllocator,
         metrics: Metrics,
         limit: int,
-        equivalence: NodeEquivalence | None = None,
+        equivalence: NodeEquivalence,
     ) -> None:
-        """Cache at most about `limit` results."""
+        """Cache at most about `limit` results in all; those of the demands used least recently go first."""
         self._ledger = ledger
         self.allocator = allocator
         self._metrics = metrics
-        self._cache = ResultCache(limit)
-        self._equivalence = equivalence or NodeEquivalence(ledger, allocator.features)
+        self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
+        self._equivalence = equivalence
         self._cached_results = 0
         metrics.before_render(self._publish)
 
@@ -109,7 +110,7 @@ class NodeEvaluator:
         Raises:
             SearchPaused: `out_of_time` raised it.
         """
-        ledger, table = self._ledger, self._cache.table(demand.signature)
+        ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
         table.catch_up(ledger.state, ledger.held, under_holds)
         if not table.asked:
@@ -211,7 +212,7 @@ class NodeEvaluator:
         Raises:
             SearchPaused: `out_of_time` raised it.
         """
-        ledger, table = self._ledger, self._cache.table(demand.signature)
+        ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
         table.catch_up(ledger.state, ledger.held, under_holds)
         evaluation = _Evaluation(demand, table, out_of_time, under_holds)
@@ -225,6 +226,12 @@ class NodeEvaluator:
             if self._node_result(evaluation, name).limited:
                 table.stale.clear()
         return bool(table.stale)
+
+    def _table(self, demand: Demand) -> ResultTable:
+        table = self._tables.use(demand.signature)
+        if table is None:
+            table = self._tables[demand.signature] = ResultTable()
+        return table
 
     def _node_result(self, evaluation: _Evaluation, name: str) -> NodeResult:
         """Return the result for one node: cached if nothing that it depends on has changed, else that of its class, else searched.

@@ -14,7 +14,6 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId
-from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 
 _CLASSES_PER_NODE = 2
@@ -119,17 +118,3 @@ class ResultTable:
         if len(self.classes) > _CLASSES_PER_NODE * (len(self.free) + 1):
             self.classes.clear()
         self.classes[equivalence_class] = result
-
-
-class ResultCache:
-    """Tables by signature; the least recently used ones go when there are more than `limit` results in all."""
-
-    def __init__(self, limit: int) -> None:
-        self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
-
-    def table(self, signature: bytes) -> ResultTable:
-        """The results for this signature."""
-        table = self._tables.use(signature)
-        if table is None:
-            table = self._tables[signature] = ResultTable()
-        return table

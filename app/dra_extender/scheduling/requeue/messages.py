@@ -52,7 +52,7 @@ class RejectionMessages:
             parts.append(f"{reason.nodes} of {total} nodes: {self._reason(reason, demand, share, budget)}")
         if further := sum(group.nodes for group in groups[MOST_REASONS:]):
             parts.append(f"{further} of {total} nodes: {FURTHER_REASONS}")
-        return with_why_command(parts, "; ", pod)
+        return with_why_command(parts, pod)
 
     def _reason(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
@@ -92,15 +92,10 @@ class RejectionMessages:
         return ", ".join(parts) or (CUT if allowance.left <= 0 else "")
 
 
-def with_why_command(parts: Sequence[str], separator: str, pod: Pod) -> str:
+def with_why_command(parts: Sequence[str], pod: Pod) -> str:
     """Join the parts to a note about a pod that waits, which ends with the command that explains more."""
-    more = f". More: {why_command(pod)}"
-    return joined_note(parts, separator, NOTE_BYTES - len(more)) + more
-
-
-def why_command(pod: Pod) -> str:
-    """Return the command that explains at length why the pod waits."""
-    return f"kubectl dra why {pod.name} -n {pod.namespace}"
+    more = f". More: kubectl dra why {pod.name} -n {pod.namespace}"
+    return joined_note(parts, "; ", NOTE_BYTES - len(more)) + more
 
 
 def _has_no_match(reason: RejectionGroup) -> bool:
