@@ -98,7 +98,7 @@ class Extender:
             ledger,
             self.unschedulable,
             self._holds,
-            self._filter,
+            self._filter.may_fit,
             self._spec_reader,
             cluster,
             metrics,

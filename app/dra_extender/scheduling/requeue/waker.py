@@ -2,20 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier, wait_for_any
+from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.evaluation.result import Pending
-from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -25,6 +26,8 @@ from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.decisions import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
+MayFit = Callable[[Pod, Sequence[str], CallBudget, Rejection | None], bool | Pending | UnreadSpecs]
+"""See `Filter.may_fit`: whether a rejected pod might fit on one of these nodes now."""
 _SLICE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.05
 # Trials take one twentieth of the time, however many pods there are.
@@ -50,7 +53,7 @@ class Waker:
         ledger: Ledger,
         unschedulable: UnschedulablePods,
         holds: HoldService,
-        pod_filter: Filter,
+        may_fit: MayFit,
         spec_reader: SpecReader,
         cluster: Cluster,
         metrics: Metrics,
@@ -60,7 +63,7 @@ class Waker:
         self._ledger = ledger
         self._unschedulable = unschedulable
         self._holds = holds
-        self._filter = pod_filter
+        self._may_fit = may_fit
         self._spec_reader = spec_reader
         self._scheduler = cluster.waker
         self._clock = cluster.clock
@@ -171,7 +174,7 @@ class Waker:
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
             if nodes:
-                fits = self._filter.may_fit(rejected.pod, nodes, budget, rejected.lacking)
+                fits = self._may_fit(rejected.pod, nodes, budget, rejected.lacking)
         used = budget.lap()
         turn.seconds += used
         self._metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
