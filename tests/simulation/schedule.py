@@ -278,6 +278,8 @@ def _claims_of_a_rival(_world: Setting, chance: random.Random, begin: float) -> 
         yield Action(begin + 0.1 + number, "place_rival", (name, claim))
         pod = (f"knows-{number}", WHOLE, claim, "")
         yield Action(begin + 1.2 + number + chance.random(), "create_pod", pod)
+        # A rival that is refused leaves its pod, which nobody else would place.
+        yield Action(begin + 15.0, "delete_pod", (name,))
 
 
 _STORIES: Final = (
