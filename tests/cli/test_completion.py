@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from dra_extender.cli import cluster_names
+from dra_extender.cli import completion
 from dra_extender.cli.app import PLUGIN_NAMES, plugin
-from dra_extender.cli.cluster_names import names_for
-from dra_extender.cli.completion import NameSource, Shell, answer, script
+from dra_extender.cli.completion import NameSource, Shell, answer, names_for, script
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -73,7 +72,7 @@ def test_kubectl_is_asked_for_pods_that_wait_with_the_options_that_were_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl(tmp_path, "printf 'pod/train-0\\npod/train-1\\n'")
-    monkeypatch.setattr(cluster_names, "SECONDS", 60.0)
+    monkeypatch.setattr(completion, "SECONDS", 60.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     found, _ = asked("why", "-n", "ml", "--context=c", "--as", "me", "-o", "json", "tr", names=names_for)
     assert found == ["train-0", "train-1"]
@@ -103,7 +102,7 @@ def test_kubectl_that_fails_or_says_nonsense_gives_no_names(
 
 
 def test_kubectl_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_names, "SECONDS", 0.2)
+    monkeypatch.setattr(completion, "SECONDS", 0.2)
     kubectl(tmp_path, "exec sleep 600")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert list(names_for("node", ())) == []

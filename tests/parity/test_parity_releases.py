@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.state.release_rules import UPSTREAM, Rules
-from dra_extender.simulator.scenario.answer import answer_line
+from dra_extender.simulator.scenario import answer_line
 
 from tests.parity.comparing import differences
 from tests.support.allocator.other_releases import allocate_as_release, release_rules
@@ -33,8 +33,8 @@ def labelled(name: str) -> list[dict[str, Any]]:
 def disagreements(name: str, rules: Rules) -> list[str]:
     found = []
     with (
-        patch("dra_extender.simulator.scenario.answer.UPSTREAM", rules),
-        patch("dra_extender.simulator.scenario.answer.allocate", allocate_as_release),
+        patch("dra_extender.simulator.scenario.UPSTREAM", rules),
+        patch("dra_extender.simulator.scenario.allocate", allocate_as_release),
     ):
         for each in labelled(name):
             answer = json.loads(answer_line(json.dumps(each["scenario"]).encode()))

@@ -2,8 +2,17 @@
 
 The program is asked with everything that was typed; the last word is to be completed.  It answers with a line for each candidate
 (the word, a tab, what it is for) and a last line with a directive: `:4` no files, `:0` files too.
+
+Typer's own completion is not used: it does not speak the protocol in which kubectl asks plugins, imports every command and pydantic
+for an answer, which takes twice as long, offers `--output=j` the value without its option, and has its classes in private modules.
+
+Names of pods, nodes and namespaces are those that kubectl lists.  kubectl is asked because it starts in a fraction of the time that
+a client of Python takes, and has its own login.  Without kubectl on the PATH, and where it does not answer in time, there are none.
 """
 
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -42,21 +51,85 @@ class _Place(NamedTuple):
     options_end: bool = False
 
 
-def answer(program: Any, typed: Sequence[str], names: NameSource | None = None) -> str:
+SECONDS: Final = 2.0
+"""As long as kubectl may take."""
+MOST_NAMES: Final = 1_000
+_MOST_CHARACTERS: Final = 1_000_000
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@:/-]{0,251}[A-Za-z0-9])?\Z")
+_PODS: Final = ("get", "pods", "--output=name")
+_WAITING: Final = (*_PODS, "--field-selector=status.phase=Pending")
+_NODES: Final = ("get", "nodes", "--output=name")
+_OF_PARAMETER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "pod": _WAITING,
+        "without": _PODS,
+        "fill": _PODS,
+        "node": _NODES,
+        "drain": _NODES,
+        "namespace": ("get", "namespaces", "--output=name"),
+        "context": ("config", "get-contexts", "--output=name"),
+    }
+)
+"""What kubectl is asked for the values of a parameter of this name."""
+_HANDED_ON: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "-n": "--namespace",
+        "--namespace": "--namespace",
+        "--kubeconfig": "--kubeconfig",
+        "--context": "--context",
+        "--as": "--as",
+        "--as-group": "--as-group",
+    }
+)
+
+
+def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
+    """Ask kubectl for names that may stand for the parameter; `typed` are the words of the command line before it.
+
+    A command line that asks a snapshot has none.
+    """
+    asked = _OF_PARAMETER.get(parameter)
+    program = None if asked is None else shutil.which("kubectl")
+    if asked is None or program is None or any(each.partition("=")[0] == "--snapshot" for each in typed):
+        return ()
+    timeout = () if asked[0] == "config" else (f"--request-timeout={SECONDS:g}s",)
+    command = [program, *asked, *timeout, *_cluster_options(typed)]
+    try:
+        done = subprocess.run(  # noqa: S603 - kubectl of the person who types, and no shell between
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return ()
+    lines = done.stdout[:_MOST_CHARACTERS].decode(errors="replace").splitlines() if done.returncode == 0 else []
+    names = (each.partition("/")[2] if asked[0] == "get" else each for each in lines)
+    return [each for each in names if _NAME.match(each)][:MOST_NAMES]
+
+
+def _cluster_options(typed: Sequence[str]) -> list[str]:
+    """Return the options that say which cluster and namespace is meant, each with its value in one word."""
+    found: list[str] = []
+    for place, word in enumerate(typed):
+        name, given, value = word.partition("=")
+        if name not in _HANDED_ON:
+            continue
+        if not given and place + 1 < len(typed):
+            value = typed[place + 1]
+        if value:
+            found.append(f"{_HANDED_ON[name]}={value}")
+    return found
+
+
+def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) -> str:
     """Answer a shell; `program` is its group of commands, the last word is to be completed.
 
-    `names` lists names of objects for a parameter, given the words before it; by default kubectl does.
+    `names` lists names of objects for a parameter, given the words before it.
     """
-    if names is None:
-        from dra_extender.cli.cluster_names import names_for
-
-        names = names_for
     *before, begun = typed or ("",)
     place = _place(program, before)
     found = [
         each for each in _candidates(place, begun, lambda name: names(name, before)) if each.word.startswith(begun)
     ]
-    lines = [f"{each.word}\t{_one_line(each.about)}" if each.about else each.word for each in found]
+    lines = [f"{each.word}\t{' '.join(each.about.split())}" if each.about else each.word for each in found]
     return "\n".join((*lines, f":{FILES if _takes_files(place, begun) else NO_FILES}")) + "\n"
 
 
@@ -145,10 +218,6 @@ def _is_group(command: Any) -> bool:
 
 def _subcommand(command: Any, name: str) -> Any:
     return command.get_command(None, name) if _is_group(command) else None
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 _SCRIPTS: Final[Mapping[Shell, str]] = MappingProxyType(

@@ -11,7 +11,7 @@ import yaml
 from dra_extender.lint.report import lint_files
 from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.manifests import load_texts
-from dra_extender.simulator.demo.order import steps_of
+from dra_extender.simulator.demo.runner import steps_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -12,9 +12,8 @@ from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.demo.document import Document, Manifests
 from dra_extender.simulator.demo.manifests import load_texts
-from dra_extender.simulator.demo.order import steps_of
 from dra_extender.simulator.demo.results import ApplyEffect, StoryResult
-from dra_extender.simulator.demo.runner import run_story
+from dra_extender.simulator.demo.runner import run_story, steps_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

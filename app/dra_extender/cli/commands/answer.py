@@ -1,7 +1,7 @@
 import sys
 from typing import BinaryIO
 
-from dra_extender.simulator.scenario.answer import answers
+from dra_extender.simulator.scenario import answers
 
 
 def command() -> None:

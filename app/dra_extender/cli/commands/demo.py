@@ -56,7 +56,6 @@ def command(
     from dra_extender.config.settings import InvalidSettingsError, load_settings
     from dra_extender.simulator.demo.document import ManifestError
     from dra_extender.simulator.demo.report import StoryReport, as_json
-    from dra_extender.simulator.demo.runner import exit_code
     from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
     from dra_extender.simulator.virtual_time import VirtualClockLoop
     from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
@@ -87,7 +86,7 @@ def command(
         report.summary(results)
         if len(full) < len(played):
             typer.echo("dra-extender demo NAME shows a story in full, demo -v all of them.")
-    raise typer.Exit(exit_code(results))
+    raise typer.Exit(ExitStatus.NEGATIVE if any(result.failures for result in results) else ExitStatus.ANSWERED)
 
 
 def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> "list[Story]":

@@ -1,13 +1,15 @@
-"""Manifests as the documents of a story: what is applied or deleted, in which order, and what is expected then."""
+"""Manifests as the documents of a story: what is applied or deleted, what is expected then, and what looks doubtful."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
+from dra_extender.manifests.api_defaults import DEFAULT_SCHEDULER, bodies
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, read_documents
 from dra_extender.manifests.problems import path_text, shown
-from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of
+from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.demo import workloads
 from dra_extender.simulator.demo.document import (
     ANNOTATIONS,
@@ -20,8 +22,7 @@ from dra_extender.simulator.demo.document import (
     Manifests,
     controls_of,
 )
-from dra_extender.simulator.demo.references import doubts
-from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
+from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, foreign_scheduler
 
 _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(
@@ -69,7 +70,7 @@ def load_texts(texts: Sequence[tuple[str, str]], scheduler_names: Sequence[str] 
     for file, source in sources:
         documents.extend(_Reader(file, problems, taken).read(source))
     problems.extend(_clashes(documents))
-    problems.extend(doubts(documents, scheduler_names))
+    problems.extend(_doubts(documents, scheduler_names))
     order = {file: index for index, (file, _) in enumerate(texts)}
     problems.sort(key=lambda each: (order[each.file], each.position or _START))
     if any(not problem.warning for problem in problems):
@@ -255,3 +256,64 @@ def _subject(value: Json) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{value['kind']} {name}" if isinstance(name, str) else str(value["kind"])
+
+
+_CLAIM_FIELDS: Final = {
+    "resourceClaimName": StoredKind.CLAIM,
+    "resourceClaimTemplateName": StoredKind.TEMPLATE,
+}
+
+
+def _doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> Iterator[ManifestProblem]:
+    """Yield a warning for each name that no document has, and for each pod whose scheduler is none of these."""
+    known = {key for document in documents for key in document.keys}
+    nodes = {key.name for key in known if key.kind is StoredKind.NODE}
+    for document in documents:
+        if document.action is not Action.DELETE:
+            yield from _unknown_names(document, known, nodes)
+            name = part(document.thing, "spec").get("schedulerName") or DEFAULT_SCHEDULER
+            if document.key.kind is StoredKind.POD and not document.runs_already and name not in scheduler_names:
+                yield _doubt(document, "spec.schedulerName", foreign_scheduler(name, scheduler_names))
+
+
+def _unknown_names(document: Document, known: AbstractSet[Key], nodes: AbstractSet[str]) -> Iterator[ManifestProblem]:
+    for field, key in _references(document.key, document.thing):
+        if key not in known:
+            yield _doubt(document, field, f"no {key.kind.singular} {key.name!r} is in these files")
+    for expected in (document.expect, document.expect_at_end):
+        if expected is not None and expected.node is not None and expected.node not in nodes:
+            yield _doubt(document, "", f"no Node {expected.node!r} is in these files, and the pod is expected there")
+
+
+def _doubt(document: Document, field: str, text: str) -> ManifestProblem:
+    return ManifestProblem(document.file, document.position, document.subject, field, text, warning=True)
+
+
+def _references(key: Key, thing: Json) -> Iterator[tuple[str, Key]]:
+    match key.kind:
+        case StoredKind.CLAIM:
+            yield from _classes_of(part(thing, "spec"))
+        case StoredKind.TEMPLATE:
+            yield from _classes_of(part(thing, "spec", "spec"))
+        case StoredKind.POD:
+            group = group_name(thing)
+            if group:
+                field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
+                yield f"spec.{field}.podGroupName", Key(StoredKind.POD_GROUP, key.namespace, group)
+            yield from _claims_of(key.namespace, part(thing, "spec"))
+        case StoredKind.POD_GROUP:
+            yield from _claims_of(key.namespace, part(thing, "spec"))
+        case _:
+            pass
+
+
+def _classes_of(claim_spec: Json) -> Iterator[tuple[str, Key]]:
+    for name in sorted({body["deviceClassName"] for body in bodies(claim_spec)}):
+        yield "deviceClassName", Key(StoredKind.CLASS, "", name)
+
+
+def _claims_of(namespace: str, spec: Json) -> Iterator[tuple[str, Key]]:
+    for entry in spec.get("resourceClaims") or []:
+        for field, kind in _CLAIM_FIELDS.items():
+            if entry.get(field):
+                yield f"spec.resourceClaims.{field}", Key(kind, namespace, entry[field])

@@ -1,15 +1,21 @@
-"""Runs a story: one step after the other, with the scheduler at rest in between."""
+"""Runs a story: one step after the other, with the scheduler at rest in between.
 
+A step ends with a document that expects something of its pods at this point; a document that deletes an object, or changes one that
+an earlier document has, is a step of its own.  All other documents of a step take effect together, so that the order of objects in
+a file decides nothing: nothing is scheduled in between, and pods queue by creation time and name.  What runs already, a pod on its
+node or a claim with its devices, is there from the beginning.
+"""
+
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.simulator.demo.document import Action, Document, Manifests, PodExpectation
-from dra_extender.simulator.demo.order import Step, steps_of
 from dra_extender.simulator.demo.results import (
     ApplyEffect,
     CheckedExpectation,
@@ -22,16 +28,18 @@ from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, NotAtRestError, SchedulingLoop
 from dra_extender.simulator.virtual_time import VirtualClock, running_virtual_loop
 
-EXIT_OK: Final = 0
-EXIT_EXPECTATION: Final = 1
-EXIT_USAGE: Final = 2
-
-
 _QUIET_SECONDS: Final = 45.0
 """Virtual seconds without a change after which a step has ended: more than reclaim's grace (30 s) and its interval (5 s)."""
 
 ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[ExtenderTransport]]
 """Starts the extender over a cluster (and the cluster's watch), yields its transport, and stops both at the end of the story."""
+
+
+class Step(NamedTuple):
+    """Documents that are reported together, in the order of the files, and those that take effect now, in their order."""
+
+    reported: tuple[Document, ...]
+    applied: tuple[Document, ...]
 
 
 async def run_story(
@@ -72,11 +80,6 @@ async def run_story(
             at_end=tuple(story.check_end(manifests)),
             warnings=tuple(str(problem) for problem in manifests.warnings),
         )
-
-
-def exit_code(results: list[StoryResult]) -> int:
-    """0, or 1 when an expectation failed or a document was refused."""
-    return EXIT_EXPECTATION if any(result.failures for result in results) else EXIT_OK
 
 
 class _Applied(NamedTuple):
@@ -136,7 +139,7 @@ class _Story:
     ) -> StoryStep:
         """Return what came of a document; changes of pods that are no document of the step are reported with the last one."""
         own = self._uids(document.keys)
-        others = self._uids(tuple(key for reason in step.reported for key in reason.keys))
+        others = self._uids([key for other in step.reported for key in other.keys])
         last = document is step.reported[-1]
         effect, refusal = self._applied[id(document)]
         if effect is ApplyEffect.DELETED and any(self._cluster.store.find(key) is not None for key in document.keys):
@@ -261,3 +264,63 @@ def _carry_over(old: Json, thing: Json) -> None:
             metadata.setdefault(field, before[field])
     if old["kind"] == StoredKind.POD.singular and part(old, "spec").get("nodeName"):
         thing["spec"] = {"nodeName": old["spec"]["nodeName"], **thing["spec"]}
+
+
+_ORDER: Final = (
+    StoredKind.NODE,
+    StoredKind.CLASS,
+    StoredKind.TAINT_RULE,
+    StoredKind.SLICE,
+    StoredKind.TEMPLATE,
+    StoredKind.POD_GROUP,
+    StoredKind.CLAIM,
+    StoredKind.POD,
+)
+_DIGITS: Final = re.compile(r"([0-9]{1,18})")
+_LAST: Final = "~"
+"""After every time stamp."""
+
+
+def steps_of(documents: Sequence[Document]) -> list[Step]:
+    early = _running_before(documents)
+    reported: list[list[Document]] = [[]]
+    seen: set[Key] = set()
+    for document in documents:
+        changes = document.action is Action.DELETE or not seen.isdisjoint(document.keys)
+        if changes and reported[-1]:
+            reported.append([])
+        reported[-1].append(document)
+        if changes or document.expect is not None:
+            reported.append([])
+        seen.update(document.keys)
+    steps = []
+    for group in filter(None, reported):
+        first = [] if steps else list(early.values())
+        applied = [*first, *(document for document in group if id(document) not in early)]
+        steps.append(Step(tuple(group), tuple(sorted(applied, key=_place))))
+    return steps
+
+
+def _running_before(documents: Sequence[Document]) -> dict[int, Document]:
+    """Return the documents, by identity, that show what runs at the beginning: no earlier document is about the same object."""
+    found: dict[int, Document] = {}
+    seen: set[Key] = set()
+    for document in documents:
+        if document.runs_already and seen.isdisjoint(document.keys):
+            found[id(document)] = document
+        seen.update(document.keys)
+    return found
+
+
+def _place(document: Document) -> tuple[Any, ...]:
+    """Order what pods refer to before the pods that wait, and these by age, then by name."""
+    kind = document.key.kind
+    # The claim controller removes what is reserved for pods that it does not know.
+    rank = _ORDER.index(StoredKind.POD_GROUP if kind is StoredKind.POD and document.runs_already else kind)
+    created = part(document.thing, "metadata").get("creationTimestamp") or _LAST
+    return rank, str(created) if kind is StoredKind.POD else "", document.key.namespace, _natural(document.key.name)
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """`p-2` comes before `p-10`."""
+    return tuple((int(text), "") if text.isdecimal() else (-1, text) for text in _DIGITS.split(name) if text)

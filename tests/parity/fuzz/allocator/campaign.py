@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_extender.simulator.scenario.answer import answer_line
+from dra_extender.simulator.scenario import answer_line
 
 from tests.parity.comparing import differences, verdict
 from tests.parity.fuzz.allocator.chance import Json

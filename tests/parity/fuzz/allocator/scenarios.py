@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from dra_extender.allocator.state.features import FIELD_OF_NAME
-from dra_extender.simulator.scenario.answer import answer_scenario
+from dra_extender.simulator.scenario import answer_scenario
 
 from tests.parity.fuzz.allocator.chance import FAMILIES, TIMEOUT_MS, Chance, Json
 from tests.parity.fuzz.allocator.claims import claims, classes

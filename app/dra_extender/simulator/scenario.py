@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.demand import NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
@@ -97,9 +97,36 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     usage = _FixedUsage(map(claim_from, _objects(scenario, "allocated")))
     features = _features(scenario.get("features"))
     demand = prepare(claims, classes, ProgramCache(), features)
-    question = _Question(slices, demand, usage, features, _timeout(scenario.get("timeoutMs")))
-    nodes = [node_from(each) for each in _objects(scenario, "nodes")]
-    return {"name": scenario["name"], "nodes": [question.answer(node) for node in nodes]}
+    timeout = _timeout(scenario.get("timeoutMs"))
+
+    def answer_node(node: Node) -> Json:
+        if isinstance(demand, Rejection):
+            return _error(node, demand.text)
+        local = [published for published in slices if published.node_name == node.name]
+        shared = [published for published in slices if published.node_name is None]
+        try:
+            pools = gather(node, local, shared, pool_slices, features, UPSTREAM)
+        except ModelError as problem:
+            return _error(node, str(problem))
+        shares = (f"share-{number}" for number in itertools.count())
+        end = time.monotonic() + timeout
+        found = allocate(
+            demand,
+            node,
+            pools,
+            usage,
+            deadline=lambda: time.monotonic() > end,
+            new_share_id=lambda: next(shares),
+            max_steps=sys.maxsize,
+            rules=UPSTREAM,
+        )
+        return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
+
+    def pool_slices(pool_id: PoolId) -> Sequence[ResourceSlice]:
+        return [published for published in slices if published.pool_id == pool_id]
+
+    nodes = [node_from(raw) for raw in _objects(scenario, "nodes")]
+    return {"name": scenario["name"], "nodes": [answer_node(node) for node in nodes]}
 
 
 class _FixedUsage:
@@ -117,48 +144,6 @@ class _FixedUsage:
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         return any_compatibility_rule(self.pool(pool_id))
-
-
-class _Question:
-    def __init__(
-        self,
-        slices: Sequence[ResourceSlice],
-        demand: Demand | Rejection,
-        usage: _FixedUsage,
-        features: Features,
-        timeout: float,
-    ) -> None:
-        self._slices = slices
-        self._demand = demand
-        self._usage = usage
-        self._features = features
-        self._timeout = timeout
-
-    def answer(self, node: Node) -> Json:
-        if isinstance(self._demand, Rejection):
-            return _error(node, self._demand.text)
-        local = [published for published in self._slices if published.node_name == node.name]
-        shared = [published for published in self._slices if published.node_name is None]
-        try:
-            pools = gather(node, local, shared, self._pool_slices, self._features, UPSTREAM)
-        except ModelError as problem:
-            return _error(node, str(problem))
-        shares = (f"share-{number}" for number in itertools.count())
-        end = time.monotonic() + self._timeout
-        found = allocate(
-            self._demand,
-            node,
-            pools,
-            self._usage,
-            deadline=lambda: time.monotonic() > end,
-            new_share_id=lambda: next(shares),
-            max_steps=sys.maxsize,
-            rules=UPSTREAM,
-        )
-        return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
-
-    def _pool_slices(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
-        return [published for published in self._slices if published.pool_id == pool_id]
 
 
 def _placed(node: Node, placement: Placement) -> Json:

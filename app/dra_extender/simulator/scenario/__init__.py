@@ -1,1 +1,0 @@
-"""One labelled scenario: build the state, ask, print the answer as JSON."""
