@@ -282,6 +282,7 @@ _LAST: Final = "~"
 
 
 def steps_of(documents: Sequence[Document]) -> list[Step]:
+    """Return the steps of a story: one ends with a document that expects something; a change or deletion is a step of its own."""
     early = _running_before(documents)
     reported: list[list[Document]] = [[]]
     seen: set[Key] = set()
@@ -293,7 +294,7 @@ def steps_of(documents: Sequence[Document]) -> list[Step]:
         if changes or document.expect is not None:
             reported.append([])
         seen.update(document.keys)
-    steps = []
+    steps: list[Step] = []
     for group in filter(None, reported):
         first = [] if steps else list(early.values())
         applied = [*first, *(document for document in group if id(document) not in early)]
