@@ -18,7 +18,7 @@ from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ConflictMonitor
 from dra_extender.scheduling.claims.group_entries import GroupTrials
-from dra_extender.scheduling.claims.reservations import ClaimReserver
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
@@ -170,7 +170,7 @@ async def test_a_bind_that_fails_is_answered_counted_and_can_be_repeated(failing
 
 
 async def test_reservations_that_fail_are_answered_to_each_bind(failing: Failing) -> None:
-    failing(ClaimReserver, "_write_batch", 1)
+    failing(ClaimWriter, "reserve", 1)
     world, _ = shared(5)
     async with asyncio.timeout(120):
         outcomes = await bind_all(world, range(5))

@@ -29,10 +29,10 @@ class Waiting(Tenants):
     """Refused pods of several namespaces, each of which takes all the time of a look."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(nodes=1, devices=1)
         self.looked: list[str] = []
         self.fitting: set[str] = set()
         monkeypatch.setattr(Filter, "may_fit", lambda _, pod, *args: self._may_fit(pod))
+        super().__init__(nodes=1, devices=1)
 
     def _may_fit(self, pod: Pod) -> bool:
         self.looked.append(pod.key)
