@@ -126,7 +126,7 @@ def test_candidates_say_what_they_are_for_in_one_line() -> None:
 
 def test_kubectl_is_answered_in_its_protocol_by_the_installed_program() -> None:
     done = subprocess.run(
-        [PROGRAMS / "kubectl_complete-dra", "why", "-o", "y"], capture_output=True, text=True, timeout=60, check=True
+        [PROGRAMS / "kubectl_complete-dra", "why", "-o", "y"], capture_output=True, text=True, check=True
     )
     assert done.stdout == "yaml\n:4\n"
 
@@ -161,7 +161,6 @@ def test_shell_with_the_script_completes_the_program(shell: Shell, line: str, fo
         env={"PATH": path, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     assert (set(done.stdout.split()), done.stderr) == (found, "")

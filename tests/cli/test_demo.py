@@ -29,7 +29,6 @@ def program(*arguments: str, given: str = "", **environment: str) -> subprocess.
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=120,
         env={**os.environ, "COLUMNS": "80", **environment},
     )
 

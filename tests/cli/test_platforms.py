@@ -81,7 +81,6 @@ def resolution(name: str) -> set[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     if done.returncode and UNREACHABLE.search(done.stderr):
