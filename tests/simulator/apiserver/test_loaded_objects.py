@@ -55,6 +55,17 @@ def test_objects_are_kept_byte_by_byte_and_later_writes_are_newer() -> None:
     assert store.put(StoredKind.CLAIM, claim_of("q"))["metadata"]["resourceVersion"] == "21"
 
 
+def test_an_object_without_a_version_is_changed_as_any_other() -> None:
+    """People write such objects into files."""
+    written = claim_of("p", "p")
+    del written["metadata"]["resourceVersion"]
+    store = loaded(written)
+    status = store.get(CLAIM)
+    status["status"].pop("reservedFor")
+    assert store.update_status(StoredKind.CLAIM, status)["metadata"]["resourceVersion"] == "1"
+    assert "reservedFor" not in store.get(CLAIM)["status"]
+
+
 @pytest.mark.parametrize(
     ("kind", "thing"),
     [

@@ -306,7 +306,8 @@ class Store:
             # A client that may write a claim may also write its managedFields, as on the real server.
             sent = thing["metadata"].get("managedFields")
             note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
-        thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        # A copy of another cluster may hold objects that people wrote, without a version.
+        thing["metadata"]["resourceVersion"] = old["metadata"].setdefault("resourceVersion", "")
         return old if thing == old else self._write(WatchEventType.MODIFIED, key, thing)
 
     def _write(self, verb: WatchEventType, key: Key, thing: Json) -> Json:
