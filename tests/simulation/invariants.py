@@ -20,7 +20,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store, WatchEventType
-from dra_extender.simulator.scheduler.loop import judged
+from dra_extender.simulator.scheduler.in_tree import InTreeFilters
 
 from tests.simulation.api_server import Write
 from tests.simulation.judge import Judge
@@ -103,7 +103,7 @@ class Invariants:
         What it has sent may be carried out when it leads no more.
         """
         method, _, rest = data.partition(b" ")
-        lease = self._store.find(self._lease)
+        lease = self._store.peek(self._lease)
         holder = str(part(lease or {}, "spec").get("holderIdentity") or "")
         if method in _WRITES and b"/leases" not in rest.partition(b" ")[0] and not held_on(holder, host):
             seconds, step, _ = self._moment()
@@ -124,10 +124,10 @@ def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
                 continue
     reader = SliceReader()
     found = audit(
-        [claim_from(each) for each in store.all(StoredKind.CLAIM)],
+        [claim_from(each) for each in store.peek_all(StoredKind.CLAIM)],
         [reader.read(each) for each in store.data(StoredKind.SLICE)],
-        [pod_from(each) for each in store.all(StoredKind.POD)],
-        [node_from(each) for each in store.all(StoredKind.NODE)],
+        [pod_from(each) for each in store.peek_all(StoredKind.POD)],
+        [node_from(each) for each in store.peek_all(StoredKind.NODE)],
         [read_pod_group(each) for each in store.data(StoredKind.POD_GROUP)],
         GroupReservation.AUTO,
         guard_namespace,
@@ -139,4 +139,4 @@ def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
 def _admitted(store: Store, pod: str) -> bool:
     """Whether kube-scheduler's own filters let the pod on any node."""
     found = store.find(Key(StoredKind.POD, *pod.split("/")))
-    return found is not None and bool(judged(found, store, classes_serve=True).fitting)
+    return found is not None and bool(InTreeFilters(store.peek_all, classes_serve=True).judge(found).fitting)

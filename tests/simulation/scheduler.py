@@ -12,8 +12,8 @@ from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure
+from dra_extender.simulator.scheduler.in_tree import InTreeFilters
 
-from tests.simulation.in_tree import InTreeFilters
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.views import View
 
@@ -65,7 +65,7 @@ class Scheduler:
         self._loop = loop
         self._store = store
         self._view = view
-        self._in_tree = InTreeFilters(view)
+        self._in_tree = InTreeFilters(view.all, classes_serve=True)
         self._extender = ExtenderClient(HttpTransport(url, bind_seconds))
         self._random = random.Random(f"scheduler {loop.random.random()}")
         self._active: list[tuple[int, float, int, str]] = []

@@ -62,7 +62,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Objects of one cluster, kept as JSON; reads hand out fresh copies.
+    """Objects of one cluster, kept as JSON; reads hand out fresh copies, but for `peek` and `peek_all`.
 
     Every write raises ports.NotFoundError, ConflictError or RequestRejectedError as an API server answers 404, 409, 422 or 403.
     """
@@ -71,6 +71,7 @@ class Store:
         self._clock = clock
         self._served = served or served_by(NEWEST)
         self._objects: dict[StoredKind, dict[Key, bytes]] = {kind: {} for kind in StoredKind}
+        self._peeked: dict[StoredKind, dict[Key, Json]] = {kind: {} for kind in StoredKind}
         self._listeners: list[Callable[[Change], None]] = []
         self._version = 0
         self._claim_users: dict[str, dict[Key, None]] | None = None
@@ -96,7 +97,9 @@ class Store:
             except ModelError:
                 unusable.append(data)
                 continue
-            self._objects[kind][Key(kind, *metadata.key)] = data
+            key = Key(kind, *metadata.key)
+            self._objects[kind][key] = data
+            self._peeked[kind].pop(key, None)
             self._version = max(self._version, version_number(metadata.resource_version))
         return unusable
 
@@ -118,6 +121,20 @@ class Store:
     def all(self, kind: StoredKind) -> list[Json]:
         """Return copies of all objects of a kind, in the order in which they were created."""
         return [msgspec.json.decode(data) for data in self._objects[kind].values()]
+
+    def peek(self, key: Key) -> Json | None:
+        """As `find`, but shared by all who ask: nobody may change it."""
+        data = self._objects[key.kind].get(key)
+        if data is None:
+            return None
+        peeked = self._peeked[key.kind]
+        if key not in peeked:
+            peeked[key] = msgspec.json.decode(data)
+        return peeked[key]
+
+    def peek_all(self, kind: StoredKind) -> list[Json]:
+        """As `all`, but shared by all who ask: nobody may change them."""
+        return [thing for key in self._objects[kind] if (thing := self.peek(key)) is not None]
 
     def data(self, kind: StoredKind) -> list[bytes]:
         """As `all`, as JSON."""
@@ -316,6 +333,7 @@ class Store:
         thing["metadata"]["resourceVersion"] = str(self._version)
         data = msgspec.json.encode(thing)
         objects = self._objects[key.kind]
+        self._peeked[key.kind].pop(key, None)
         change = Change(verb, key, thing["metadata"]["uid"], self._version, data, objects.get(key))
         if verb is WatchEventType.DELETED:
             del objects[key]

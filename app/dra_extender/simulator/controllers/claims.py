@@ -55,8 +55,8 @@ class ClaimController:
 
     def _reconcile_once(self) -> None:
         self.problems = []
-        pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
-        groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
+        pods = {pod["metadata"]["uid"]: pod for pod in self._store.peek_all(StoredKind.POD)}
+        groups = {group["metadata"]["uid"]: group for group in self._store.peek_all(StoredKind.POD_GROUP)}
         for group in groups.values():
             self._guarded(partial(unprotect_group, self._store), group, pods)
         for group in groups.values() if self._for_groups else ():
@@ -64,14 +64,14 @@ class ClaimController:
         for pod in pods.values():
             self._guarded(self._generate_for_pod, pod)
         owners = {**pods, **groups}
-        for claim in self._store.all(StoredKind.CLAIM):
+        for claim in self._store.peek_all(StoredKind.CLAIM):
             self._guarded(self._collect, claim, owners)
         running: dict[Key, list[Json]] = {}
         for pod in pods.values():
             if pod["spec"].get("nodeName") and not is_finished(pod):
                 for key in claims_of(pod):
                     running.setdefault(key, []).append(pod)
-        for claim in self._store.all(StoredKind.CLAIM):
+        for claim in self._store.peek_all(StoredKind.CLAIM):
             self._guarded(self._reserve_and_release, claim, pods, groups, running)
 
     def _guarded(self, step: Callable[..., None], thing: Json, *rest: object) -> None:
@@ -140,8 +140,7 @@ class ClaimController:
 
         `running`: the pods that run with each claim.
         """
-        status = claim.setdefault("status", {})
-        reserved = status.get("reservedFor") or []
+        reserved = part(claim, "status").get("reservedFor") or []
         known = groups if self._for_groups else None
         valid = [consumer for consumer in reserved if _still_uses(consumer, pods, known)]
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
@@ -149,17 +148,20 @@ class ClaimController:
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
             self._reserve_late(claim, running.get(key_of(StoredKind.CLAIM, claim), ()))
             return
-        _set(status, "reservedFor", valid)
-        if not valid and guarded:
-            status.pop("allocation", None)
-        claim = self._store.update_status(StoredKind.CLAIM, claim)
+        dropped = ("reservedFor", "allocation") if guarded else ("reservedFor",)
+        status = part(claim, "status")
+        if valid:
+            status = {**status, "reservedFor": valid}
+        else:
+            status = {field: value for field, value in status.items() if field not in dropped}
+        claim = self._store.update_status(StoredKind.CLAIM, {**claim, "status": status})
         if not valid and guarded:
             claim["metadata"]["finalizers"].remove(FINALIZER)
             self._store.update(StoredKind.CLAIM, claim)
 
     def _reserve_late(self, claim: Json, running: Sequence[Json]) -> None:
         """Reserve an allocated claim for the pods that run with it and have no reservation."""
-        status = claim["status"]
+        status = part(claim, "status")
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return
         reserved = list(status.get("reservedFor") or [])
@@ -169,8 +171,7 @@ class ClaimController:
             if uid not in known and not in_reserved_group(pod, reserved):
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
         if len(reserved) > len(known):
-            status["reservedFor"] = reserved
-            self._store.update_status(StoredKind.CLAIM, claim)
+            self._store.update_status(StoredKind.CLAIM, {**claim, "status": {**status, "reservedFor": reserved}})
 
 
 def claims_of(pod: Json) -> Iterator[Key]:
@@ -192,9 +193,3 @@ def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] |
         return True
     pod = pods.get(consumer["uid"])
     return pod is not None and not is_finished(pod)
-
-
-def _set(status: Json, field: str, value: list[Json]) -> None:
-    status.pop(field, None)
-    if value:
-        status[field] = value

@@ -18,7 +18,7 @@ def lacking_entries(store: Store, owner: Json) -> Iterator[Json]:
     done = {
         each.get("name")
         for each in part(owner, "status").get("resourceClaimStatuses") or ()
-        if not (name := each.get("resourceClaimName")) or store.find(Key(StoredKind.CLAIM, namespace, name)) is not None
+        if not (name := each.get("resourceClaimName")) or store.peek(Key(StoredKind.CLAIM, namespace, name)) is not None
     }
     for entry in part(owner, "spec").get("resourceClaims") or ():
         if not entry.get("resourceClaimName") and entry.get("name", "") not in done:
@@ -69,9 +69,9 @@ def with_claims(owner: Json, made: Mapping[str, str]) -> Json:
 
 
 def group_of(store: Store, pod: Json) -> Json | None:
-    """Return the PodGroup that the pod names, None if it names none or none exists."""
+    """Return the PodGroup that the pod names, None if it names none or none exists; nobody may change it."""
     name = group_name(pod)
-    return store.find(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
+    return store.peek(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
 
 
 def is_group_entry(group: Json | None, entry: Json) -> bool:
@@ -104,8 +104,8 @@ def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None
     if not any(
         (pod["metadata"]["namespace"], group_name(pod)) == own and not is_finished(pod) for pod in pods.values()
     ):
-        metadata["finalizers"] = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
-        store.update(StoredKind.POD_GROUP, group)
+        kept = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
+        store.update(StoredKind.POD_GROUP, {**group, "metadata": {**metadata, "finalizers": kept}})
 
 
 def is_finished(pod: Json) -> bool:

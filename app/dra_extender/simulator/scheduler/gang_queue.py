@@ -28,7 +28,7 @@ def units(store: Store, queue: Sequence[Key]) -> list[Unit]:
     gangs: dict[Key, list[Key]] = {}
     order: list[Key] = []
     for key in queue:
-        pod = store.find(key)
+        pod = store.peek(key)
         group = None if pod is None else _gang_key(store, pod)
         if group is None:
             order.append(key)
@@ -57,16 +57,16 @@ def _gang_key(store: Store, pod: Json) -> Key | None:
     if named is None:
         return None
     key = Key(StoredKind.POD_GROUP, *named)
-    group = store.find(key)
+    group = store.peek(key)
     return key if group is None or _min_count(group) else None
 
 
 def _unit(store: Store, key: Key, waiting: Sequence[Key]) -> Unit:
-    group = store.find(key)
+    group = store.peek(key)
     if group is None:
         return Unit(waiting, wait=f"waiting for PodGroup {key.name} to appear")
     own = (key.namespace, key.name)
-    bound = sum(_group_name(pod) == own and bool(pod["spec"].get("nodeName")) for pod in store.all(StoredKind.POD))
+    bound = sum(_group_name(pod) == own and bool(pod["spec"].get("nodeName")) for pod in store.peek_all(StoredKind.POD))
     needed = _min_count(group)
     if bound + len(waiting) < needed:
         return Unit(

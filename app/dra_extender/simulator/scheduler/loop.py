@@ -2,64 +2,21 @@
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device_class import device_class_from
-from dra_extender.nodefit.node_facts import UNLISTED, FitNode, aggregated, fit_node_from, reported
-from dra_extender.nodefit.node_fit import NodeFit
-from dra_extender.nodefit.pod_needs import PodNeeds, pod_needs_from
+from dra_extender.nodefit.node_facts import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
-from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
+from dra_extender.simulator.apiserver.store import Change, WatchEventType
 from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.controllers.generated_claims import is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
-
-
-class InTree(NamedTuple):
-    """The nodes that kube-scheduler's own filters let the pod on, and the reasons against each other one."""
-
-    fitting: list[str]
-    reasons: Mapping[str, Sequence[str]]
-
-
-def judged(pod: Json, store: Store, *, classes_serve: bool) -> InTree:
-    """Return all nodes, by the filters of `nodefit`.
-
-    `classes_serve`: kube-scheduler leaves extended resources that a device class backs to others where the node has none.
-
-    Raises:
-        ModelError: the pod cannot be read; the message names the field.
-    """
-    needs = pod_needs_from(pod)
-    classes = store.all(StoredKind.CLASS) if classes_serve else ()
-    served = frozenset(name for device_class in classes for name in device_class_from(device_class).extended_resources)
-    nodes = store.all(StoredKind.NODE)
-    fit = NodeFit(_nodes(nodes), _bound(store.all(StoredKind.POD)), served)
-    names = [node["metadata"]["name"] for node in nodes]
-    reasons = {name: said for name in names if (said := reported(fit.refusals(needs, name)))}
-    return InTree([name for name in names if name not in reasons], reasons)
-
-
-def _nodes(nodes: Iterable[Json]) -> Iterator[FitNode]:
-    """No kubelet reports what a node has, and stories are about devices: of what a manifest does not list there is plenty."""
-    for node in nodes:
-        with suppress(ModelError):
-            yield fit_node_from(node, UNLISTED)
-
-
-def _bound(pods: Iterable[Json]) -> Iterator[PodNeeds]:
-    for pod in pods:
-        if pod["spec"].get("nodeName"):
-            with suppress(ModelError):
-                yield pod_needs_from(pod)
-
+from dra_extender.simulator.scheduler.in_tree import InTreeFilters
 
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
@@ -136,6 +93,7 @@ class SchedulingLoop:
     ) -> None:
         self._cluster = cluster
         self._store = cluster.store
+        self._in_tree = InTreeFilters(self._store.peek_all, classes_serve=cluster.keeps_extended_claims)
         self._extender = ExtenderClient(transport)
         self._controller = ClaimController(cluster.store)
         self._scheduler_names = tuple(scheduler_names)
@@ -208,7 +166,7 @@ class SchedulingLoop:
 
     def _queue(self) -> list[Key]:
         """Return pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
-        pending = [pod for pod in self._store.all(StoredKind.POD) if self._is_pending(pod)]
+        pending = [pod for pod in self._store.peek_all(StoredKind.POD) if self._is_pending(pod)]
         waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
         waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
         return [key_of(StoredKind.POD, pod) for pod in waiting]
@@ -307,7 +265,7 @@ class SchedulingLoop:
 
     async def _choose(self, pod: Json) -> PodBound | PodWaiting:
         key = key_of(StoredKind.POD, pod)
-        fitting, reasons = judged(pod, self._store, classes_serve=self._cluster.keeps_extended_claims)
+        fitting, reasons = self._in_tree.judge(pod)
         nodes, said = len(fitting) + len(reasons), [text for texts in reasons.values() for text in texts]
         by_node = {name: ", ".join(texts) for name, texts in reasons.items()}
         nominated = part(pod, "status").get("nominatedNodeName")
