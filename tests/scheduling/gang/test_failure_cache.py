@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable, PlanLimitError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.world import DRIVER
 
-Outcome = Mapping[str, Assignment] | None
+Outcome = Pausable[Mapping[str, Assignment] | None]
 
 
 class Plans:
@@ -24,7 +24,7 @@ class Plans:
         self.made += 1
         if self.stopped:
             raise PlanLimitError
-        return self._original(plan, needed)
+        return (yield from self._original(plan, needed))
 
 
 @pytest.fixture

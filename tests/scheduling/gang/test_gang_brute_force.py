@@ -7,7 +7,6 @@ one rack reach, and members that are offered different nodes.
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import DRIVER, claim_of, either, exactly, slice_of
-from tests.support.scheduling.placement_oracle import MadePlacements
+from tests.support.scheduling.placement_oracle import MadePlacements, until_solved
 
 WISHES = ("half", "whole", "any", "nic", "fabric", "half|nic", "whole|half", "nic+half", "fabric|nic")
 NOTHING = frozenset[DeviceId]()
@@ -105,7 +104,7 @@ class RandomGang(MadePlacements):
         members = sorted(
             self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
         )
-        return GangSearch(members, self.nodes, self).solve(len(members))
+        return until_solved(GangSearch(members, self.nodes, self).solve(len(members)))
 
     def fits_somehow(self) -> bool:
         """Every node for every member, every home for a shared claim, and every choice of devices that several nodes reach."""
@@ -173,15 +172,6 @@ class Interrupted(RandomGang):
         due = self._chance.random() < 0.3
         self.pauses += due
         return due
-
-    def planned(self) -> Mapping[str, Assignment] | None:
-        members = sorted(
-            self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
-        )
-        plan = GangSearch(members, self.nodes, self)
-        while True:
-            with suppress(SearchPaused):
-                return plan.solve(len(members))
 
 
 def test_pauses_never_change_a_plan() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.scheduling.gang.search import Assignment, GangSearch
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
@@ -99,7 +99,7 @@ async def test_one_gang_gets_all_and_the_other_nothing_in_few_attempts(
     plans: list[int] = []
     original = GangSearch.solve
 
-    def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
+    def counted(plan: GangSearch, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
         plans.append(needed)
         return original(plan, needed)
 

@@ -15,7 +15,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.placements import PlacementOracle
-from dra_extender.scheduling.gang.search import Assignment, GangSearch
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 
@@ -146,7 +146,7 @@ async def test_a_refused_gang_is_not_planned_again_before_something_changes(monk
     plans: list[int] = []
     original = GangSearch.solve
 
-    def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
+    def counted(plan: GangSearch, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
         plans.append(needed)
         return original(plan, needed)
 

@@ -10,6 +10,7 @@ from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.placements import PlacementOracle
+from dra_extender.scheduling.gang.search import Assignment, Pausable
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import Held, demand_of, pools_of
@@ -51,3 +52,13 @@ class MadePlacements(PlacementOracle):
 
     def out_of_time(self) -> bool:
         return False
+
+
+def until_solved(search: Pausable[Mapping[str, Assignment] | None]) -> Mapping[str, Assignment] | None:
+    """Let the search go on after each pause until it ends."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            found: Mapping[str, Assignment] | None = end.value
+            return found

@@ -17,7 +17,7 @@ from dra_extender.scheduling.evaluation.result import FilterResult, rejected_eve
 from dra_extender.scheduling.gang.account import GangAccounts
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.placements import PlanUnfinishedError
-from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult
+from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangFailures, GangHolds, GangPhase, GangPlan
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
 from dra_extender.scheduling.holds.shares import HoldShares
@@ -125,14 +125,22 @@ class GangCoordinator:
             plan.revoke(uid)
         # After a deletion the others may be too few.
         if deleted or not self._has_valid_assignment(plan, call):
+            may_restart = self._revoke_invalid(plan, pod.uid)
             try:
-                failure = self._replan(plan, call, may_extend=not deleted)
+                failure = None
+                if deleted or may_restart or not self._extend(plan, call):
+                    failure = self._plan_unannounced(plan, call)
+                if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
+                    self._holds.release(plan.assignments)
+                    plan.restart()
+                    failure = self._plan_unannounced(plan, call)
             except PlanUnfinishedError as unfinished:
                 if unfinished.unread is not None:
                     return FilterResult(unfinished=unfinished.unread)
                 result = rejected_everywhere(nodes, _search_stopped(group))
                 result.limited = True
                 return result
+            plan.replanned.discard(pod.uid)
             if failure is not None:
                 return self._reject(failure, call)
         assignment = plan.assignments.get(pod.uid)
@@ -171,10 +179,12 @@ class GangCoordinator:
             return not self._lacks_members(group, snapshot)
         if lacks is not None:
             return False
-        offered = self._offers.last(group, pod.uid) or nodes
-        call = _Call(pod, group, tuple(offered), budget)
+        offered = self._offers.among(group, pod.uid, self._offers.last(group, pod.uid) or nodes)
+        needed = max(snapshot.needed, 1)
         try:
-            planned = self._search(call, snapshot.candidates, max(snapshot.needed, 1))
+            planned = self._planner.plan_members(
+                pod.uid, snapshot.candidates, needed, offered, budget, unit=group.metadata.uid
+            )
         except PlanUnfinishedError as unfinished:
             return unfinished.unread or False
         return planned.narrowing or bool(planned.revocable) or pod.uid in planned.assignments
@@ -216,35 +226,23 @@ class GangCoordinator:
             and self._holds.cover(uid, assignment, unchanged=uid in plan.announced)
         )
 
-    def _replan(self, plan: GangPlan, call: _Call, *, may_extend: bool) -> _Failure | None:
-        """Find an assignment for the member; return why there is none, or None if it has one or needs none.
+    def _revoke_invalid(self, plan: GangPlan, uid: str) -> bool:
+        """Return whether the member's announced assignment became invalid, in this call or before a pause of it.
 
-        1. Extend: all others keep their assignments.
-        2. Replan the members whose assignments are not announced.
-        3. Restart the gang, if an announced assignment became invalid and too few members fit next to the other announced ones.
+        If so, revoke all announced assignments that are invalid.
         """
-        uid = call.pod.uid
-        may_restart = uid in plan.announced or uid in plan.replanned
-        if may_restart:
-            # Until the call for it ends: the search may pause in between.
-            plan.replanned.add(uid)
-            for other in list(plan.announced):
-                if other == uid or not self._holds.cover(other, plan.assignments[other], unchanged=True):
-                    plan.revoke(other)
-                    self._holds.release((other,))
-        elif may_extend and self._extend(plan, call):
-            return None
-        failure = self._plan_members(plan, call)
-        if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
-            self._holds.release(plan.assignments)
-            plan.restart()
-            failure = self._plan_members(plan, call)
-        plan.replanned.discard(uid)
-        return failure
+        if uid not in plan.announced and uid not in plan.replanned:
+            return False
+        plan.replanned.add(uid)
+        for other in list(plan.announced):
+            if other == uid or not self._holds.cover(other, plan.assignments[other], unchanged=True):
+                plan.revoke(other)
+                self._holds.release((other,))
+        return True
 
     def _extend(self, plan: GangPlan, call: _Call) -> bool:
         """Assign the pod and leave all others as they are; return whether that is possible.  It costs much less than a new plan."""
-        pod = call.pod
+        pod, group, nodes, budget = call
         others = plan.assignments.keys() - {pod.uid}
         if not others or not all(self._holds.cover(uid, plan.assignments[uid]) for uid in others - plan.announced):
             return False
@@ -253,18 +251,22 @@ class GangCoordinator:
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
-        planned = self._search(call, (candidate,), 1, MAX_STEPS // _EXTENSION_DIVISOR)
+        offered = self._offers.among(group, pod.uid, nodes)
+        steps = MAX_STEPS // _EXTENSION_DIVISOR
+        planned = self._planner.plan_members(
+            pod.uid, (candidate,), 1, offered, budget, steps=steps, unit=group.metadata.uid
+        )
         if pod.uid not in planned.assignments:
             return False
         self._assign(plan, call, planned.assignments, (candidate,))
         return True
 
-    def _plan_members(self, plan: GangPlan, call: _Call) -> _Failure | None:
+    def _plan_unannounced(self, plan: GangPlan, call: _Call) -> _Failure | None:
         """Assign the members whose assignments are not announced, all or as many as the gang lacks.
 
         Returns why the member of the call gets no assignment, if it does not get one and needs one.
         """
-        pod, group, nodes, _ = call
+        pod, group, nodes, budget = call
         self._holds.release((pod.uid, *plan.unannounced))
         for uid in plan.unannounced:
             plan.revoke(uid)
@@ -280,7 +282,8 @@ class GangCoordinator:
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
             return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
-        planned = self._search(call, candidates, needed)
+        offered = self._offers.among(group, pod.uid, nodes)
+        planned = self._planner.plan_members(pod.uid, candidates, needed, offered, budget, unit=group.metadata.uid)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
         if pod.uid in planned.assignments:
@@ -301,15 +304,6 @@ class GangCoordinator:
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
         failure.result.without_holds = planned.behind
         return failure._replace(cached=None) if planned.behind else failure
-
-    def _search(
-        self, call: _Call, candidates: Sequence[MemberCandidate], needed: int, steps: int = MAX_STEPS
-    ) -> PlanResult:
-        pod, group, nodes, budget = call
-        offered = self._offers.among(group, pod.uid, nodes)
-        return self._planner.plan_members(
-            pod.uid, candidates, needed, offered, budget, steps=steps, unit=group.metadata.uid
-        )
 
     def _assign(
         self, plan: GangPlan, call: _Call, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]

@@ -19,7 +19,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placements import PlacementOracle, PlanUnfinishedError
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, Pausable, PlanLimitError
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
 from dra_extender.scheduling.time_slices import CallBudget
@@ -91,6 +91,7 @@ class _OngoingPlan(NamedTuple):
     facts: _Facts
     oracle: PlacementOracle
     search: GangSearch
+    running: Pausable[Mapping[str, Assignment] | None]
     versions: tuple[NodeVersions, NodeVersions]
 
     def can_continue(self, question: _Question, facts: _Facts) -> bool:
@@ -197,13 +198,16 @@ class GangPlanner:
             if ongoing is None or not ongoing.can_continue(question, facts):
                 ongoing = self._begin(question, facts, usage(), budget)
             ongoing.oracle.budget = budget
+            assignments: Mapping[str, Assignment] | None = None
             try:
-                assignments: Mapping[str, Assignment] | None = ongoing.search.solve(question.needed) or {}
+                next(ongoing.running)
+            except StopIteration as end:
+                assignments = end.value or {}
             except PlanLimitError:
-                assignments = None
-            except SearchPaused:
+                pass
+            else:
                 self._paused[key] = ongoing
-                raise
+                raise SearchPaused
             if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
                 # Something changed during a pause: the next slice begins a new search.
                 raise SearchPaused
@@ -244,7 +248,8 @@ class GangPlanner:
             budget,
         )
         search = GangSearch(members, offered.nodes, oracle, question.steps)
-        return _OngoingPlan(question, facts, oracle, search, (ledger.state.copy(), ledger.held.copy()))
+        running = search.solve(question.needed)
+        return _OngoingPlan(question, facts, oracle, search, running, (ledger.state.copy(), ledger.held.copy()))
 
     def _is_valid(self, ongoing: _OngoingPlan, assignments: Mapping[str, Assignment] | None) -> bool:
         """Return whether nothing has changed on the nodes of these assignments since the search began."""

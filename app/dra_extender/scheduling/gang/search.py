@@ -32,8 +32,8 @@ _NO_DEVICES: Final = frozenset[DeviceId]()
 
 
 T = TypeVar("T")
-_Pausable = Generator[None, None, T]
-"""A part of the search, which yields where it pauses."""
+Pausable = Generator[None, None, T]
+"""A search or a part of it, which yields where it pauses."""
 
 
 class Assignment(NamedTuple):
@@ -228,9 +228,9 @@ class _Level:
 
 
 class GangSearch:
-    """One search; call `solve` until it does not pause.
+    """One search, which `solve` begins.
 
-    `unplaceable` are members, one of each kind, that no node could take if they were alone; known when `solve` has returned.
+    `unplaceable` are members, one of each kind, that no node could take if they were alone; known when the search has ended.
     """
 
     def __init__(
@@ -240,12 +240,10 @@ class GangSearch:
         self._members = members
         self._nodes = nodes
         self._oracle = oracle
-        self._max_steps = self._left = max_steps
+        self._max_steps = max_steps
         self._index = {name: index for index, name in enumerate(nodes)}
         self._polls = 0
-        self._running: _Pausable[Mapping[str, Assignment] | None] | None = None
         self._partial = PartialAssignment(oracle)
-        self._exchanging = False
         self._nogoods: set[Hashable] = set()
         self._kinds = {member.kind: member for member in members}
         self.unplaceable: list[GangMember] = []
@@ -253,24 +251,12 @@ class GangSearch:
         self._classes: dict[int, Hashable] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
-    def solve(self, needed: int) -> Mapping[str, Assignment] | None:
+    def solve(self, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
         """Return assignments by member UID, for all members if possible, else for at least `needed`; None if that is impossible.
 
         Raises:
-            SearchPaused: a pause is due; the same call continues.
             PlanLimitError: the time or the number of steps was used up, or `oracle` could not decide in the time it had.
         """
-        if self._running is None:
-            self._running = self._plan(needed)
-        try:
-            next(self._running)
-        except StopIteration as end:
-            found: Mapping[str, Assignment] | None = end.value
-            return found
-        raise SearchPaused
-
-    def _plan(self, needed: int) -> _Pausable[Mapping[str, Assignment] | None]:
-        """Try to assign all members, then `needed` of them."""
         unplaceable = yield from self._count_unplaceable()
         spare = max(len(self._members) - needed, 0)
         if unplaceable > spare:
@@ -286,7 +272,7 @@ class GangSearch:
             raise PlanLimitError
         return found
 
-    def _count_unplaceable(self) -> _Pausable[int]:
+    def _count_unplaceable(self) -> Pausable[int]:
         """Count the members of each kind beyond the capacity of all nodes together: at least so many get no node."""
         if not self._comparable:
             return 0
@@ -300,7 +286,7 @@ class GangSearch:
                 unplaceable += beyond
         return unplaceable
 
-    def _count_beyond_capacity(self, members: Sequence[GangMember]) -> _Pausable[int]:
+    def _count_beyond_capacity(self, members: Sequence[GangMember]) -> Pausable[int]:
         """Count how many of these members, all of one kind, exceed the capacity of all nodes; 0 if a capacity is not known."""
         left = len(members)
         for index, node in enumerate(self._nodes):
@@ -314,17 +300,11 @@ class GangSearch:
                 left = max(left - capacity, 0)
         return left
 
-    def _search(self, steps: int, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
-        """Search with so many steps, and once more with exchanges of devices between nodes if there are any to exchange."""
-        self._exchanging, self._left = False, steps
-        found = yield from self._search_depth_first(spare)
-        if found is None and self._partial.reached_further:
-            self._exchanging, self._left = True, min(self._left, MAX_EXCHANGES)
-            found = yield from self._search_depth_first(spare)
-        return found
+    def _search(self, steps: int, spare: int, *, exchanging: bool = False) -> Pausable[Mapping[str, Assignment] | None]:
+        """Search depth-first with so many steps, and once more with exchanges of devices between nodes if there are any.
 
-    def _search_depth_first(self, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
-        """Search with an explicit stack of decision levels, one for each member up to the present one."""
+        The stack has a decision level for each member up to the present one.
+        """
         self._partial.clear()
         self._nogoods.clear()
         levels = [_Level(self._choices(0, 0, spare), spare)]
@@ -345,8 +325,8 @@ class GangSearch:
             if choice.node == _SKIPPED:
                 level.node, left = len(self._nodes), left - 1
             else:
-                self._left -= 1
-                if self._left < 0:
+                steps -= 1
+                if steps < 0:
                     raise PlanLimitError
                 assign = partial(
                     self._partial.assign, self._members[position], self._nodes[choice.node], choice.without
@@ -355,13 +335,15 @@ class GangSearch:
                 if level.assigned is None:
                     continue
                 level.node = choice.node
-                if self._exchanging:
+                if exchanging:
                     level.add_exchanges(choice)
             if position + 1 == len(self._members):
                 return self._partial.assignments()
             if not self._nogoods or self._state(position + 1, left) not in self._nogoods:
                 levels.append(_Level(self._choices(position + 1, level.node, left), left))
-        return None
+        if exchanging or not self._partial.reached_further:
+            return None
+        return (yield from self._search(min(steps, MAX_EXCHANGES), spare, exchanging=True))
 
     def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
         """Yield the nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
@@ -428,7 +410,7 @@ class GangSearch:
             raise PlanLimitError
 
 
-def _until_answered(question: Callable[[], T]) -> _Pausable[T]:
+def _until_answered(question: Callable[[], T]) -> Pausable[T]:
     """Ask again after each pause, until there is an answer."""
     while True:
         try:
