@@ -273,3 +273,12 @@ def test_bindings_that_double_are_not_written_out() -> None:
 def test_any_text_is_taken(text: str) -> None:
     for each in lint(text):
         assert each.message
+
+
+@pytest.mark.parametrize(
+    ("domain", "guard"),
+    [("gpu.example.com", "device.driver"), ("notkubernetes.io", "device.driver"), ("resource.kubernetes.io", "has(")],
+)
+def test_the_guard_that_is_suggested_is_the_driver_unless_the_domain_is_kubernetes_own(domain: str, guard: str) -> None:
+    [finding] = lint(f"device.attributes['{domain}'].type == 'x'")
+    assert finding.suggestion.startswith(guard)

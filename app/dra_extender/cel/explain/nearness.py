@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.cel.analysis.attributes import DEVICE_MAPS, driver_of, is_device_field, step_of
+from dra_extender.cel.analysis.attributes import DEVICE_MAPS, driver_of, is_device_field, is_shared_domain, step_of
 from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
@@ -30,8 +30,6 @@ _METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 """Comparisons of quantities and versions by their methods."""
 _PLAIN: Final = (bool, int, float, str)
 _COST: Final = 1_000_000
-_SHARED: Final = ("kubernetes.io", "k8s.io")
-"""Domains whose attributes devices of any driver may have."""
 
 
 class Relaxation(NamedTuple):
@@ -233,4 +231,4 @@ def _domains_read(root: ast.SyntaxNode) -> set[str] | None:
 
 def _may_have(driver: str, domain: str) -> bool:
     """Return whether devices of the driver are expected to have attributes of the domain."""
-    return f".{driver}".endswith(f".{domain}") or any(f".{domain}".endswith(f".{shared}") for shared in _SHARED)
+    return f".{driver}".endswith(f".{domain}") or is_shared_domain(domain)

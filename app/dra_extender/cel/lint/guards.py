@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_extender.cel.analysis.attributes import AttributeAccess, access_of, device_map_of, driver_of, is_device_field
+from dra_extender.cel.analysis.attributes import (
+    AttributeAccess,
+    access_of,
+    device_map_of,
+    driver_of,
+    is_device_field,
+    is_shared_domain,
+)
 from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, warning
 from dra_extender.cel.syntax import ast
@@ -37,14 +44,9 @@ def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[Lin
 
 
 def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
-    if access.domain is not None and "." in access.domain and not _is_shared(access.domain):
+    if access.domain is not None and "." in access.domain and not is_shared_domain(access.domain):
         return f'device.driver == "{access.domain}" && ...'
     return f"has({print_expression(node)}) && ..." if isinstance(node, ast.Select) else ""
-
-
-def _is_shared(domain: str) -> bool:
-    """Return whether a domain is Kubernetes' own: many drivers use these, and no driver is named so."""
-    return domain.endswith(("kubernetes.io", "k8s.io"))
 
 
 def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, AttributeAccess]]:
