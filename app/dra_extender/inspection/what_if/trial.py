@@ -129,9 +129,9 @@ def _best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
     return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
 
 
-def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
-    """Return reasons of nodes, most nodes first."""
-    counts = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
+def counted(reasons: Counter[str]) -> tuple[ReasonCount, ...]:
+    """Return reasons with the number of nodes, most nodes first."""
+    counts = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(ReasonCount(nodes=count, text=text) for text, count in counts)
 
 
@@ -262,7 +262,7 @@ class Trial:
                 pods[node] += 1
                 outcomes[pod.uid] = await self._bind(pod, node, asyncio.Event())
             else:
-                reasons = counted(candidates.refused.values())
+                reasons = counted(Counter(candidates.refused.values()))
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
         return outcomes
 
@@ -370,8 +370,10 @@ class Trial:
             return _waits_for(str(problem))
         if result.fits:
             return _best_node(pod, result, self.view.options.weights)
-        rejections = [result.reasons[text][1].reason for text in result.texts.values()]
-        return PodOutcome(kind=OutcomeKind.WAITS, reasons=counted((*candidates.refused.values(), *rejections)))
+        reasons = Counter(candidates.refused.values())
+        for group in result.why():
+            reasons[group.rejection.reason] += group.nodes
+        return PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
 
     async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:
         key = Key(StoredKind.POD, pod.namespace, pod.name)
