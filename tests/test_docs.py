@@ -1,5 +1,6 @@
 """What the documents point at exists: links, sections, files, tests, settings, metrics; and they say nothing of any one machine."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -209,6 +210,22 @@ def classes_in_glossary() -> frozenset[str]:
 
 def test_each_class_that_the_glossary_names_exists() -> None:
     assert classes_in_glossary() - classes() == set()
+
+
+def test_each_method_that_the_architecture_names_exists() -> None:
+    named = {
+        code for code in _CODE.findall(text_of("docs/architecture.md")) if re.match(r"[A-Z][a-z]\w+(?:\.\w+)?$", code)
+    }
+    methods = {
+        f"{cls.name}.{member.name}"
+        for file in (ROOT / "app" / "dra_extender").rglob("*.py")
+        for cls in ast.parse(file.read_text()).body
+        if isinstance(cls, ast.ClassDef)
+        for member in cls.body
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(named) > 1
+    assert named - methods - classes() == set()
 
 
 def test_each_example_is_told_of_in_the_demo_document() -> None:
