@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
+from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved, Subscription
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
@@ -119,6 +119,7 @@ class Extender:
         self._apply_server_features()
         self._subscribe()
         self._publish_metrics()
+        self._subscriptions: list[Subscription] = []
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
 
@@ -264,10 +265,8 @@ class Extender:
             BackgroundTask.GUARD_CLAIMS: self.guards.keep_guards,
             BackgroundTask.GUARD_RESERVATIONS: self.guard_reservations.keep_ending,
         }
-        self.conflict_monitor.start()
-        self._claim_reports.start()
-        self.guards.start()
-        self.guard_reservations.start()
+        observers = (self.conflict_monitor, self._claim_reports, self.guards, self.guard_reservations)
+        self._subscriptions = [subscription for observer in observers for subscription in observer.subscribe()]
         keep = self.supervisor.keep
         self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
 
@@ -277,10 +276,9 @@ class Extender:
         When it is cancelled, because writes do not end, the background work stops all the same.
         """
         self._shutdown.begin(reason)
-        self.conflict_monitor.stop()
-        self._claim_reports.stop()
-        self.guards.stop()
-        self.guard_reservations.stop()
+        for subscription in self._subscriptions:
+            subscription.close()
+        self.guard_reservations.forget_all()
         self.binder.recheck()
         try:
             await self.group_claims.stop()

@@ -88,7 +88,8 @@ class GuardWorld:
 
     def restart(self) -> None:
         """Go on as another process; calls of the former may still be answered."""
-        self.guards.stop()
+        for subscription in self._subscriptions:
+            subscription.close()
         self._tasks[-1].cancel()
         self.world.start()
         self._start()
@@ -135,14 +136,15 @@ class GuardWorld:
                 await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        self.guards.stop()
+        for subscription in self._subscriptions:
+            subscription.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self) -> None:
         self.guards = GuardClaims(self.world.ledger, self.claims, OURS)
-        self.guards.start()
+        self._subscriptions = self.guards.subscribe()
         self._tasks.append(asyncio.create_task(self.guards.keep_guards()))
 
     def _exists(self, name: str) -> bool:

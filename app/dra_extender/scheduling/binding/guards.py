@@ -79,24 +79,16 @@ class GuardClaims:
         self._makes_guards = makes_guards
         self._due: dict[str, _Due] = {}
         self._some_due = asyncio.Event()
-        self._subscriptions: tuple[Subscription, ...] = ()
 
-    def start(self) -> None:
-        """Look at each allocation that ends, and at each news of a guard claim, from now on."""
-        self.stop()
+    def subscribe(self) -> tuple[Subscription, ...]:
+        """Look at each allocation that ends, and at each news of a guard claim, until the subscriptions are closed."""
         subscribe = self._ledger.events.subscribe
-        self._subscriptions = (
+        return (
             subscribe(AllocationEnded, lambda event: self._allocation_ended(event.devices)),
             subscribe(
                 GuardObserved, lambda event: self._note(event.guard.name, _Due(event.guard.made_for, is_lost=False))
             ),
         )
-
-    def stop(self) -> None:
-        """Look at no further allocation and at no further guard claim."""
-        for subscription in self._subscriptions:
-            subscription.close()
-        self._subscriptions = ()
 
     async def prepare(self, devices: Iterable[DeviceId]) -> None:
         """Create the guard claims of these devices, as far as other schedulers' claims have them, before they are needed."""
@@ -271,19 +263,14 @@ class GuardReservations:
         self._schedulers: dict[str, str] = {}
         self._reserved: dict[str, _Reserved] = {}
         self._some_reserved = asyncio.Event()
-        self._subscription: Subscription | None = None
 
-    def start(self) -> None:
-        """Look at each claim that is reserved for a guard claim from now on."""
-        self.stop()
+    def subscribe(self) -> tuple[Subscription, ...]:
+        """Look at each claim that is reserved for a guard claim, until the subscription is closed."""
         subscribe = self._ledger.events.subscribe
-        self._subscription = subscribe(GuardReservationObserved, lambda event: self._note(event.record))
+        return (subscribe(GuardReservationObserved, lambda event: self._note(event.record)),)
 
-    def stop(self) -> None:
-        """Look at no further claim."""
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+    def forget_all(self) -> None:
+        """End no reservation until further ones are noted; the next term looks at the stored claims again."""
         self._reserved.clear()
 
     def find_competitor(

@@ -50,18 +50,10 @@ class ConflictMonitor:
         self._recheck = recheck
         self._suspects: dict[str, int] = {}
         self._some_suspects = asyncio.Event()
-        self._subscription: Subscription | None = None
 
-    def start(self) -> None:
-        """Look at each allocation that the watch delivers and this process did not write, from now on."""
-        self.stop()
-        self._subscription = self._ledger.events.subscribe(AllocationObserved, self._observe)
-
-    def stop(self) -> None:
-        """Look at no further allocation."""
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+    def subscribe(self) -> tuple[Subscription, ...]:
+        """Look at each allocation that the watch delivers and this process did not write, until the subscription is closed."""
+        return (self._ledger.events.subscribe(AllocationObserved, self._observe),)
 
     async def keep_reporting(self) -> None:
         """Report conflicts that last until cancelled."""
@@ -139,23 +131,16 @@ class ClaimReports:
         self._ledger = ledger
         self._events = events
         self._metrics = metrics
-        self._subscription: Subscription | None = None
         self._logged: frozenset[str] = frozenset()
         metrics.before_render(lambda: metrics.orphaned_allocations.set(len(ledger.claims.orphans)))
         metrics.before_render(self._report_contradictions)
 
-    def start(self) -> None:
-        """Report deleted claims from now on, and those that are known already."""
-        self.stop()
-        self._subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self._report(event.orphan))
+    def subscribe(self) -> tuple[Subscription, ...]:
+        """Report the deleted claims that are known, and further ones until the subscription is closed."""
+        subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self._report(event.orphan))
         for orphan in tuple(self._ledger.claims.orphans.all()):
             self._report(orphan)
-
-    def stop(self) -> None:
-        """Report no further deleted claims: another replica does."""
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        return (subscription,)
 
     def _report(self, orphan: Orphan) -> None:
         """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
