@@ -74,7 +74,7 @@ class _PodQuery(NamedTuple):
 class _NodeGroup(NamedTuple):
     """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
 
-    extended: FoundClaim | None
+    extended_claim: FoundClaim | None
     nodes: Sequence[str]
 
 
@@ -262,13 +262,13 @@ class Filter:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
         ledger, claims, uid = self._ledger, query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
-        for extended, names in self._group_nodes(query, nodes, result):
-            wanted = claims.open if extended is None else (*claims.open, extended)
+        for extended_claim, names in self._group_nodes(query, nodes, result):
+            wanted = claims.open if extended_claim is None else (*claims.open, extended_claim)
             if not wanted:
                 result.fits.update(dict.fromkeys(names))
                 continue
-            known = query.demand if extended is None else None
-            demand = known or self._evaluator.allocator.demand(wanted, budget)
+            of_open_claims = query.demand if extended_claim is None else None
+            demand = of_open_claims or self._evaluator.allocator.demand(wanted, budget)
             if isinstance(demand, UnreadSpecs):
                 return FilterResult(unfinished=demand)
             if isinstance(demand, Rejection):
@@ -281,17 +281,17 @@ class Filter:
             max_feasible = self._options.offered_nodes - len(result.fits)
             in_backoff = self._backoff.devices_of(uid)
             if in_backoff:
-                found = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
+                evaluation = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
             else:
-                found = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
-            result.add(found)
+                evaluation = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
+            result.add(evaluation)
             if not (result.fits or in_backoff or (views := self._stale.views()).is_empty):
-                without = search_without_holds(
-                    ledger, self._evaluator.allocator, views, demand, found.under_holds, names, budget
+                unheld = search_without_holds(
+                    ledger, self._evaluator.allocator, views, demand, evaluation.under_holds, names, budget
                 )
-                result.without_holds += without.placements
-                result.revocable = result.revocable or without.revocable
-                for name in without.narrowing:
+                result.without_holds += unheld.placements
+                result.revocable = result.revocable or unheld.revocable
+                for name in unheld.narrowing:
                     result.narrowing = True
                     result.reject(name, _HELD_FOR_OTHERS)
         return result
@@ -299,15 +299,15 @@ class Filter:
     def _build_query(self, pod: Pod, budget: CallBudget) -> _PodQuery | Rejection | UnreadSpecs:
         """Return what the pod asks for, or the precondition that fails on every node."""
         ledger, options, allocator = self._ledger, self._options, self._evaluator.allocator
-        found = find_claims(pod, ledger)
-        if isinstance(found, Rejection):
-            return found
-        rejection = fully_reserved(found, ledger)
+        pod_claims = find_claims(pod, ledger)
+        if isinstance(pod_claims, Rejection):
+            return pod_claims
+        rejection = fully_reserved(pod_claims, ledger)
         if rejection is None and options.binding_conditions:
-            rejection = not_ready(found, pod, ledger, self._clock.now(), options.binding_timeout_seconds)
+            rejection = not_ready(pod_claims, pod, ledger, self._clock.now(), options.binding_timeout_seconds)
         if rejection is not None:
             return rejection
-        claims = sort_claims(found, ledger)
+        claims = sort_claims(pod_claims, ledger)
         need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
         demand = allocator.demand(claims.open, budget) if claims.open else None
         if isinstance(demand, (Rejection, UnreadSpecs)):
@@ -325,16 +325,18 @@ class Filter:
             if node is None:
                 result.reject(name, NODE_UNKNOWN)
                 continue
-            extended = None if need is None else need.on(node)
-            if isinstance(extended, Rejection):
-                result.reject(name, extended)
+            claim_need = None if need is None else need.on(node)
+            if isinstance(claim_need, Rejection):
+                result.reject(name, claim_need)
                 continue
             rejection = excluded(query.pod, node, claims, self._ledger)
             if rejection is None:
-                groups.setdefault(id(extended), (extended, []))[1].append(name)
+                groups.setdefault(id(claim_need), (claim_need, []))[1].append(name)
             else:
                 result.reject(name, rejection)
-        return [_NodeGroup(None if extended is None else extended.found, names) for extended, names in groups.values()]
+        return [
+            _NodeGroup(None if claim_need is None else claim_need.claim, names) for claim_need, names in groups.values()
+        ]
 
     def may_fit(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None

@@ -118,7 +118,7 @@ class HoldReporter:
         left = MOST_DEVICES
         holds = self._ledger.holds
         for hold in holds.all():
-            left -= sum(len(each.holdings) for each in hold.placements.values())
+            left -= sum(len(placement.holdings) for placement in hold.placements.values())
             if left < 0:
                 break
             found.append(self._held_claim(hold))
@@ -133,7 +133,7 @@ class HoldReporter:
             pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
             until=self._clock.now() + hold.end - self._clock.monotonic(),
             nominated=hold.nominated,
-            nodes=tuple(HeldNode(node=node, devices=each.holdings) for node, each in hold.placements.items()),
+            nodes=tuple(HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()),
         )
 
     def _planned(self) -> Iterator[ReportedPlan]:
@@ -150,8 +150,8 @@ class HoldReporter:
                 needed=0 if group is None else group.min_count or 0,
                 waiting=0 if waiting is None else len(waiting.members),
                 members=tuple(
-                    PlannedMember(pod=self._pod(uid), node=each.node, announced=uid in plan.announced)
-                    for uid, each in plan.assignments.items()
+                    PlannedMember(pod=self._pod(uid), node=assignment.node, announced=uid in plan.announced)
+                    for uid, assignment in plan.assignments.items()
                 ),
             )
 

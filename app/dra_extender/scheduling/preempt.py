@@ -53,16 +53,16 @@ class Preempt:
         if not pod.needs_devices:
             return victims
         end = self._clock.monotonic() + self._options.new_claim_wait_seconds
-        found = find_claims(self._ledger.pods.newest(pod), self._ledger)
-        while isinstance(found, Rejection):
-            if found.code not in _CREATED_SOON or self._clock.monotonic() >= end:
+        pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
+        while isinstance(pod_claims, Rejection):
+            if pod_claims.code not in _CREATED_SOON or self._clock.monotonic() >= end:
                 return {}
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            found = find_claims(self._ledger.pods.newest(pod), self._ledger)
+            pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         while True:
             try:
-                kept = self._evaluate(pod, found, victims, budget)
+                kept = self._evaluate(pod, pod_claims, victims, budget)
             except SearchPaused:
                 if not await self._slices.next(pod, budget):
                     raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
@@ -74,11 +74,11 @@ class Preempt:
             return kept
 
     def _evaluate(
-        self, pod: Pod, found: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget
+        self, pod: Pod, pod_claims: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget
     ) -> Mapping[str, Sequence[str]] | UnreadSpecs:
         """Return the entries of `victims` whose nodes are feasible for these claims; a pass after a pause repeats no search."""
         ledger = self._ledger
-        claims = sort_claims(found, ledger)
+        claims = sort_claims(pod_claims, ledger)
         undecided = (*claims.held, *claims.open)
         need = extended_need(pod, ledger)
         kept: dict[str, Sequence[str]] = {}
@@ -86,10 +86,10 @@ class Preempt:
             node = ledger.nodes.get(name)
             if node is None or excluded(pod, node, claims, ledger):
                 continue
-            extended = None if need is None else need.on(node)
-            if isinstance(extended, Rejection):
+            claim_need = None if need is None else need.on(node)
+            if isinstance(claim_need, Rejection):
                 continue
-            wanted = undecided if extended is None else (*undecided, extended.found)
+            wanted = undecided if claim_need is None else (*undecided, claim_need.claim)
             demand = self._allocator.demand(wanted, budget) if wanted else None
             if isinstance(demand, UnreadSpecs):
                 return demand

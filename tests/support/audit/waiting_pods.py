@@ -63,7 +63,7 @@ def _claims_to_allocate(
     if isinstance(special, Rejection) or not all(_usable(each, node.name, node.labels) for each in found):
         return None
     unallocated = [each for each in found if each.record.claim.status.allocation is None]
-    return unallocated if special is None else [*unallocated, special.found]
+    return unallocated if special is None else [*unallocated, special.claim]
 
 
 def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, allocator: NodeAllocator) -> bool:

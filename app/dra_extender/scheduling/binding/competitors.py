@@ -139,7 +139,7 @@ class Competitors:
                 if need is None:
                     return True
                 special = need.on(node)
-                wanted = undecided if special is None or isinstance(special, Rejection) else (*undecided, special.found)
+                wanted = undecided if special is None or isinstance(special, Rejection) else (*undecided, special.claim)
                 if not isinstance(special, Rejection) and self._asks(wanted, device, budget):
                     return True
         return False

@@ -44,7 +44,7 @@ class BindDecision:
         self._holds = holds
 
     def decide(
-        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
+        self, pod: Pod, node_name: str, pod_claims: tuple[FoundClaim, ...], budget: CallBudget
     ) -> Decided | UnreadSpecs:
         """Return placements for the claims that have no allocation yet; end holds that are not valid any more.
 
@@ -56,9 +56,11 @@ class BindDecision:
         node = ledger.nodes.get(node_name)
         if node is None:
             raise RetryableError(f"node {node_name} is not known yet")
-        claims = sort_claims(found, ledger)
+        claims = sort_claims(pod_claims, ledger)
         rejection = (
-            self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
+            self._unserved(pod, node, pod_claims)
+            or fully_reserved(pod_claims, ledger)
+            or excluded(pod, node, claims, ledger)
         )
         if rejection is not None:
             raise RetryableError(named(pod, rejection).text)
@@ -70,24 +72,24 @@ class BindDecision:
             held = self._with_current_snapshot(held, node)
             if self._conflict(held, node) is None:
                 return held
-        found_anew = self._search(pod, undecided, claims, node, budget)
-        if isinstance(found_anew, UnreadSpecs):
-            return found_anew
-        placed = self._with_current_snapshot(found_anew, node)
+        new_placements = self._search(pod, undecided, claims, node, budget)
+        if isinstance(new_placements, UnreadSpecs):
+            return new_placements
+        placed = self._with_current_snapshot(new_placements, node)
         conflict = self._conflict(placed, node)
         if conflict is not None:
             self._backoff.bind_undone(pod.uid, node_name)
             raise RetryableError(f"pod does not fit on node {node_name} any more: {conflict.kind} {conflict.what}")
         return placed
 
-    def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
+    def _unserved(self, pod: Pod, node: Node, pod_claims: tuple[FoundClaim, ...]) -> Rejection | None:
         """Return why these claims do not serve the pod's extended resources on the node as it is now."""
         need = extended_need(pod, self._ledger)
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             return special
-        asked = [claim.record.spec_digest for claim in found if claim.label == EXTENDED_LABEL]
-        if asked != ([] if special is None else [special.found.record.spec_digest]):
+        asked = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
+        if asked != ([] if special is None else [special.claim.record.spec_digest]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 

@@ -33,32 +33,32 @@ _ADVICE: Final = (
 )
 
 
-def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
+def crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
     """Return why a crowded claim keeps the pod off this node; None if there is an entry with which it may start there."""
-    group, claim = found.group, found.record.claim
-    if group is None or not is_crowded(found, ledger):
+    group, head = claim.group, claim.record.claim
+    if group is None or not is_crowded(claim, ledger):
         return None
     starts = ledger.group_starts
     ability = starts.support_on(pod.namespace, node, pod.uid)
     if ability is GroupEntrySupport.ON_TRIAL:
-        return Rejection(code=Code.CLAIM_ON_TRIAL, claim=found.label)
+        return Rejection(code=Code.CLAIM_ON_TRIAL, claim=claim.label)
     detail = ""
-    if ability is GroupEntrySupport.UNABLE and starts.free_entries(claim, pod.uid) <= 0:
+    if ability is GroupEntrySupport.UNABLE and starts.free_entries(head, pod.uid) <= 0:
         detail = (
             f"its label {START_LABEL} says so" if known_on(node) is False else f"a pod did not start there; {_ADVICE}"
         )
     elif ability is GroupEntrySupport.UNKNOWN and _needs_its_gang(pod, ledger):
         detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
-    elif ability is GroupEntrySupport.UNKNOWN and starts.free_entries(claim, pod.uid) < (
-        1 if claim.reserved_by(group.uid) else 2
+    elif ability is GroupEntrySupport.UNKNOWN and starts.free_entries(head, pod.uid) < (
+        1 if head.reserved_by(group.uid) else 2
     ):
         detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
-    return Rejection(code=Code.CLAIM_CROWDED, claim=found.label, detail=detail) if detail else None
+    return Rejection(code=Code.CLAIM_CROWDED, claim=claim.label, detail=detail) if detail else None
 
 
-def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> int:
+def most_entries(claim: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> int:
     """Return how many entries the claim may have with this consumer, without those that are kept for pods on trial."""
-    if is_group(found.consumer) or found.group is None or not _is_automatic(ledger):
+    if is_group(claim.consumer) or claim.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
     unable = (
         node is not None and ledger.group_starts.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
@@ -66,11 +66,11 @@ def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
 
-def relying(found: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
+def relying(claims: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
     """Return UIDs of the claims in which a pod on this node has its group's entry alone; none if the node's label says so."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
-    return frozenset(claim.uid for claim in found if claim.group == claim.consumer)
+    return frozenset(claim.uid for claim in claims if claim.group == claim.consumer)
 
 
 def _is_automatic(ledger: Ledger) -> bool:
@@ -83,12 +83,12 @@ def _needs_its_gang(pod: Pod, ledger: Ledger) -> bool:
     return group is not None and group.min_count is not None and not ledger.pods.has_running_member(*group.metadata.key)
 
 
-def why_full(found: FoundClaim, ledger: Ledger) -> str:
+def why_full(claim: FoundClaim, ledger: Ledger) -> str:
     """Return which setting stands in the way of more pods, if one does."""
     groups = ledger.pod_groups
     if not groups.have_claims:
         return "features.pod_group_claims is off"
-    if found.group is None:
+    if claim.group is None:
         return "pods of a PodGroup with this claim in its spec.resourceClaims may be more"
     if groups.reservation is GroupReservation.NEVER:
         return "scheduling.reserve_for_pod_groups is never"

@@ -97,14 +97,14 @@ def names_missing(pod: Pod) -> bool:
     return bool(templated) and not {status.name for status in pod.claim_statuses}.issuperset(templated)
 
 
-def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
+def is_crowded(claim: FoundClaim, ledger: Ledger) -> bool:
     """Return whether the claim has so many entries that further pods are reserved through their PodGroup where they can be."""
     groups = ledger.pod_groups
     return (
-        found.group is not None
+        claim.group is not None
         and groups.reservation is GroupReservation.AUTO
         and groups.ends_entries
-        and len(found.record.claim.status.reserved_for) >= OWN_ENTRIES
+        and len(claim.record.claim.status.reserved_for) >= OWN_ENTRIES
     )
 
 

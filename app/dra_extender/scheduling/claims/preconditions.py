@@ -22,9 +22,9 @@ class ClaimsByState(NamedTuple):
     held: tuple[FoundClaim, ...]
     open: tuple[FoundClaim, ...]
 
-    def with_allocated(self, found: FoundClaim) -> "ClaimsByState":
-        """These and a further claim that is allocated."""
-        return self._replace(allocated=(*self.allocated, found))
+    def with_allocated(self, claim: FoundClaim) -> "ClaimsByState":
+        """Return these claims and a further one that is allocated."""
+        return self._replace(allocated=(*self.allocated, claim))
 
 
 def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
@@ -42,14 +42,14 @@ def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState
 
 def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
     """Return why a claim cannot take one more consumer, whatever the node."""
-    for found in claims:
-        claim = found.record.claim
-        if not claim.status.reserved_for or found.reserved:
+    for claim in claims:
+        head = claim.record.claim
+        if not head.status.reserved_for or claim.reserved:
             continue
-        if ledger.group_starts.free_entries(claim, found.consumer.uid) > 0:
+        if ledger.group_starts.free_entries(head, claim.consumer.uid) > 0:
             continue
-        if not (found.group is not None and is_crowded(found, ledger) and claim.reserved_by(found.group.uid)):
-            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=found.label, detail=why_full(found, ledger))
+        if not (claim.group is not None and is_crowded(claim, ledger) and head.reserved_by(claim.group.uid)):
+            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=claim.label, detail=why_full(claim, ledger))
     return None
 
 
@@ -58,18 +58,18 @@ def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: flo
 
     A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
     """
-    for found in claims:
-        claim, consumer = found.record.claim, found.consumer
-        if claim.status.allocation is None:
+    for claim in claims:
+        head, consumer = claim.record.claim, claim.consumer
+        if head.status.allocation is None:
             continue
-        others = (other for other in claim.status.reserved_for if not is_guard_reservation(other))
+        others = (other for other in head.status.reserved_for if not is_guard_reservation(other))
         if all(other.uid == consumer.uid for other in others) and not (
             is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, besides=pod.uid)
         ):
             continue
-        verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
+        verdict = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout)
         if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
-            return Rejection(code=Code.CLAIM_NOT_READY, claim=found.label, detail=verdict.text)
+            return Rejection(code=Code.CLAIM_NOT_READY, claim=claim.label, detail=verdict.text)
     return None
 
 
@@ -86,9 +86,9 @@ def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rej
     return None
 
 
-def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | None:
+def useless_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:
     """Return why the allocation of a claim, stored or pending, cannot be used on this node; None if it can."""
-    record = found.record
+    record = claim.record
     allocation = record.claim.status.allocation
     if allocation is None and record.pending is not None:
         allocation = record.pending.allocation
@@ -96,16 +96,16 @@ def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | Non
         return None
     try:
         if not allocation.usable_on(node.name, node.labels):
-            return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=found.label)
+            return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=claim.label)
     except ModelError as problem:
-        return Rejection(code=Code.CLAIM_UNREADABLE, claim=found.label, detail=str(problem))
+        return Rejection(code=Code.CLAIM_UNREADABLE, claim=claim.label, detail=str(problem))
     skipping = None if node.skips_node_operations else allocation.skipping_device
     if skipping is not None:
         detail = f"{skipping.device} has skipNodeOperations, and the node does not declare {NODE_OPERATIONS_FEATURE}"
-        return Rejection(code=Code.CLAIM_NODE_OPERATIONS, claim=found.label, detail=detail)
+        return Rejection(code=Code.CLAIM_NODE_OPERATIONS, claim=claim.label, detail=detail)
     for result in allocation.devices.results:
         device = ledger.slices.node_allocatable((result.driver, result.pool), result.device)
         if device is not None:
             detail = node_allocatable_message(device)
-            return Rejection(code=Code.NODE_ALLOCATABLE, claim=found.label, request=result.request, detail=detail)
+            return Rejection(code=Code.NODE_ALLOCATABLE, claim=claim.label, request=result.request, detail=detail)
     return None

@@ -119,18 +119,18 @@ class NodeAllocator:
         unread = tuple(claim.record for claim in claims if not claim.record.has_spec)
         if unread:
             return UnreadSpecs(unread)
-        begun = answers.setdefault(("begun", key), _Preparation([], {}))
-        undecoded = _decode(claims, begun.claims, budget)
-        if undecoded is not None:
-            return undecoded
+        preparation = answers.setdefault(("begun", key), _Preparation([], {}))
+        rejection = _decode(claims, preparation.claims, budget)
+        if rejection is not None:
+            return rejection
         demand = prepare(
-            begun.claims,
+            preparation.claims,
             self._ledger.classes,
             self._programs,
             self.features,
             self._verdicts,
             budget,
-            begun.prepared,
+            preparation.prepared,
         )
         if isinstance(demand, Demand):
             demand = _invalid_selector(demand) or demand
@@ -206,7 +206,7 @@ class NodeAllocator:
         return known
 
     def is_paused(self, demand: Demand, node: str) -> bool:
-        """Whether the search on this node was paused and few of its demand are, so that other nodes come first."""
+        """Return whether the search on this node was paused and few of its demand are, so that other nodes come first."""
         paused = self._paused
         if not paused or (demand.signature, node) not in paused:
             return False
@@ -222,7 +222,7 @@ class NodeAllocator:
         only: tuple[str, str] | None = None,
         most: int | None = None,
     ) -> tuple[RequestSurvey, ...]:
-        """By request, how many devices of the node match, and what excludes the others; empty if the node cannot be read.
+        """Return by request how many devices of the node match, and what excludes the others; empty if the node cannot be read.
 
         `only` selects one claim and request; at most `most` devices are looked at.  The work is charged to `budget`.
         """
@@ -265,7 +265,7 @@ class NodeAllocator:
             return False
 
     def pools_of(self, node: Node) -> NodePools | None:
-        """The pools of the node as searches see them; None if they cannot be read."""
+        """Return the pools of the node as searches see them; None if they cannot be read."""
         try:
             return self._pools_of(node)
         except ModelError:
@@ -303,15 +303,15 @@ def _invalid_selector(demand: Demand) -> Rejection | None:
 
 def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget | None) -> Rejection | None:
     """Decode the specs of the claims that the list lacks, and append them; returns why that is impossible, if it is."""
-    size = sum(len(each.record.raw) for each in claims)
+    size = sum(len(claim.record.raw) for claim in claims)
     if size > MOST_CLAIM_BYTES:
         return Rejection(code=Code.TOO_MUCH, detail=f"claims have {size} bytes, {MOST_CLAIM_BYTES} are looked at")
-    for each in claims[len(into) :]:
+    for claim in claims[len(into) :]:
         if into and budget is not None and budget():
             detail = "the call has spent its budget before the claim was decoded"
-            return Rejection(code=Code.SEARCH_LIMIT, claim=each.label, detail=detail)
+            return Rejection(code=Code.SEARCH_LIMIT, claim=claim.label, detail=detail)
         try:
-            into.append(NamedClaim(each.label, each.record.whole))
+            into.append(NamedClaim(claim.label, claim.record.whole))
         except ModelError as problem:
             return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
     return None

@@ -64,16 +64,16 @@ class NodeEquivalence:
         self._projections: LruCache[tuple[bytes, Reads], bytes] = LruCache(_MAX_PROJECTIONS)
 
     def inventory(self, node: Node) -> Inventory | None:
-        """What the node has; None if it cannot be compared."""
+        """Return what the node has; None if it cannot be compared."""
         version = self._ledger.inventory.version(node.name)
         known = self._inventories.get(node.name)
         if known is not None and known[0] == version:
             return known[1]
-        found = self._inventory(node)
-        self._inventories[node.name] = (version, found)
+        inventory = self._build_inventory(node)
+        self._inventories[node.name] = (version, inventory)
         if len(self._inventories) > _SLACK * len(self._ledger.nodes):
             self._forget_gone()
-        return found
+        return inventory
 
     def class_of(
         self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage | None = None
@@ -108,40 +108,42 @@ class NodeEquivalence:
         return has + allocated if allocated else has
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
-        """The digest of the inventory without attributes that are not read."""
+        """Return the digest of the inventory without attributes that are not read."""
         key = inventory.digest, reads
         known = self._projections.get(key)
         if known is None:
-            found = self._inventory(node, reads)
-            known = inventory.digest if found is None else found.digest
+            projected = self._build_inventory(node, reads)
+            known = inventory.digest if projected is None else projected.digest
             self._projections[key] = known
         return known
 
-    def _inventory(self, node: Node, reads: Reads | None = None) -> Inventory | None:
+    def _build_inventory(self, node: Node, reads: Reads | None = None) -> Inventory | None:
         slices = self._ledger.slices
         by_pool: dict[PoolId, list[ResourceSlice]] = {}
-        for each in slices.local(node.name):
-            by_pool.setdefault(each.pool_id, []).append(each)
+        for published in slices.local(node.name):
+            by_pool.setdefault(published.pool_id, []).append(published)
         if any(len(slices.of_pool(pool)) != len(own) for pool, own in by_pool.items()):
             return None
         contents = [self._slices.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
-        shared = self._shared(node)
-        if shared is None or any(each is None for each in contents):
+        shared = self._shared_slices(node)
+        if shared is None or None in contents:
             return None
-        mixed = [pool in by_pool for pool in sorted({*by_pool, *(each.pool_id for each in shared)})]
+        mixed = [pool in by_pool for pool in sorted({*by_pool, *(published.pool_id for published in shared)})]
         operations = node.skips_node_operations
         # The contents of shared pools are the same for all nodes; `class_of` changes with every change of them.
-        digest = _digest_of([operations, contents, mixed if shared else [], [each.name for each in shared]])
+        digest = _digest_of([operations, contents, mixed if shared else [], [published.name for published in shared]])
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
 
-    def _shared(self, node: Node) -> Sequence[ResourceSlice] | None:
-        """The slices of no single node that this one can use; None if they cannot be compared between nodes."""
+    def _shared_slices(self, node: Node) -> Sequence[ResourceSlice] | None:
+        """Return the slices of no single node that this one can use; None if they cannot be compared between nodes."""
         near = self._ledger.slices.near(node)
         try:
-            found = [each for each in near if is_relevant(each, node, partitionable=self._partitionable)]
+            shared = [
+                published for published in near if is_relevant(published, node, partitionable=self._partitionable)
+            ]
         except ModelError:
             return None
-        return None if any(each.per_device_node_selection for each in found) else found
+        return None if any(published.per_device_node_selection for published in shared) else shared
 
     def _forget_gone(self) -> None:
         nodes = self._ledger.nodes
@@ -157,17 +159,17 @@ class _SliceDigests:
         self._instead: dict[tuple[Reads, str], dict[str, tuple[str, Attribute] | None]] = {}
 
     def of_pool(self, slices: Sequence[ResourceSlice], reads: Reads | None) -> Any:
-        """What a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
-        newest = max(each.generation for each in slices)
+        """Return what a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
+        newest = max(published.generation for published in slices)
         digests = [
-            (each.generation - newest, each.slice_count, self._digest(each, reads))
-            for each in sorted(slices, key=lambda each: each.name)
+            (published.generation - newest, published.slice_count, self._digest(published, reads))
+            for published in sorted(slices, key=lambda published: published.name)
         ]
         return None if any(digest is None for _, _, digest in digests) else digests
 
     def _digest(self, item: ResourceSlice, reads: Reads | None) -> bytes | None:
         if reads is not None:
-            return _slice_digest(item, [self._projected(each, item.driver, reads) for each in item.devices])
+            return _slice_digest(item, [self._projected(device, item.driver, reads) for device in item.devices])
         key = id(item)
         known = self._digests.get(key)
         if known is None:
@@ -177,7 +179,7 @@ class _SliceDigests:
         return known[1]
 
     def _projected(self, device: Device, driver: str, reads: Reads) -> Device:
-        """The device with one value in place of all attribute values that are not read.
+        """Return the device with one value in place of all attribute values that are not read.
 
         Values that may be defective stay: every expression fails on a device with a defective attribute.
         """
@@ -202,12 +204,12 @@ class _SliceDigests:
 
 
 def _digest_of(content: Any) -> bytes:
-    """A digest of a value that can be written as JSON."""
+    """Return a digest of a value that can be written as JSON."""
     return blake2b(msgspec.json.encode(content), digest_size=_DIGEST_BYTES).digest()
 
 
 def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
-    if item.per_device_node_selection or any(each.compatible_only_with is not None for each in devices):
+    if item.per_device_node_selection or any(device.compatible_only_with is not None for device in devices):
         return None
     content = (
         item.driver,
@@ -222,26 +224,26 @@ def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | Non
 def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
     if not any(pools):
         return b""
-    if any(each.compatible_only_with is not None for pool in pools for held in pool.values() for each in held):
+    if any(holding.compatible_only_with is not None for pool in pools for held in pool.values() for holding in held):
         return None
-    return _digest_of([_without_names(each) for each in pools])
+    return _digest_of([_without_names(pool) for pool in pools])
 
 
 def _without_names(usage: PoolUsage) -> Any:
-    """What is allocated in one pool, by device, without the names of pool, claim and share."""
+    """Return what is allocated in one pool, by device, without the names of pool, claim and share."""
     return [
         (
             device,
             [
                 (
-                    each.share_id is not None,
-                    each.admin,
-                    each.consumption,
-                    each.groups,
-                    each.consumed_capacity,
-                    each.sources,
+                    holding.share_id is not None,
+                    holding.admin,
+                    holding.consumption,
+                    holding.groups,
+                    holding.consumed_capacity,
+                    holding.sources,
                 )
-                for each in usage[device]
+                for holding in usage[device]
             ],
         )
         for device in sorted(usage)

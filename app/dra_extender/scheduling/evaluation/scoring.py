@@ -24,7 +24,7 @@ _FIRST_ALTERNATIVE: Final = 8
 
 
 def has_alternatives(demand: Demand) -> bool:
-    """Whether nodes may differ in the alternatives that they offer."""
+    """Return whether nodes may differ in the alternatives that they offer."""
     return any(request.prioritized for claim in demand.claims for request in claim.requests)
 
 
@@ -43,7 +43,7 @@ class PlacedClaim(NamedTuple):
 
     @property
     def terms(self) -> ScoreTerms:
-        """The score terms, from nothing but this value."""
+        """Compute the score terms from nothing but this value."""
         return ScoreTerms(
             alternatives=sum(
                 _FIRST_ALTERNATIVE - place
@@ -84,10 +84,10 @@ def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: S
 
 
 def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
-    """By node, 0 to 10: the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
-    most = max((each.alternatives for each in score_terms.values()), default=0)
-    waiting = any(each.waits for each in score_terms.values())
-    packing = any(each.counter_sets for each in score_terms.values())
+    """Return by node, from 0 to 10, the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
+    most = max((terms.alternatives for terms in score_terms.values()), default=0)
+    waiting = any(terms.waits for terms in score_terms.values())
+    packing = any(terms.counter_sets for terms in score_terms.values())
     by_alternatives = weights.alternatives if most else 0
     by_readiness = weights.readiness if waiting else 0
     by_packing = weights.packing if packing else 0
@@ -97,17 +97,17 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
     return {
         name: BEST
         * (
-            by_alternatives * (each.alternatives / most if most else 0)
-            + by_readiness * (not each.waits)
-            + by_packing * (each.joined / each.counter_sets if each.counter_sets else 0)
+            by_alternatives * (terms.alternatives / most if most else 0)
+            + by_readiness * (not terms.waits)
+            + by_packing * (terms.joined / terms.counter_sets if terms.counter_sets else 0)
         )
         / total
-        for name, each in score_terms.items()
+        for name, terms in score_terms.items()
     }
 
 
 def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
-    """The sum of these score terms."""
+    """Return the sum of these score terms."""
     return sum(score_terms, ScoreTerms())
 
 

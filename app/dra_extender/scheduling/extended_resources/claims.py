@@ -37,7 +37,7 @@ _LOG = structlog.get_logger(__name__)
 class ExtendedResourceClaim(NamedTuple):
     """A claim that exists for a pod's extended resources, and what it is for."""
 
-    found: FoundClaim
+    claim: FoundClaim
     special: ExtendedClaimNeed
 
 
@@ -69,7 +69,7 @@ class ExtendedClaims:
             yield claimed
         except RetryableError as failed:
             if claimed is not None:
-                await self._clean_up(claimed.found.record, pod, released=isinstance(failed, ClaimReleasedError))
+                await self._clean_up(claimed.claim.record, pod, released=isinstance(failed, ClaimReleasedError))
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
@@ -78,11 +78,11 @@ class ExtendedClaims:
         Raises:
             RetryableError: it was deleted meanwhile.
         """
-        found, meta = claimed.found, claimed.found.record.claim.metadata
-        if self._ledger.claims.by_uid(meta.uid) is not found.record:
-            raise RetryableError(f"claim {'/'.join(meta.key)} was deleted meanwhile")
-        self._holds.transfer(claimed.special.found.record.claim.metadata.uid, meta.uid)
-        return found
+        claim, metadata = claimed.claim, claimed.claim.record.claim.metadata
+        if self._ledger.claims.by_uid(metadata.uid) is not claim.record:
+            raise RetryableError(f"claim {'/'.join(metadata.key)} was deleted meanwhile")
+        self._holds.transfer(claimed.special.claim.record.claim.metadata.uid, metadata.uid)
+        return claim
 
     async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
         """Publish the claim in the pod's status.
@@ -91,7 +91,7 @@ class ExtendedClaims:
             RetryableError: the API server refused the write, or drops the field (then the claim is deleted, and no further ones are
                 made).
         """
-        record = claimed.found.record
+        record = claimed.claim.record
         name = record.claim.metadata.name
         try:
             kept = await self._cluster.pods.record_extended_claim(
@@ -119,12 +119,12 @@ class ExtendedClaims:
         if isinstance(special, Rejection):
             raise RetryableError(special.text)
         adopted = None
-        for each in existing:
-            if adopted is None and special is not None and await self._suits(each, special, pod, node):
-                adopted = each
-        for each in existing:
-            if each is not adopted:
-                await self._discard(each, pod)
+        for record in existing:
+            if adopted is None and special is not None and await self._suits(record, special, pod, node):
+                adopted = record
+        for record in existing:
+            if record is not adopted:
+                await self._discard(record, pod)
         if special is None:
             return None
         record = adopted or await self._create(pod, special, node)
@@ -150,7 +150,7 @@ class ExtendedClaims:
         return (
             ours
             and usable
-            and all(each.uid == pod.uid or is_guard_reservation(each) for each in claim.status.reserved_for)
+            and all(consumer.uid == pod.uid or is_guard_reservation(consumer) for consumer in claim.status.reserved_for)
         )
 
     async def _read(self, record: ClaimRecord) -> bytes:
@@ -234,6 +234,6 @@ def _body(pod: Pod, special: ExtendedClaimNeed) -> bytes:
             "annotations": {EXTENDED_ANNOTATION: "true"},
             "ownerReferences": [owner],
         },
-        "spec": special.found.record.spec,
+        "spec": special.claim.record.spec,
     }
     return msgspec.json.encode(claim)

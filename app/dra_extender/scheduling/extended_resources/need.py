@@ -53,12 +53,12 @@ class ExtendedClaimNeed(NamedTuple):
     It exists in memory only, under a UID of its own, until a bind creates it.
     """
 
-    found: FoundClaim
+    claim: FoundClaim
     mappings: tuple[RequestMapping, ...]
 
     def is_asked_by(self, record: ClaimRecord) -> bool:
         """Return whether a stored claim asks for the same."""
-        return record.spec_digest == self.found.record.spec_digest
+        return record.spec_digest == self.claim.record.spec_digest
 
 
 class ExtendedNeed:

@@ -227,7 +227,7 @@ class PlacementOracle:
         if special is None:
             return self._claims[uid]
         found = special.special_on(node)
-        return found.found if isinstance(found, ExtendedClaimNeed) else None
+        return found.claim if isinstance(found, ExtendedClaimNeed) else None
 
     def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:
         nodes = self._ledger.slices.nodes_of(holding.pool_id)
