@@ -294,10 +294,10 @@ class Extender:
         """Return where the pod fits, as the watch or the API server has it."""
         self._check_running()
         with self._metrics.upstream.execution("Filter") as execution:
-            found = await self._filter.filter(await self._pods.resolve(pod), nodes)
-            if (found.failed or found.unresolvable) and not found.fitting:
+            response = await self._filter.filter(await self._pods.resolve(pod), nodes)
+            if (response.failed or response.unresolvable) and not response.fitting:
                 execution.status = UNSCHEDULABLE
-            return found
+            return response
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
         """Return where the pod fits now; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
@@ -367,7 +367,7 @@ class Extender:
             raise RetryableError(self._shutdown.reason)
 
     async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
-        """A task that failed while the service was about to stop does not begin again."""
+        """Run the background work, unless the service is about to stop."""
         if self._shutdown.reason is None:
             await run()
 

@@ -144,7 +144,7 @@ class Filter:
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         call = _FilterCall(pod, budget, budget.slice_start + self._options.hold_wait_seconds)
         result = self.evaluate(pod, nodes, budget)
-        while await self._wait(result.pending, result, call):
+        while await self._wait(result, call):
             result = self.evaluate(pod, nodes, budget)
         if result.fits:
             self._unschedulable.forget(pod.uid)
@@ -157,7 +157,7 @@ class Filter:
         self._slices.charge(pod, self._clock.monotonic() - began)
         return FilterResponse((), {}, result.node_texts())
 
-    async def _wait(self, pending: Pending | UnreadSpecs | None, result: FilterResult, call: _FilterCall) -> bool:
+    async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
         """Wait for what the evaluation lacks; return whether the pod is to be evaluated again.
 
         Each slice evaluates all nodes against the present state, with the cached results of earlier slices.  After the last slice,
@@ -166,7 +166,7 @@ class Filter:
         Raises:
             RetryableError: a claim could not be read, or exists and is not delivered yet.
         """
-        pod, budget = call.pod, call.budget
+        pod, budget, pending = call.pod, call.budget, result.pending
         if pending is Pending.TIME_SLICE:
             if not await self._slices.next(pod, budget):
                 budget.close()
@@ -224,7 +224,7 @@ class Filter:
         return result
 
     def evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """As `evaluate`, as if no other pods had to be placed with this one.
+        """Evaluate the pod as if no other pods had to be placed with it.
 
         The pod goes to a node on which it can use an allocated claim for its extended resources from an earlier bind, if there is
         one.  If no such node fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim

@@ -99,7 +99,7 @@ class HoldReporter:
         self._binding_timeout = binding_timeout
 
     def report(self, *, leads: bool) -> HoldReport:
-        """What is held now; the work is bounded by the limits of a report."""
+        """Report what is held now; the work is bounded by the limits of a report."""
         holds, left_out = self._held()
         plans = tuple(self._planned())
         return HoldReport(
@@ -113,16 +113,16 @@ class HoldReporter:
         )
 
     def _held(self) -> tuple[tuple[HeldClaim, ...], int]:
-        """The holds that fit into the limit, and how many do not."""
-        found: list[HeldClaim] = []
+        """Return the holds that fit into the limit, and how many do not."""
+        claims: list[HeldClaim] = []
         left = MOST_DEVICES
         holds = self._ledger.holds
         for hold in holds.all():
             left -= sum(len(placement.holdings) for placement in hold.placements.values())
             if left < 0:
                 break
-            found.append(self._held_claim(hold))
-        return tuple(found), len(holds) - len(found)
+            claims.append(self._held_claim(hold))
+        return tuple(claims), len(holds) - len(claims)
 
     def _held_claim(self, hold: Hold) -> HeldClaim:
         record = self._ledger.claims.by_uid(hold.claim_uid)

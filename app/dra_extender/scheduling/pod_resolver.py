@@ -35,7 +35,7 @@ class PodResolver:
         self._lookups = 0
 
     async def resolve(self, sent: Pod | RequestPod) -> Pod:
-        """The pod to place; one that is unknown and needs no devices is used as sent: no decision depends on it.
+        """Return the pod to place; a pod that is unknown and needs no devices is used as sent: no decision depends on it.
 
         Raises:
             RetryableError: there is no such pod, it has another name than sent, it is bound or finished, it belongs to another
@@ -56,7 +56,7 @@ class PodResolver:
         return pod
 
     def known(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """The pod of the watch, None if it has not delivered it.
+        """Return the pod as the watch delivered it; None if it has not.
 
         Raises:
             RetryableError: it has another name than sent, or belongs to another scheduler.
@@ -67,7 +67,7 @@ class PodResolver:
         return pod
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod:
-        """The pod from the API server.
+        """Read the pod from the API server.
 
         Raises:
             RetryableError: there is no such pod, or the API server does not answer.
@@ -93,7 +93,7 @@ class PodResolver:
         return pod
 
     def check(self, pod: Pod, namespace: str, name: str) -> None:
-        """Raises RetryableError if this is not the pod that the caller names, or not ours to place."""
+        """Raise RetryableError if this is not the pod that the caller names, or not ours to place."""
         if pod.name != name or pod.namespace != namespace:
             raise RetryableError(f"the pod with UID {pod.uid} is {pod.key}, not {namespace}/{name}")
         if self._schedulers and pod.scheduler_name not in self._schedulers:

@@ -47,10 +47,10 @@ class CallBudget(Budget):
     """
 
     __slots__ = (
-        "_begun",
-        "_cut",
+        "_has_stepped",
         "_now",
         "_slice_end",
+        "_was_interrupted",
         "answers",
         "closed",
         "end",
@@ -67,7 +67,7 @@ class CallBudget(Budget):
         self.slice_start = now()
         self.end = self.slice_start + seconds
         self._slice_end = _NO_END
-        self._begun = self._cut = False
+        self._has_stepped = self._was_interrupted = False
         self.closed = self.overdrawn = self.paid = False
         self.answers: dict[Hashable, Any] = {}
         self.read_again: set[str] = set()
@@ -76,7 +76,7 @@ class CallBudget(Budget):
         """Begin a slice of so many seconds."""
         self.slice_start = start = self._now()
         self._slice_end = min(start + seconds, self.end)
-        self._begun = False
+        self._has_stepped = False
 
     def close(self) -> None:
         """End the call's searches: none may begin, none pauses, and what is not known by now counts as a reached limit."""
@@ -85,7 +85,7 @@ class CallBudget(Budget):
         self._slice_end = _NO_END
 
     def lap(self) -> float:
-        """Seconds since the slice began, or since the last lap."""
+        """Return the seconds since the slice began, or since the last lap."""
         start, self.slice_start = self.slice_start, self._now()
         return self.slice_start - start
 
@@ -100,7 +100,7 @@ class CallBudget(Budget):
         return self._now() > self.end
 
     def __call__(self) -> bool:
-        """Whether no further evaluation may begin.
+        """Return whether no further evaluation may begin.
 
         Raises:
             SearchPaused: the slice is over.
@@ -109,30 +109,30 @@ class CallBudget(Budget):
         return super().__call__()
 
     def begin(self) -> Deadline:
-        """See Budget; raises SearchPaused when the slice is over.
+        """Begin an evaluation; raise SearchPaused if the slice is over.
 
         The end of the slice interrupts the evaluation, which is repeated in the next slice.  The evaluation after such an
         interruption is not interrupted, so that each gets to its end.
         """
         self._pause()
         interrupts = super().begin()
-        if self._cut:
-            self._cut = False
+        if self._was_interrupted:
+            self._was_interrupted = False
             return interrupts
 
         def ends() -> bool:
             if self._now() > self._slice_end:
-                self._cut = True
+                self._was_interrupted = True
                 raise SearchPaused
             return interrupts()
 
         return ends
 
     def pause_due(self) -> bool:
-        """Whether the slice is over, for what pauses without an exception; False for the first question in a slice."""
-        if self._begun:
+        """Return whether the slice is over, for what pauses without an exception; False for the first question in a slice."""
+        if self._has_stepped:
             return self._now() > self._slice_end
-        self._begun = True
+        self._has_stepped = True
         return False
 
     def _pause(self) -> None:
@@ -162,7 +162,7 @@ class TimeSlices:
         metrics.before_render(self._publish)
 
     def begin(self, pod: Pod, seconds: float) -> CallBudget:
-        """A budget for a call about this pod that may take so many seconds; its first slice begins."""
+        """Begin the first slice of a call about this pod that may take so many seconds; return its budget."""
         budget = CallBudget(self.clock, seconds)
         if self._last.namespace != pod.namespace:
             self._last_of_another = self._last
@@ -180,7 +180,7 @@ class TimeSlices:
         budget.open_slice(seconds)
 
     async def next(self, pod: Pod, budget: CallBudget) -> bool:
-        """Charge the last slice; whether the call gets a further one, which begins after the event loop has run everything else."""
+        """Charge the last slice; return whether the call gets a further one; the event loop runs everything else before."""
         self._spend(pod, budget.lap())
         budget.paid = True
         if budget.over or self._level(pod, self.clock.monotonic()) <= 0:
@@ -221,7 +221,7 @@ class TimeSlices:
         self._spent = dict.fromkeys(SearchLane, 0.0)
 
     def _level(self, pod: Pod, now: float) -> float:
-        """Seconds that are left for further slices of this pod's calls; negative when overdrawn."""
+        """Return the seconds that are left for further slices of this pod's calls; negative when overdrawn."""
         if self._contended(pod):
             return min(self._namespaces.level(pod.namespace, now), self._common.level(now))
         return (
@@ -231,13 +231,13 @@ class TimeSlices:
         )
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
-        """Whether pods of this namespace have taken more than their share; what others take of the common share does not count."""
+        """Return whether pods of this namespace have taken more than their share; what others take does not count."""
         namespace, alone = self._namespaces.level(pod.namespace, now) < 0, self._alone.level(now) < 0
         if not (namespace or alone):
             return False
         return namespace if self._contended(pod) else alone and self._waiting.others_waiting_in_namespace(pod)
 
     def _contended(self, pod: Pod) -> bool:
-        """Whether pods of other namespaces wait, or have called a moment ago."""
+        """Return whether pods of other namespaces wait, or have called a moment ago."""
         other = self._last if self._last.namespace != pod.namespace else self._last_of_another
         return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waiting.waiting_in_other_namespaces(pod)

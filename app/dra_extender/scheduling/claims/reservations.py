@@ -84,7 +84,7 @@ class Unreserve:
         self._writer = writer
         self._releasing: set[tuple[str, str]] = set()
 
-    async def release(self, found: FoundClaim, pod: Pod, guards: frozenset[str] = frozenset()) -> None:
+    async def release(self, claim: FoundClaim, pod: Pod, guards: frozenset[str] = frozenset()) -> None:
         """Release what the pod has of the claim; do nothing while another member of its gang releases the same.
 
         `guards`: guard claims (UIDs) whose reservations go, too; one that stays keeps the allocation.
@@ -92,22 +92,22 @@ class Unreserve:
         Raises:
             RetryableError: the server could not be written to.
         """
-        key = (found.uid, found.consumer.uid)
-        if key in self._releasing or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
+        key = (claim.uid, claim.consumer.uid)
+        if key in self._releasing or (claim.consumer.uid != pod.uid and self._group_runs(pod, claim.consumer.name)):
             return
         self._releasing.add(key)
         try:
-            await self._writer.release(found.record, guards | {found.consumer.uid})
+            await self._writer.release(claim.record, guards | {claim.consumer.uid})
         finally:
             self._releasing.discard(key)
 
-    def current(self, found: FoundClaim, pod: Pod) -> ClaimRecord:
+    def current(self, claim: FoundClaim, pod: Pod) -> ClaimRecord:
         """Return the claim as it is known now.
 
         Raises:
             ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being released.
         """
-        uid, consumer = found.uid, found.consumer.uid
+        uid, consumer = claim.uid, claim.consumer.uid
         known = self._ledger.claims.by_uid(uid)
         if (
             known is None
@@ -115,7 +115,7 @@ class Unreserve:
             or not known.claim.reserved_by(consumer)
             or (uid, consumer) in self._releasing
         ):
-            raise ClaimReleasedError(f"claim {found.name} was deallocated while pod {pod.key} waited for it")
+            raise ClaimReleasedError(f"claim {claim.name} was deallocated while pod {pod.key} waited for it")
         return known
 
     @contextmanager
@@ -129,9 +129,9 @@ class Unreserve:
             pods.binding_failed(pod.uid)
             raise
 
-    def runs_elsewhere(self, found: FoundClaim, pod: Pod) -> bool:
+    def runs_elsewhere(self, claim: FoundClaim, pod: Pod) -> bool:
         """Return whether another pod that uses this claim is bound: then its allocation cannot be released."""
-        for consumer in found.record.claim.status.reserved_for:
+        for consumer in claim.record.claim.status.reserved_for:
             if is_group(consumer):
                 if self._group_runs(pod, consumer.name):
                     return True

@@ -195,7 +195,7 @@ class NodeAllocator:
     def search_in_call(
         self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable
     ) -> Placement | NoFit:
-        """As `search`; the result is kept with the budget, because each slice of a call searches the same nodes again."""
+        """Search as `search` does; the result is kept with the budget, because each slice of a call searches the same nodes."""
         versions = (under, self._ledger.state.version(node.name), self._ledger.held.version(node.name))
         key = (demand.signature, node.name, versions)
         known: Placement | NoFit | None = budget.answers.get(key)

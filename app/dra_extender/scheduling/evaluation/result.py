@@ -240,14 +240,14 @@ class FilterResult:
         self._counts = dict(Counter(self.texts.values()))
 
     def why(self) -> list[RejectionGroup]:
-        """The rejected nodes by reason: the closest nodes first, then the reason of most nodes."""
+        """Return the rejected nodes by reason: the closest nodes first, then the reason of most nodes."""
         groups = [RejectionGroup(count, *self.reasons[text]) for text, count in self._counts.items() if count]
         return sorted(
             groups, key=lambda group: (closeness(group.rejection.code), -group.nodes, group.rejection.summary)
         )
 
     def node_texts(self) -> Mapping[str, str]:
-        """The text for each node that does not fit.
+        """Return the text for each node that does not fit.
 
         At most MOST_REASONS of them differ, those of the closest nodes; the other nodes have one text.
         """

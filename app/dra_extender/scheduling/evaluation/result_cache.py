@@ -34,7 +34,7 @@ class ClassResult:
     rejected: dict[tuple[int, int], NodeResult] = field(default_factory=dict, compare=False)
 
     def on(self, node: str, pools: tuple[PoolId, ...], versions: tuple[int, int]) -> NodeResult:
-        """The result on a node of the class with these local pools, at these versions (state, hold)."""
+        """Return the result on a node of the class with these local pools, at these versions (state, hold)."""
         if self.template is not None:
             return NodeResult(*versions, None, None, "", self.score_terms, (self.template, node, pools))
         rejected = self.rejected.get(versions)
@@ -102,7 +102,7 @@ class ResultTable:
             self.rejected[name] = result.text
 
     def texts_of(self, names: Sequence[str]) -> Sequence[str] | None:
-        """The summaries if all these nodes are rejected, else None: one pass in C for a full cluster."""
+        """Return the summaries if all these nodes are rejected, otherwise None: one pass in C for a full cluster."""
         try:
             # Faster than a map, and a tuple from two names on.
             return itemgetter(*names)(self.rejected) if len(names) > 1 else [self.rejected[name] for name in names]
@@ -110,7 +110,7 @@ class ResultTable:
             return None
 
     def rejection(self, name: str) -> Rejection:
-        """The rejection of a node in `rejected`, with its details."""
+        """Return the rejection of a node in `rejected`, with its details."""
         return self.free[name].rejection or Rejection(code=Code.COMBINATION)
 
     def learn(self, equivalence_class: Hashable, result: ClassResult) -> None:

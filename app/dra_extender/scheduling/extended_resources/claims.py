@@ -73,7 +73,7 @@ class ExtendedClaims:
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
-        """The claim for a decision; what was held for it before it existed is held under its UID now.
+        """Return the claim for a decision; what was held for it before it existed is held under its UID now.
 
         Raises:
             RetryableError: it was deleted meanwhile.
@@ -131,7 +131,7 @@ class ExtendedClaims:
         return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
 
     async def _suits(self, record: ClaimRecord, special: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
-        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and usable there.
+        """Return whether the pod needs this claim on the node, and its allocation, if there is one, is ours and usable there.
 
         Raises:
             RetryableError: the claim could not be read.
@@ -154,7 +154,7 @@ class ExtendedClaims:
         )
 
     async def _read(self, record: ClaimRecord) -> bytes:
-        """The claim as it is stored; the ledger keeps a part of it only."""
+        """Read the claim as it is stored; the ledger keeps a part of it only."""
         namespace, name = record.claim.metadata.key
         try:
             raw = await self._cluster.claims.read(namespace, name)
@@ -181,7 +181,7 @@ class ExtendedClaims:
         return record
 
     async def _existing(self, pod: Pod, name: str) -> ClaimRecord:
-        """The claim of this name, if it is the pod's; the watch may not have delivered it yet."""
+        """Read the claim of this name, if it is the pod's; the watch may not have delivered it yet."""
         try:
             raw = await self._cluster.claims.read(pod.namespace, name)
             if read_claim(raw).extended_for == pod.uid:
@@ -214,7 +214,7 @@ class ExtendedClaims:
 
 
 def name_for(pod: Pod) -> str:
-    """The name of the pod's claim, as the API server would make it of the generateName; the suffix follows from the pod's UID."""
+    """Return the name of the pod's claim, as if made of the generateName; the suffix follows from the pod's UID."""
     return _generate_name(pod)[:_LONGEST_BASE] + suffix_of(pod.uid)
 
 

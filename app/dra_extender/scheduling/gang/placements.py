@@ -87,8 +87,8 @@ class PlacementOracle:
         if known is None:
             before, self.undecided = self.undecided, False
             try:
-                found = self._ask(claims, node, kept, without)
-                known = self._answers[question] = found, self.undecided
+                placements = self._ask(claims, node, kept, without)
+                known = self._answers[question] = placements, self.undecided
             finally:
                 self.undecided |= before
         self.undecided |= known[1]
@@ -154,8 +154,8 @@ class PlacementOracle:
         try:
             return self._reach[key]
         except KeyError:
-            found = self._reach[key] = self._reach_of(holding, key)
-            return found
+            reach = self._reach[key] = self._reach_of(holding, key)
+            return reach
 
     def symmetry_class(self, node: str) -> Hashable | None:
         """Return a value that is equal for equivalent nodes, for which every answer is the same; None without an equivalent."""
@@ -212,22 +212,22 @@ class PlacementOracle:
 
     def _attributes_read(self) -> Reads | None:
         """Return the attributes that the claims read; None if they may read any."""
-        found: Reads = frozenset()
+        attributes: Reads = frozenset()
         for claim in {claim.record.spec_digest: claim for claim in self._claims.values()}.values():
             demand = self._demand((claim,))
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
                 return None
-            found |= reads
-        return None if self._special else found
+            attributes |= reads
+        return None if self._special else attributes
 
     def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
         """Return the claim with this UID; None if the node needs none for the extended resources."""
         special = self._special.get(uid)
         if special is None:
             return self._claims[uid]
-        found = special.special_on(node)
-        return found.claim if isinstance(found, ExtendedClaimNeed) else None
+        need = special.special_on(node)
+        return need.claim if isinstance(need, ExtendedClaimNeed) else None
 
     def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:
         nodes = self._ledger.slices.nodes_of(holding.pool_id)
@@ -241,5 +241,8 @@ class PlacementOracle:
             devices = self._devices[holding.pool_id] = {
                 device.name: (published.name, device) for published in slices for device in published.devices
             }
-        found = devices.get(holding.device)
-        return key if found is None else (found[0], msgspec.json.encode(msgspec.structs.replace(found[1], name="")))
+        known = devices.get(holding.device)
+        if known is None:
+            return key
+        slice_name, device = known
+        return slice_name, msgspec.json.encode(msgspec.structs.replace(device, name=""))

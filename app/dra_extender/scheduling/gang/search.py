@@ -261,16 +261,16 @@ class GangSearch:
         spare = max(len(self._members) - needed, 0)
         if unplaceable > spare:
             return None
-        found, steps = None, self._max_steps
+        assignments, steps = None, self._max_steps
         if spare:
             steps = self._max_steps // 2
             if not unplaceable:
                 with suppress(PlanLimitError):
-                    found = yield from self._search(steps, 0)
-        found = found or (yield from self._search(steps, spare))
-        if found is None and self._oracle.undecided:
+                    assignments = yield from self._search(steps, 0)
+        assignments = assignments or (yield from self._search(steps, spare))
+        if assignments is None and self._oracle.undecided:
             raise PlanLimitError
-        return found
+        return assignments
 
     def _count_unplaceable(self) -> Pausable[int]:
         """Count the members of each kind beyond the capacity of all nodes together: at least so many get no node."""

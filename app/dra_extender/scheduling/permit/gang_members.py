@@ -201,11 +201,11 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
     """Return what is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
-    found = find_claims(pod, ledger)
-    refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
-    if refusal is not None or isinstance(found, Rejection):
+    pod_claims = find_claims(pod, ledger)
+    refusal = pod_claims if isinstance(pod_claims, Rejection) else fully_reserved(pod_claims, ledger)
+    if refusal is not None or isinstance(pod_claims, Rejection):
         return refusal
-    claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
+    claims, need = sort_claims(pod_claims, ledger), extended_need(pod, ledger)
     existing = None if need is None else existing_claim(pod, ledger)
     if need is not None and existing is not None:
         claims, need = claims.with_allocated(existing), need.met_by(existing)

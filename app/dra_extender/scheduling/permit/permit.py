@@ -110,8 +110,8 @@ class Permit:
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
         """Return the members of this gang that wait, if some do."""
-        found = self._waiting.get(group_uid)
-        return None if found is None or self._opens(found) else found
+        waiting = self._waiting.get(group_uid)
+        return None if waiting is None or self._opens(waiting) else waiting
 
     def evict(self, waiting: WaitingMembers) -> None:
         """Reject these members if too few have arrived, because other pods need their devices."""

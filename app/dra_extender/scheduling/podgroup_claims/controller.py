@@ -229,10 +229,12 @@ class PodGroupClaimController:
             return {"group-claims": self._stop_reason}
         if self._has_begun and not self._groups.api_version:
             return {"group-claims": "on, but PodGroups are not served by this API server: nothing to do"}
-        found = {key: text for key, steps in self._problems.items() if (text := next(filter(None, steps.values()), ""))}
-        if found:
-            key, problem = min(found.items())
-            return {"group-claims": f"PodGroups that lack something: {len(found)}; {'/'.join(key)}: {problem}"}
+        problems = {
+            key: text for key, steps in self._problems.items() if (text := next(filter(None, steps.values()), ""))
+        }
+        if problems:
+            key, problem = min(problems.items())
+            return {"group-claims": f"PodGroups that lack something: {len(problems)}; {'/'.join(key)}: {problem}"}
         return {}
 
     async def keep_reconciling(self) -> None:

@@ -52,7 +52,7 @@ class Claims(Protocol):
         """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises every ClusterError but ConflictError."""
+        """Read the live object.  Raises every ClusterError but ConflictError."""
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.
@@ -86,7 +86,7 @@ class Pods(Protocol):
     """Reads, nominates and binds pods."""
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises every ClusterError but ConflictError."""
+        """Read the live pod.  Raises every ClusterError but ConflictError."""
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
@@ -135,7 +135,7 @@ class ClaimTemplates(Protocol):
     """Reads ResourceClaimTemplates."""
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises every ClusterError but ConflictError."""
+        """Read the live object.  Raises every ClusterError but ConflictError."""
 
 
 class PodGroups(Protocol):
@@ -146,7 +146,7 @@ class PodGroups(Protocol):
         """`apiVersion` of the PodGroups that are served, empty where none are."""
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """The live object.  Raises NotFoundError also where none are served, and every ClusterError but ConflictError."""
+        """Read the live object.  Raises NotFoundError also where none are served, and every ClusterError but ConflictError."""
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
@@ -181,7 +181,7 @@ class Clock(Protocol):
         """Wall clock, seconds since the epoch."""
 
     def monotonic(self) -> float:
-        """A clock that never goes back, seconds."""
+        """Return seconds of a clock that never goes back."""
 
 
 class Cluster(Protocol):
@@ -231,7 +231,7 @@ class Cluster(Protocol):
 
 
 def shorten(text: str, most: int = NOTE_BYTES) -> str:
-    """The text of a note, at most this many bytes long in UTF-8; never cut inside a character."""
+    """Return the text of a note, at most this many bytes long in UTF-8; never cut inside a character."""
     data = text.encode(errors="replace")
     if len(data) <= most:
         return data.decode()
@@ -239,7 +239,7 @@ def shorten(text: str, most: int = NOTE_BYTES) -> str:
 
 
 def joined_note(parts: Sequence[str], separator: str, most: int = NOTE_BYTES) -> str:
-    """The parts of a note with the separator between them, at most this many bytes long in UTF-8.
+    """Return the parts of a note with the separator between them, at most this many bytes long in UTF-8.
 
     Where they are too long together, the longest parts are cut to an equal length, so that each is seen.
     """

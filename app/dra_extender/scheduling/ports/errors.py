@@ -38,7 +38,7 @@ class OneText(Mapping[str, str]):
         return f"{type(self).__name__}({list(self.nodes)!r}, {self.text!r})"
 
     def as_dict(self) -> dict[str, str]:
-        """The same as a dictionary of its own."""
+        """Return the same as a dictionary of its own."""
         return dict.fromkeys(self.nodes, self.text)
 
 

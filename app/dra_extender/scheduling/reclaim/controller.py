@@ -163,17 +163,17 @@ class ReclaimController:
         """Return the unused part of the claim, once its state has been the same for the grace; None before."""
         uid = record.claim.metadata.uid
         is_known = record.pending is None and record.has_status
-        found = self.facts.find(record.claim, blocking) if is_known else None
-        if found is None:
+        reclaimable = self.facts.find(record.claim, blocking) if is_known else None
+        if reclaimable is None:
             self._suspects.pop(uid, None)
             return None
         now, version = self._clock.monotonic(), record.claim.metadata.resource_version
         suspect = self._suspects.get(uid)
-        if suspect is None or suspect.state != found.state or suspect.foreign_version not in ("", version):
-            suspect = self._suspects[uid] = _Suspect(found.state, now)
+        if suspect is None or suspect.state != reclaimable.state or suspect.foreign_version not in ("", version):
+            suspect = self._suspects[uid] = _Suspect(reclaimable.state, now)
         options = self._options
-        grace = options.reclaim_unfit_seconds if found.releasable.prompt else options.reclaim_grace_seconds
-        return found if not suspect.foreign_version and now >= suspect.since + grace else None
+        grace = options.reclaim_unfit_seconds if reclaimable.releasable.prompt else options.reclaim_grace_seconds
+        return reclaimable if not suspect.foreign_version and now >= suspect.since + grace else None
 
     async def _release(self, record: ClaimRecord, due: ReclaimableClaim, blocking: AbstractSet[str]) -> None:
         uid = record.claim.metadata.uid
@@ -251,13 +251,13 @@ class ReclaimWriter:
             if first is None or first.state != expected.state:
                 return ReclaimResult.CHANGED
             live = await self._read_consumers(claim, first)
-            found = self._facts.find(claim, blocking, live)
-            if found is None or found.state != expected.state or found.releasable != first.releasable:
+            reclaimable = self._facts.find(claim, blocking, live)
+            if reclaimable is None or reclaimable.state != expected.state or reclaimable.releasable != first.releasable:
                 return ReclaimResult.CHANGED
             writers = _with_own_writes(writers_of(raw), record, claim, self._us)
-            if not may_release(found.releasable, claim, found.consumer_states, writers, self._us):
+            if not may_release(reclaimable.releasable, claim, reclaimable.consumer_states, writers, self._us):
                 return ReclaimResult.FOREIGN
-            await self._write(claim, raw, found, writers)
+            await self._write(claim, raw, reclaimable, writers)
         except ConflictError:
             return None
         except (NotFoundError, ServerUnavailableError):
@@ -267,7 +267,7 @@ class ReclaimWriter:
                 return None if isinstance(problem.__cause__, ConflictError) else ReclaimResult.CHANGED
             _LOG.warning("a claim could not be reclaimed", claim="/".join(key), problem=str(problem))
             return ReclaimResult.FAILED
-        self._report(claim, found, live)
+        self._report(claim, reclaimable, live)
         return ReclaimResult.DONE
 
     async def _read_consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:
@@ -303,14 +303,14 @@ class ReclaimWriter:
             members = self._facts.users(claim, consumer)
         return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]
 
-    async def _write(self, claim: ResourceClaim, raw: bytes, found: ReclaimableClaim, writers: Writers) -> None:
+    async def _write(self, claim: ResourceClaim, raw: bytes, reclaimable: ReclaimableClaim, writers: Writers) -> None:
         record = ClaimRecord(claim, raw)
-        half_written = found.releasable.reason is ReclaimReason.HALF_WRITTEN
-        if claim.extended_for and (half_written or found.releasable.release):
+        half_written = reclaimable.releasable.reason is ReclaimReason.HALF_WRITTEN
+        if claim.extended_for and (half_written or reclaimable.releasable.release):
             # Only one bind of its pod can use the claim; the next bind creates another.
             await self._claim_writer.discard(record)
         elif not half_written:
-            await self._claim_writer.release(record, found.releasable.consumers, tries=1)
+            await self._claim_writer.release(record, reclaimable.releasable.consumers, tries=1)
         else:
             metadata = claim.metadata
             change = without(
@@ -320,16 +320,18 @@ class ReclaimWriter:
             )
             self._ledger.assume_written(await self._cluster.claims.update(*metadata.key, change))
 
-    def _report(self, claim: ClaimHead, found: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
-        allocation, reason = claim.status.allocation, found.releasable.reason
+    def _report(self, claim: ClaimHead, reclaimable: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
+        allocation, reason = claim.status.allocation, reclaimable.releasable.reason
         devices = [] if allocation is None else ["/".join(result.device_id) for result in allocation.devices.results]
         name = "/".join(claim.metadata.key)
         _LOG.info(
-            "reclaimed a claim" if found.releasable.release else "reclaimed a part of a claim",
+            "reclaimed a claim" if reclaimable.releasable.release else "reclaimed a part of a claim",
             reason=reason,
             claim=name,
             devices=devices,
-            consumers=[entry.name for entry in claim.status.reserved_for if entry.uid in found.releasable.consumers],
+            consumers=[
+                entry.name for entry in claim.status.reserved_for if entry.uid in reclaimable.releasable.consumers
+            ],
         )
         unready = self._facts.unready_devices(claim)
         for pod in live.values():

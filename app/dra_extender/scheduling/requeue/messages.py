@@ -36,7 +36,7 @@ class RejectionMessages:
         self._unmet: LruCache[tuple[bytes, str, int, str, str, int], str] = LruCache(_MOST_CACHED)
 
     def render(self, pod: Pod, result: FilterResult, budget: CallBudget | None = None) -> str:
-        """E.g. `3 of 3 nodes: claim "gpu", request "gpu": matching devices are in use: gpu-0 (on node-1). More: COMMAND`.
+        """Render e.g. `3 of 3 nodes: claim "gpu", request "gpu": matching devices are in use: gpu-0 (on node-1). More: COMMAND`.
 
         It names as many reasons as the answer to kube-scheduler.  The cost is charged to `budget`.
         """

@@ -196,7 +196,7 @@ class UnschedulablePods:
         return tuple(self._rejected.values())
 
     def blocked_by_allocation(self) -> tuple[Pod, ...]:
-        """Pods that were rejected because a claim is allocated for other nodes, perhaps among other reasons."""
+        """Return pods that were rejected because a claim is allocated for other nodes, perhaps among other reasons."""
         return tuple(rejected.pod for rejected in self._rejected.values() if rejected.blocked_by_allocation)
 
     def advance(self, seen: SeenChanges, deferred: Container[str] = ()) -> None:
