@@ -292,18 +292,16 @@ class GangCoordinator:
         why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
         if planned.narrowing or planned.revocable:
             result = rejected_everywhere(nodes, why)
-            result.narrowing, result.without_holds, result.revocable = (
-                planned.narrowing,
-                planned.behind,
-                planned.revocable,
-            )
+            result.narrowing = planned.narrowing
+            result.without_holds = planned.without_holds
+            result.revocable = planned.revocable
             return _Failure(result, short=False)
         if planned.assignments:
             self._plans[group.metadata.key] = plan
             self._assign(plan, call, planned.assignments, candidates)
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
-        failure.result.without_holds = planned.behind
-        return failure._replace(cached=None) if planned.behind else failure
+        failure.result.without_holds = planned.without_holds
+        return failure._replace(cached=None) if planned.without_holds else failure
 
     def _assign(
         self, plan: GangPlan, call: _Call, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]

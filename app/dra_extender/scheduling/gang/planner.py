@@ -33,14 +33,14 @@ class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
     `unplaceable`: members that get no devices even alone, one of each kind, and why.
-    `limited`: it is not known whether the gang fits.  `narrowing`, `behind` and `revocable`: see FilterResult.
+    `limited`: it is not known whether the gang fits.  `narrowing`, `without_holds` and `revocable`: see FilterResult.
     """
 
     assignments: Mapping[str, Assignment] = {}
     unplaceable: Sequence[tuple[Pod, Rejection]] = ()
     limited: bool = False
     narrowing: bool = False
-    behind: tuple[ClaimPlacement, ...] = ()
+    without_holds: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
 
 
@@ -155,10 +155,10 @@ class GangPlanner:
         assignments = answer.assignments or {}
         views = self._stale.views(besides=unit)
         try:
-            behind: Mapping[str, Assignment] = {}
+            without_holds: Mapping[str, Assignment] = {}
             if pod_uid not in assignments and not views.is_empty:
-                behind = planned(lambda: views.without_loose(ledger), views.loose)
-            if pod_uid not in behind:
+                without_holds = planned(lambda: views.without_loose(ledger), views.loose)
+            if pod_uid not in without_holds:
                 return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
             narrowing = bool(views.multi_node) and pod_uid in planned(
@@ -168,7 +168,7 @@ class GangPlanner:
             return PlanResult(assignments)
         revocable = revocable if pod_uid in revocable else {}
         return PlanResult(
-            assignments, narrowing=narrowing, behind=_placements(behind), revocable=_placements(revocable)
+            assignments, narrowing=narrowing, without_holds=_placements(without_holds), revocable=_placements(revocable)
         )
 
     def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Sequence[tuple[Pod, Rejection]]:

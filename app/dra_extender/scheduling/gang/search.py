@@ -98,7 +98,9 @@ class PartialAssignment:
             after = placed
             if not self._still_usable(before, after, node):
                 return None
-        wide = [held for one in after.values() for held in one.holdings if self._oracle.reach(held) is not None]
+        wide = [
+            held for placement in after.values() for held in placement.holdings if self._oracle.reach(held) is not None
+        ]
         self.reached_further |= bool(wide)
         had = {(held.driver, held.pool, held.device) for held in self._wide.get(node, ())}
         further = [key for held in wide if (key := (held.driver, held.pool, held.device)) not in had]

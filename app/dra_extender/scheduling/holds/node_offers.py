@@ -90,7 +90,10 @@ class NodeOffers:
         """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
             self._shares.offered(unit.uid)
-        by_node = {name: () if (it := result.placement) is None else it.claims for name, result in offered.items()}
+        by_node = {
+            name: () if (placement := result.placement) is None else placement.claims
+            for name, result in offered.items()
+        }
         for index, claim in enumerate(claims):
             placements = {
                 name: with_own_shares(of_claims[index]) for name, of_claims in by_node.items() if index < len(of_claims)

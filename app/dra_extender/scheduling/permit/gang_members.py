@@ -70,7 +70,7 @@ class MemberCandidate:
     @property
     def devices(self) -> int:
         """How many devices the member asks for, roughly: mode All counts as many."""
-        extended = sum(request.amount for one in self.pod.extended_requests for request in one.requests)
+        extended = sum(request.amount for container in self.pod.extended_requests for request in container.requests)
         return extended + sum(claim.record.devices for claim in self.claims.open)
 
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
