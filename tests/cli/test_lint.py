@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cli.app import app
+from dra_extender.inspection.snapshot_file import write_snapshot
 from dra_extender.lint.manifests import read_subjects
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
+
+from tests.support.inspection.made_cluster import one_gpu_held
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -54,7 +57,7 @@ def test_the_examples_lint_clean_except_for_what_is_wrong_on_purpose() -> None:
     result = lint(EXAMPLES, "--strict")
     assert result.exit_code == 0
     assert re.fullmatch(
-        r"\d+ objects, \d+ expressions: 0 errors, 0 warnings, 2 expected", result.stdout.splitlines()[-1]
+        r"\d+ objects, \d+ expressions: 0 errors, 0 warnings, 6 expected", result.stdout.splitlines()[-1]
     )
 
 
@@ -427,3 +430,17 @@ def test_what_a_document_shows_has_no_fault(document: str, text: str) -> None:
     done = CliRunner().invoke(app, ["lint", "-"], input=text)
     assert done.exit_code == 0, f"{document}: {done.output}"
     assert "0 errors, 0 warnings" in done.output
+
+
+def test_claims_are_asked_of_a_snapshot(tmp_path: Path) -> None:
+    file, claim = tmp_path / "cluster.tar.gz", tmp_path / "claim.yaml"
+    write_snapshot(one_gpu_held().cluster(), file)
+    claim.write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: many}\n"
+        "spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]}}\n"
+    )
+    assert lint(claim, "--strict").exit_code == 0
+    result = lint(claim, "--strict", "--snapshot", str(file))
+    assert result.exit_code == 1
+    assert "warning: fits no node of" in result.stdout
+    assert "at most 1 of 2 devices, on n1 [never-fits]" in result.stdout

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dra_extender.cel.lint.findings import LintCode
+from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.lint.objects import FieldFinding, field_findings, is_ours
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, node_at, read_documents
 from dra_extender.manifests.positions import ScalarPosition, written
@@ -132,6 +132,27 @@ class _Reader:
         for finding in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
             if not deletes or finding.field.startswith("metadata"):
                 yield finding
+        base = _CLAIMS.get(str(self._thing.get("kind")))
+        if base is not None:
+            yield from self._same_alternatives((*base, "devices", "requests"))
+
+    def _same_alternatives(self, requests: FieldPath) -> Iterator[FieldFinding]:
+        """Yield the alternatives that ask for the same as an earlier alternative of their request: they are never taken."""
+        for index, _ in enumerate(self._list(requests)):
+            path = (*requests, index, "firstAvailable")
+            first: dict[bytes, str] = {}
+            for number, alternative in enumerate(self._list(path)):
+                if not isinstance(alternative, dict):
+                    continue
+                asked = {"count": 1, "allocationMode": "ExactCount", **alternative, "name": ""}
+                earlier = first.setdefault(
+                    msgspec.json.encode(asked, order="deterministic"), str(alternative.get("name"))
+                )
+                if earlier != str(alternative.get("name")):
+                    field = (*path, number)
+                    text = f"this alternative asks for the same as the earlier alternative {earlier}: it is never taken"
+                    where = self._document.position_of((*self._path, *field))
+                    yield FieldFinding(path_text(field), where, warning(LintCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
         annotations = value_at(self._thing, _ANNOTATIONS)

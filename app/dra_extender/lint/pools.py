@@ -1,7 +1,9 @@
 """Slices of one pool that contradict each other: an API server stores each of them, and no scheduler offers their devices."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from difflib import get_close_matches
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import (
     CounterTotals,
@@ -14,8 +16,12 @@ from dra_extender.allocator.pools.pools import (
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.manifests.documents import Position
-from dra_extender.model.device import PoolId
+from dra_extender.model.api_json import listed
+from dra_extender.model.device import CounterConsumption, PoolId
 from dra_extender.model.resource_slice import ResourceSlice
+
+_SLIP: Final = 0.8
+"""How much a group must resemble another group to be taken for a slip."""
 
 
 class PlacedSlice(NamedTuple):
@@ -105,6 +111,70 @@ def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding
     for published in slices:
         for text in _never_fitting(published, totals):
             yield published.name, warning(LintCode.NEVER_FITS, 0, text)
+    yield from _groups(slices, totals)
+
+
+class _Member(NamedTuple):
+    """A device of a slice, and what it draws from one counter set."""
+
+    slice_: str
+    device: str
+    entry: CounterConsumption
+
+
+def _groups(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[tuple[str, LintFinding]]:
+    """Yield what keeps devices of one counter set apart for ever that have or lack compatibility groups (KEP-5963)."""
+    members: dict[str, list[_Member]] = {}
+    for published in slices:
+        for device in published.devices:
+            for entry in device.consumes_counters:
+                members.setdefault(entry.counter_set, []).append(_Member(published.name, device.name, entry))
+    for counter_set, devices in members.items():
+        grouped = [member for member in devices if member.entry.compatibility_groups]
+        lacking = [member for member in devices if not member.entry.compatibility_groups]
+        if grouped and lacking:
+            without, with_groups = (listed([member.device for member in each]) for each in (lacking, grouped))
+            text = (
+                f"counter set {counter_set} has devices with compatibility groups ({with_groups}) and without ({without}): "
+                "a device without groups is never beside a device with groups"
+            )
+            yield lacking[0].slice_, warning(LintCode.GROUPS, 0, text)
+        yield from _lonely(counter_set, grouped, totals.get(counter_set, {}))
+
+
+def _lonely(
+    counter_set: str, grouped: Sequence[_Member], there: Mapping[str, int]
+) -> Iterator[tuple[str, LintFinding]]:
+    """Yield groups that no other device has, beside groups that several have.
+
+    Such a group resembles a shared one, or keeps away devices for which there are counters.
+    """
+    counts = Counter(group for member in grouped for group in member.entry.compatibility_groups)
+    for member in grouped:
+        own = member.entry.compatibility_groups
+        shared = [group for group in counts if counts[group] > 1 and group not in own]
+        for group in own:
+            near = get_close_matches(group, shared, n=1, cutoff=_SLIP) if counts[group] == 1 else []
+            if near:
+                text = (
+                    f"compatibility group {group} of {member.device} on counter set {counter_set} is of no other device"
+                )
+                yield member.slice_, warning(LintCode.GROUPS, 0, text, near[0])
+        if (
+            shared
+            and all(counts[group] == 1 for group in own)
+            and any(other is not member and _fit_together(member.entry, other.entry, there) for other in grouped)
+        ):
+            text = (
+                f"no device on counter set {counter_set} has a compatibility group of {member.device} ({', '.join(own)}): "
+                "none is ever beside it, although there are counters for two"
+            )
+            yield member.slice_, warning(LintCode.GROUPS, 0, text)
+
+
+def _fit_together(one: CounterConsumption, other: CounterConsumption, there: Mapping[str, int]) -> bool:
+    needed = Counter(dict(one.counters)) + Counter(dict(other.counters))
+    return all(amount <= there.get(counter, 0) for counter, amount in needed.items())
 
 
 def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:

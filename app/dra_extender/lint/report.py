@@ -1,5 +1,6 @@
 """The findings of lint over files, each with its place."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -63,10 +64,13 @@ class _Inputs(NamedTuple):
     unknown: list[PlacedFinding]
 
 
-def lint_files(texts: Iterable[tuple[str, str]], *, beside_counters: bool = False) -> LintReport:
+def lint_files(
+    texts: Iterable[tuple[str, str]], *, beside_counters: bool = False, further: Iterable[PlacedFinding] = ()
+) -> LintReport:
     """Lint these files, given as (name, text), together: classes and slices of one apply to claims and policies of all.
 
-    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.
+    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `further`: what others have found
+    about the objects of these files.
     """
     inputs = _Inputs([], [], [], [], [])
     order: dict[str, int] = {}
@@ -76,9 +80,14 @@ def lint_files(texts: Iterable[tuple[str, str]], *, beside_counters: bool = Fals
             _read(name, text, inputs, beside_counters=beside_counters)
         except YamlError as problem:
             inputs.unreadable.append(problem.located(name))
-    whole = (*inputs.unknown, *pool_findings(inputs.slices), *policy_findings(inputs.policies, inputs.slices))
+    placed = (
+        *inputs.unknown,
+        *pool_findings(inputs.slices),
+        *policy_findings(inputs.policies, inputs.slices),
+        *further,
+    )
     findings = sorted(
-        (*_of_subjects(inputs.subjects), *map(_of_whole, whole)),
+        _all_findings(inputs.subjects, map(_of_whole, placed)),
         key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
     expressions = sum(len(subject.expressions) for _, subject in inputs.subjects)
@@ -99,8 +108,21 @@ def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> No
     inputs.slices.extend(slices_in(name, documents))
 
 
-def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
-    """Return the findings of objects in order; the selectors of a class apply before those of a request for it."""
+def _all_findings(
+    subjects: Sequence[tuple[str, LintedObject]], placed: Iterable[ReportedFinding]
+) -> Iterator[ReportedFinding]:
+    """Yield the findings of objects in order, then those `placed` at no object.
+
+    The selectors of a class apply before those of a request for the class.
+    """
+    lines = defaultdict[tuple[str, str], list[int]](list)
+    for file, subject in subjects:
+        lines[file, subject.name].append(subject.line)
+    known = defaultdict[tuple[str, str, int], list[ReportedFinding]](list)
+    for finding in placed:
+        # A file may hold several objects of one name.
+        line = max((line for line in lines[finding.file, finding.object] if line <= finding.line), default=0)
+        known[finding.file, finding.object, line].append(finding)
     classes = {
         subject.class_name: tuple(
             expression.value for expression in subject.expressions if expression.value is not None
@@ -109,12 +131,15 @@ def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[Repor
         if subject.class_name is not None
     }
     for file, subject in subjects:
-        yield from _of_subject(file, subject, classes)
+        own = known.pop((file, subject.name, subject.line), ())
+        yield from _of_subject(file, subject, (*_unexpected(file, subject, classes), *own))
+    for findings in known.values():
+        yield from findings
 
 
-def _of_subject(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
+def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFinding]) -> Iterator[ReportedFinding]:
     expectation, met = subject.expectation, False
-    for finding in _unexpected(file, subject, classes):
+    for finding in findings:
         expected = expectation is not None and _announces(expectation, finding)
         met = met or expected
         yield msgspec.structs.replace(finding, expected=expected)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ProgramFormat
+from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 from dra_extender.model.api_json import printable
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class UnreadableInputError(ValueError):
     """There is nothing to lint; the message is a sentence."""
 
 
+@asks_a_cluster
 def command(
+    source: ClusterSource,
     files: Annotated[
         list[Path],
         typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
@@ -43,19 +46,26 @@ def command(
     ] = TargetRelease.V1_37,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Find what fits no node of the running cluster, even if all devices were free."),
+    ] = False,
 ) -> None:
     """Find mistakes in device classes, claims, claim templates, slices, taint rules, and policy files.
 
     Fields are checked as the API server checks them, slices of a pool against each other, and CEL expressions beyond what compiles.
-    In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  An
+    In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  With
+    --cluster, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve.  An
     error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
     from dra_extender.cel.lint.findings import Severity
+    from dra_extender.inspection.never_fits import never_fits
     from dra_extender.lint.report import lint_files
 
     texts, problems = _texts(files)
-    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST)
+    objects = source.read() if cluster or source.options() else None
+    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=never_fits(objects, texts))
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     typer.echo(_as_json(report) if output is ProgramFormat.JSON else _as_text(report))
     for sentence in (*problems, *report.unreadable):

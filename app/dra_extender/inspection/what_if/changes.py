@@ -109,7 +109,7 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         is_list = isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)
         items = [document.inside(("items", index)) for index in range(len(value["items"]))] if is_list else [document]
         for item in items:
-            written = _Document(file, item).read(namespace)
+            written = read_object(str(file), item, namespace)
             first = found.setdefault((written.kind, written.key), written)
             if first is not written:
                 raise ChangeError(f"{written.place}: {written.label} is in {first.place} already")
@@ -118,10 +118,19 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
     return list(found.values())
 
 
+def read_object(file: str, document: YamlDocument, namespace: str) -> WrittenObject:
+    """Read the object that a document of a file is; without a namespace of its own it is in `namespace`.
+
+    Raises:
+        ChangeError: the object cannot be used.
+    """
+    return _Document(file, document).read(namespace)
+
+
 class _Document:
     """One object of a file."""
 
-    def __init__(self, file: Path, document: YamlDocument) -> None:
+    def __init__(self, file: str, document: YamlDocument) -> None:
         self._file = file
         self._document = document
 

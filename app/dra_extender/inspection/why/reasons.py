@@ -31,6 +31,7 @@ from dra_extender.inspection.why.report import (
     PoolGap,
 )
 from dra_extender.inspection.why.trials import ProposedChange, Trials
+from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.extended_resources.need import subject_of
@@ -238,7 +239,8 @@ class Reasons:
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
         if code is Code.CLASS_MISSING:
             near = meant_class(self._view, detail.rpartition(" ")[2])
-            text += f"; nearest name {near}" if near else ""
+            there = sorted(self._view.ledger.classes)
+            text += f"; nearest name {near}" if near else f"; there are {listed(there, EXAMPLES)}" if there else ""
         return _reason(rejection, nodes, text, pool=self._gap(group))
 
     def _gap(self, group: RejectionGroup) -> PoolGap | None:

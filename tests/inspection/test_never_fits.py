@@ -1,0 +1,174 @@
+"""What lint says of claims that no node of a cluster can ever serve."""
+
+import pytest
+from dra_extender.inspection.never_fits import never_fits
+from dra_extender.inspection.objects import MissingKind, UnreadKindsError
+
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.support.inspection.made_cluster import MadeCluster
+
+ATTRIBUTES = 'device.attributes["gpu.example.com"]'
+
+
+def cluster() -> MadeCluster:
+    """Two nodes with two GPUs each, all of them held."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    for node in ("n1", "n2"):
+        made.nodes(node)
+        made.gpus(node, *(device(f"gpu-{index}", attributes={"model": "A100"}) for index in range(2)))
+        for index in range(2):
+            made.running(f"{node}-{index}", node, f"gpu-{index}", request("gpu", "gpu"))
+    return made
+
+
+def claim(devices: str, kind: str = "ResourceClaim") -> str:
+    """A claim or template `c` for these devices, in YAML's flow style."""
+    spec = f"{{devices: {devices}}}"
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata: {{name: c}}\n"
+        f"spec: {spec if kind == 'ResourceClaim' else f'{{spec: {spec}}}'}\n"
+    )
+
+
+def exactly(fields: str, more: str = "") -> str:
+    return claim(f"{{requests: [{{name: r, exactly: {{{fields}}}}}]{more}}}")
+
+
+def selected(expression: str) -> str:
+    return exactly(f"deviceClassName: gpu, selectors: [{{cel: {{expression: '{expression}'}}}}]")
+
+
+def found(text: str, made: MadeCluster | None = None) -> list[tuple[str, str]]:
+    """Return message, without what all have in common, and suggestion of each finding."""
+    everywhere = "fits no node of a test, even if nobody held a device: "
+    return [
+        (placed.finding.message.replace(everywhere, ""), placed.finding.suggestion)
+        for placed in never_fits((made or cluster()).cluster(), [("c.yaml", text)])
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(exactly("deviceClassName: gpu, count: 2"), id="as-many-as-a-node-has"),
+        pytest.param(selected(f'{ATTRIBUTES}.model == "A100"'), id="selector"),
+        pytest.param(
+            claim("{requests: [{name: r, exactly: {deviceClassName: gpu}}]}", "ResourceClaimTemplate"), id="template"
+        ),
+        pytest.param("kind: ResourceClaim\nmetadata: [", id="not-yaml"),
+        pytest.param(exactly("deviceClassName: 5"), id="not-valid"),
+    ],
+)
+def test_nothing_is_said_of_claims_that_wait_for_devices_that_are_held_or_cannot_be_read(text: str) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "suggestion"),
+    [
+        pytest.param(
+            exactly("deviceClassName: gpu, count: 3"),
+            "request r: no combination of devices fits; at most 2 of 3 devices, on n1",
+            "ask for 2 devices",
+            id="more-than-a-node-has",
+        ),
+        pytest.param(
+            exactly("deviceClassName: gppu"),
+            "request r: device class does not exist: device class gppu; there are gpu",
+            "",
+            id="class",
+        ),
+        pytest.param(
+            selected(f'{ATTRIBUTES}.modle == "A100"'),
+            f"request r: selector failed on a device: '{ATTRIBUTES}.modle == \"A100\"' on gpu.example.com/n1/gpu-0: "
+            "no such key: modle",
+            "correct the selector",
+            id="attribute",
+        ),
+        pytest.param(
+            selected('device.driver == "gppu.example.com"'),
+            'request r: no device matches the selectors; device.driver is "gpu.example.com", wanted "gppu.example.com"',
+            "",
+            id="driver",
+        ),
+        pytest.param(
+            exactly("deviceClassName: gpu, count: 2", ", constraints: [{matchAttribute: gpu.example.com/numa}]"),
+            "request r: constraint is not satisfied; gpu-0 does not satisfy matchAttribute gpu.example.com/numa, which it does "
+            "not have; at most 0 of 2 devices, on n1",
+            "do without matchAttribute gpu.example.com/numa",
+            id="constraint",
+        ),
+    ],
+)
+def test_what_no_node_can_ever_give_is_named_with_a_change_that_was_tried(
+    text: str, message: str, suggestion: str
+) -> None:
+    assert found(text) == [(message, suggestion)]
+
+
+def test_an_alternative_that_never_fits_by_itself_is_named_at_its_place() -> None:
+    text = claim(
+        "{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: gpu, count: 3}, {name: b, deviceClassName: gpu}]}]}"
+    )
+    [placed] = never_fits(cluster().cluster(), [("c.yaml", text)])
+    assert placed.field == "spec.devices.requests[0].firstAvailable[0]"
+    assert placed.object == "ResourceClaim c"
+    assert placed.finding.message.startswith("this alternative fits no node")
+
+
+def test_devices_that_exclude_each_other_by_groups_are_never_had_together() -> None:
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    made.nodes("n1")
+    parts = [device(name, consumes=[consumption("gpu-0", groups=[name], sm="10")]) for name in ("mig", "vgpu")]
+    made.partitions("n1", [counter_set("gpu-0", sm="100")], parts)
+    [(message, _)] = found(exactly("deviceClassName: gpu, count: 2"), made)
+    assert message == (
+        "request r: compatibility groups in conflict; 1 of 2 devices found; vgpu declares [vgpu] on counter set gpu-0; mig (for "
+        "the same pod) has [mig]"
+    )
+
+
+def test_devices_that_are_tainted_may_come_back() -> None:
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}]))
+    assert found(exactly("deviceClassName: gpu"), made) == []
+
+
+SLICE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+"""
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+"""
+
+
+def test_without_a_cluster_the_slices_in_the_files_count() -> None:
+    two = exactly("deviceClassName: gpu, count: 2")
+    assert list(never_fits(None, [("c.yaml", two)])) == []
+    [together] = never_fits(None, [("slices.yaml", f"{SLICE}---{CLASS}"), ("c.yaml", two)])
+    [alone] = never_fits(None, [("all.yaml", f"{SLICE}---{CLASS}---\n{two}")])
+    assert (together.file, alone.file) == ("c.yaml", "all.yaml")
+    assert "fits no node of these files" in alone.finding.message
+    # The class may be in the cluster for which the files are.
+    assert list(never_fits(None, [("slices.yaml", SLICE), ("c.yaml", two)])) == []
+
+
+def test_a_cluster_whose_devices_could_not_be_read_is_not_judged() -> None:
+    made = cluster()
+    made.missing = (MissingKind("resourceslices", "forbidden", served=True),)
+    with pytest.raises(UnreadKindsError):
+        found(exactly("deviceClassName: gpu"), made)

@@ -1,0 +1,106 @@
+"""Compatibility groups (KEP-5963) and alternatives that can never do what their author expects."""
+
+import pytest
+from dra_extender.lint.report import LintReport, lint_files
+
+HEAD = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: sets}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 2}
+  sharedCounters: [{name: gpu-0, counters: {sm: {value: "100"}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: parts}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 2}
+  devices:
+"""
+
+
+def slices(*devices: tuple[str, str, str]) -> str:
+    """Two slices of a pool; a device is (name, groups as YAML, sm)."""
+    return HEAD + "".join(
+        f"  - name: {name}\n    consumesCounters: [{{counterSet: gpu-0, compatibilityGroups: {groups}, "
+        f"counters: {{sm: {{value: '{sm}'}}}}}}]\n"
+        for name, groups, sm in devices
+    )
+
+
+def lint(text: str) -> LintReport:
+    return lint_files([("slices.yaml", text)])
+
+
+def messages(text: str) -> list[str]:
+    return [f"{found.message} [{found.code}]{found.suggestion}" for found in lint(text).findings]
+
+
+def test_devices_with_and_without_groups_on_a_counter_set_are_named() -> None:
+    [found] = messages(slices(("a", "[mig]", "10"), ("b", "[]", "10"), ("c", "[mig]", "10")))
+    assert found == (
+        "counter set gpu-0 has devices with compatibility groups (a, c) and without (b): a device without groups is never "
+        "beside a device with groups [groups]"
+    )
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param([("a", "[mig]", "10"), ("b", "[mig]", "10")], id="shared"),
+        pytest.param([("a", "[]", "10"), ("b", "[]", "10")], id="none"),
+        pytest.param([("a", "[mig]", "10"), ("b", "[mig]", "10"), ("whole", "[full]", "100")], id="whole-device"),
+        pytest.param([("a", "[mig, any]", "10"), ("b", "[mig]", "10")], id="one-of-two-shared"),
+    ],
+)
+def test_groups_that_lose_nothing_are_not_reported(devices: list[tuple[str, str, str]]) -> None:
+    assert messages(slices(*devices)) == []
+
+
+def test_a_group_that_occurs_once_is_reported_with_the_group_that_was_probably_meant() -> None:
+    misspelt, lonely = messages(slices(("a", "[mig]", "10"), ("b", "[mig]", "10"), ("c", "[migg]", "10")))
+    assert misspelt == "compatibility group migg of c on counter set gpu-0 is of no other device [groups]mig"
+    assert lonely == (
+        "no device on counter set gpu-0 has a compatibility group of c (migg): none is ever beside it, although there are "
+        "counters for two [groups]"
+    )
+
+
+def test_findings_about_pools_can_be_announced() -> None:
+    text = slices(("a", "[mig]", "10"), ("b", "[]", "10"))
+    announced = text.replace("{name: parts}", '{name: parts, annotations: {dra-extender.io/lint: "expect: groups"}}')
+    assert [found.expected for found in lint(text).findings] == [False]
+    assert [found.expected for found in lint(announced).findings] == [True]
+
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {{name: c}}
+spec:
+  devices:
+    requests:
+    - name: r
+      firstAvailable:
+      - {{name: large, deviceClassName: gpu, {first}}}
+      - {{name: small, deviceClassName: gpu, {second}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [("count: 2", "count: 2", True), ("count: 1", "allocationMode: ExactCount", True), ("count: 2", "count: 1", False)],
+)
+def test_an_alternative_that_equals_an_earlier_one_is_never_taken(first: str, second: str, same: bool) -> None:
+    found = [
+        (each.line, each.field, each.message)
+        for each in lint(CLAIM.format(first=first, second=second)).findings
+        if each.code == "same-alternative"
+    ]
+    text = "this alternative asks for the same as the earlier alternative large: it is never taken"
+    assert found == ([(11, "spec.devices.requests[0].firstAvailable[1]", text)] if same else [])
