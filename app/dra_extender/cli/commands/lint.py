@@ -1,21 +1,26 @@
-import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ProgramFormat
+from dra_extender.cli.answers import ExitStatus
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 from dra_extender.model.api_json import printable
 
-if TYPE_CHECKING:
-    from dra_extender.lint.report import LintReport, ReportedFinding
-
 _STDIN: Final = Path("-")
 _SUFFIXES: Final = (".yaml", ".yml")
+
+
+class LintFormat(StrEnum):
+    """Formats of findings; `github` are annotations of a workflow of GitHub Actions."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
 
 
 class TargetRelease(StrEnum):
@@ -38,9 +43,7 @@ def command(
         list[Path],
         typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
     ],
-    output: Annotated[
-        ProgramFormat, typer.Option("--output", "-o", help="Format of the findings.")
-    ] = ProgramFormat.TEXT,
+    output: Annotated[LintFormat, typer.Option("--output", "-o", help="Format of the findings.")] = LintFormat.TEXT,
     kubernetes: Annotated[
         TargetRelease, typer.Option("--kubernetes", help="Release of the API server that slices are for.")
     ] = TargetRelease.V1_37,
@@ -61,13 +64,23 @@ def command(
     """
     from dra_extender.cel.lint.findings import Severity
     from dra_extender.inspection.never_fits import never_fits
+    from dra_extender.lint import formats
     from dra_extender.lint.report import lint_files
+    from dra_extender.telemetry.metrics import build_version
 
     texts, problems = _texts(files)
     objects = source.read() if cluster or source.options() else None
     report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=never_fits(objects, texts))
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    typer.echo(_as_json(report) if output is ProgramFormat.JSON else _as_text(report))
+    match output:
+        case LintFormat.JSON:
+            typer.echo(formats.as_json(report))
+        case LintFormat.SARIF:
+            typer.echo(formats.as_sarif(report, build_version()))
+        case LintFormat.GITHUB:
+            typer.echo(formats.as_github(report))
+        case LintFormat.TEXT:
+            typer.echo(formats.as_text(report))
     for sentence in (*problems, *report.unreadable):
         sys.stderr.write(f"dra-extender: {printable(sentence)}\n")
     if problems or report.unreadable:
@@ -102,44 +115,3 @@ def _inside(file: Path) -> list[Path]:
     if not found:
         raise UnreadableInputError(f"folder {file} has no *.yaml or *.yml")
     return found
-
-
-def _as_json(report: "LintReport") -> str:
-    import msgspec
-
-    from dra_extender.cel.lint.findings import Severity
-
-    document = {
-        "objects": report.objects,
-        "policies": report.policies,
-        "expressions": report.expressions,
-        "errors": report.count(Severity.ERROR),
-        "warnings": report.count(Severity.WARNING),
-        "expected": report.expected,
-        "findings": msgspec.to_builtins(report.findings),
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _as_text(report: "LintReport") -> str:
-    from dra_extender.cel.lint.findings import Severity
-
-    errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    counts = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}, {report.expected} expected"
-    read = [_number(report.objects, "object"), _number(report.expressions, "expression")]
-    read += ["1 policy" if report.policies == 1 else f"{report.policies} policies"] if report.policies else []
-    summary = f"{', '.join(read)}: {counts}"
-    return "\n".join((*(_finding_text(each) for each in report.findings), summary))
-
-
-def _finding_text(found: "ReportedFinding") -> str:
-    severity = f"expected {found.severity}" if found.expected else found.severity
-    lines = [f"{found.file}:{found.line}:{found.column}: {severity}: {found.message} [{found.code}]"]
-    lines.append(f"    in {found.object}{f', {found.field}' if found.field else ''}")
-    if found.suggestion:
-        lines.append(f"    write {found.suggestion}")
-    return "\n".join(map(printable, lines))
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
