@@ -39,11 +39,6 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         """Return virtual seconds since the loop was made."""
         return self._now
 
-    @property
-    def now(self) -> float:
-        """Virtual seconds since the loop was made; unlike `time`, no recorder of the loop takes note of who asks."""
-        return self._now
-
     def pass_time(self, seconds: float) -> None:
         self._now += seconds
 
@@ -77,7 +72,7 @@ class VirtualClock:
 
     def __init__(self, loop: VirtualClockLoop) -> None:
         self._loop = loop
-        self._made = loop.now
+        self._made = loop.time()
 
     def now(self) -> float:
         """Return seconds since the epoch, as if the clock had been made on START."""
@@ -86,7 +81,7 @@ class VirtualClock:
     def monotonic(self) -> float:
         """Return virtual seconds since the loop was made."""
         self._loop.pass_time(_READING_SECONDS)
-        return self._loop.now
+        return self._loop.time()
 
 
 class _SkippingSelector(selectors.BaseSelector):
