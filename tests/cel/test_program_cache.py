@@ -85,7 +85,7 @@ def test_many_small_failures_are_bounded_too() -> None:
 )
 def test_the_bytes_that_are_counted_are_the_bytes_that_are_taken_within_a_factor_of_two(expression: str) -> None:
     cache = ProgramCache()
-    kept = 10
+    kept = 5
     filled = expression.replace("{{", "{").replace("}}", "}")
     texts = [filled.replace("{}", str(100 + number)) for number in range(kept + 1)]
 

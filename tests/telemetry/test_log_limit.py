@@ -49,7 +49,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_lines_of_one_kind_are_bounded_whatever_they_are_about(
     stream: io.StringIO, time: SettableTime, ours: bool
 ) -> None:
-    seconds, per_second = 60, 1000
+    seconds, per_second = 60, 100
     for number in range(seconds * per_second):
         time.now = number / per_second
         if ours:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, Story, examples, serve, with_policy
+from dra_extender.cli.demo_stories import HttpTransport, Story, example_files, serve, with_policy
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -169,12 +169,12 @@ def beginning_of(story: Story) -> tuple[Document, ...]:
     return tuple(found)
 
 
-STORIES = {story.name[:2]: story for story in examples()}
+FILES = {file.name[:2]: file for file in example_files()}
 
 
 @pytest.mark.parametrize("name", ["05", "12", "15"])
 async def test_any_order_of_the_objects_of_an_example_gives_the_same_placements(name: str) -> None:
-    story = STORIES[name]
+    story = FILES[name].story()
     documents = beginning_of(story)
     assert len(documents) > 5
     shuffled = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, Story, examples, serve, with_policy
+from dra_extender.cli.demo_stories import HttpTransport, StoryFile, example_files, examples, serve, with_policy
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -40,8 +40,10 @@ def failures(result: StoryResult) -> list[str]:
     return refused + [f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure]
 
 
-@pytest.mark.parametrize("story", examples(), ids=lambda story: story.title)
-async def test_each_example_proves_itself(story: Story) -> None:
+@pytest.mark.parametrize("file", example_files(), ids=lambda file: file.title)
+async def test_each_example_proves_itself(file: StoryFile) -> None:
+    story = file.story()
+
     def start_under_policy(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
         return serve(cluster, with_policy(SETTINGS, story.policy))
 
