@@ -19,7 +19,6 @@ from tests.simulation.loop import Process
 from tests.simulation.network import SimulatedTransport
 
 _EVENT: Final = b'{"type":"'
-_STREAM: Final = b"Transfer-Encoding: chunked"
 _CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/"
 _STATUS: Final = f"PUT {_CLAIMS}".encode()
 _CALM_SECONDS: Final = 1.0
@@ -64,7 +63,8 @@ class Knowledge:
         self._gone: dict[Key, str] = {}
         self._members: dict[tuple[str, str], set[str]] = {}
         self._served: dict[str, None] = {}
-        self._sent: dict[tuple[str, str], tuple[Process, float]] = {}
+        # The number of the process: a process that is kept here would not be freed when it has ended.
+        self._sent: dict[tuple[str, str], tuple[int, float]] = {}
         store.subscribe(self._wrote)
 
     def slow(self, seconds: float) -> None:
@@ -72,17 +72,13 @@ class Knowledge:
         self._slow_until = max(self._slow_until, self._now() + seconds + _SECONDS)
 
     def hear(self, transport: SimulatedTransport, data: bytes) -> None:
-        """These bytes reach a process; those of a watch are one event a line."""
-        number = transport.number
-        if data.startswith(b"HTTP/1.1"):
-            self._rests.pop(number, None)
-            if _STREAM in data:
-                self._rests[number] = b""
-        if number in self._rests:
-            *lines, self._rests[number] = (self._rests[number] + data).split(b"\n")
-            for line in lines:
-                if line.startswith(_EVENT):
-                    self._take(transport.process, line)
+        """These bytes reach a process: an event of a watch is a line, which may come in pieces."""
+        *lines, rest = (self._rests.pop(transport.number, b"") + data).split(b"\n")
+        for line in lines:
+            if line.startswith(_EVENT):
+                self._take(transport.process, line)
+        if rest and _EVENT.startswith(rest[: len(_EVENT)]):
+            self._rests[transport.number] = rest
 
     def _take(self, process: Process, line: bytes) -> None:
         try:
@@ -100,7 +96,7 @@ class Knowledge:
         """A process hands these bytes to a connection."""
         if (data.startswith(b"POST ") and b"/binding" in data[:200]) or data.startswith(_STATUS):
             path = data.split(b" ", 2)[1].partition(b"?")[0].decode()
-            self._sent[process.name, path] = (process, process.awake())
+            self._sent[process.name, path] = (process.number, process.awake())
 
     def wrong_about(self, request: ApiRequest) -> Iterator[str]:
         """Why this Binding, which has just arrived, is against what its sender had been told, if nothing has changed since."""
@@ -144,10 +140,10 @@ class Knowledge:
             if slices and known and device not in published:
                 yield f"allocated a device that is not published: {name}: {driver}/{pool}/{device}"
 
-    def _knew(self, sender: tuple[Process, float], key: Key) -> bool:
+    def _knew(self, sender: tuple[int, float], key: Key) -> bool:
         """Whether the sender had been told of the object as it is now."""
-        process, when = sender
-        version, since = self._told.get((process.number, key), ("", inf))
+        number, when = sender
+        version, since = self._told.get((number, key), ("", inf))
         thing = self._store.find(key)
         current = self._gone.get(key) if thing is None else thing["metadata"]["resourceVersion"]
         return version == current and when - since >= (_CALM_SECONDS if self._now() >= self._slow_until else _SECONDS)

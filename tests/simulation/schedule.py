@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from tests.simulation.cluster import DEVICES, KINDS, SLOW, WHOLE
-from tests.simulation.moments import CALLED, CLAIM, FILTER, MOMENTS
+from tests.simulation.moments import BIND, CALLED, CLAIM, FILTER, MOMENTS
 
 SECONDS: Final = 30.0
 """How long users and faults are at work."""
@@ -55,6 +55,9 @@ def setting(seed: int) -> Setting:
     chance = random.Random(f"setting {seed}")
     nodes = chance.choice((1, 1, 2, 3))
     lacking = chance.sample(DEVICES, chance.choice((0, 3, 5, 7)))
+    if _is_story(seed):
+        # What the situation needs is there, and no more than most of those who want it can have.
+        nodes, lacking = 2, []
     # Kinds of which no node has a device are asked for, too, but not often.
     wanted = chance.sample(KINDS, chance.choice((1, 2, 3, 6)))
     kinds = {kind: chance.choice((1.0, 2.0, 5.0)) if kind in wanted else 0.05 for kind in KINDS}
@@ -73,11 +76,16 @@ def setting(seed: int) -> Setting:
 def schedule(seed: int) -> list[Action]:
     """All actions of a seed, in the order of their times."""
     world, chance = setting(seed), random.Random(f"schedule {seed}")
-    if random.Random(f"story {seed}").random() < _STORIES_ALONE:
+    if _is_story(seed):
         return sorted(_story(world, chance), key=lambda action: action.seconds)
     parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed, _failing_gangs, _stories)
     actions = [action for part in parts for action in part(world, random.Random(f"{part.__name__} {chance.random()}"))]
     return sorted(actions, key=lambda action: action.seconds)
+
+
+def _is_story(seed: int) -> bool:
+    """Whether nothing else happens in the world of a seed than one story."""
+    return random.Random(f"story {seed}").random() < _STORIES_ALONE
 
 
 def _moment(world: Setting, chance: random.Random) -> float:
@@ -282,12 +290,23 @@ def _claims_of_a_rival(_world: Setting, chance: random.Random, begin: float) -> 
         yield Action(begin + 15.0, "delete_pod", (name,))
 
 
+def _failed_while_its_gang_waits(_world: Setting, chance: random.Random, begin: float) -> Iterator[Action]:
+    """A member has its device, which is ready, and waits until kube-scheduler gets to the other; the device fails meanwhile."""
+    name = "patient"
+    yield Action(begin, "aim", (BIND, 1, (("pause", ("scheduler", 12.0)),)))
+    yield Action(begin, "create_gang", (name, 2, ""))
+    for member in range(2):
+        yield Action(begin + 0.1, "create_member", (name, f"{name}-{member}", SLOW))
+    yield Action(begin + chance.uniform(7.0, 9.0), "fail_device", ())
+
+
 _STORIES: Final = (
     _unanswered_allocation,
     _lost_leader,
     _changed_between_filter_and_bind,
     _forgotten_hold,
     _claims_of_a_rival,
+    _failed_while_its_gang_waits,
 )
 
 
