@@ -129,12 +129,13 @@ class Knowledge:
         if self._now() < self._slow_until:
             # It may have been decided long before.
             return
-        for other in self._store.all(StoredKind.CLAIM):
+        for other in self._store.peek_all(StoredKind.CLAIM):
             key = key_of(StoredKind.CLAIM, other)
             if key != change.key and devices & _whole(other) and self._knew(sender, key):
                 yield f"allocated what {key.name} has: {name}"
+        stored = self._store.peek_all(StoredKind.SLICE)
         for driver, pool, device in devices:
-            slices = [each for each in self._store.all(StoredKind.SLICE) if each["spec"]["pool"]["name"] == pool]
+            slices = [each for each in stored if each["spec"]["pool"]["name"] == pool]
             published = {each["name"] for thing in slices for each in thing["spec"].get("devices") or ()}
             known = all(self._knew(sender, key_of(StoredKind.SLICE, each)) for each in slices)
             if slices and known and device not in published:

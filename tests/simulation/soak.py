@@ -189,7 +189,7 @@ class Soak:
             self._world.api.history.compact(version)
             version = store.version
             oldest = START + self._loop.time() - _EVENT_SECONDS
-            for event in store.all(StoredKind.EVENT):
+            for event in store.peek_all(StoredKind.EVENT):
                 if (seconds_of(event["metadata"]["creationTimestamp"]) or 0.0) < oldest:
                     store.delete(key_of(StoredKind.EVENT, event))
 

@@ -229,7 +229,7 @@ class World:
                 self.invariants.note(wrong, write.user, str(write.change.key))
 
     def _runs(self, uid: str) -> bool:
-        found = [pod for pod in self.store.all(StoredKind.POD) if pod["metadata"]["uid"] == uid]
+        found = [pod for pod in self.store.peek_all(StoredKind.POD) if pod["metadata"]["uid"] == uid]
         return any(pod["spec"].get("nodeName") and not is_finished(pod) for pod in found)
 
     def _sent(self, transport: SimulatedTransport, data: bytes) -> None:
@@ -253,7 +253,7 @@ class World:
         """Names of pods that are not bound."""
         return [
             pod["metadata"]["name"]
-            for pod in self.store.all(StoredKind.POD)
+            for pod in self.store.peek_all(StoredKind.POD)
             if not pod["spec"].get("nodeName") and part(pod, "status").get("phase") not in ("Succeeded", "Failed")
         ]
 

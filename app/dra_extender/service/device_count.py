@@ -49,14 +49,17 @@ class DeviceStates:
         self._rule = FreeDeviceRule(ledger, extender, features)
         self._most_repeated = most_repeated
         self._pools: dict[PoolId, _PoolStates] = {}
+        self._totals: Mapping[str, Mapping[str, int]] | None = None
         self._places = (0, 0, 0)
 
     def by_driver(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the numbers as they were counted last."""
-        totals: dict[str, Counter[str]] = defaultdict(lambda: Counter(dict.fromkeys(STATES, 0)))
-        for (driver, _), states in self._pools.items():
-            totals[driver].update(states.counts)
-        return totals
+        """Return the numbers as they were counted last; added up anew only if a pool has changed."""
+        if self._totals is None:
+            totals: dict[str, Counter[str]] = defaultdict(lambda: Counter(dict.fromkeys(STATES, 0)))
+            for (driver, _), states in self._pools.items():
+                totals[driver].update(states.counts)
+            self._totals = totals
+        return self._totals
 
     def count_steps(self) -> Iterator[None]:
         """Count once; yields after each part of the work.
@@ -65,7 +68,9 @@ class DeviceStates:
         share of it; administrative access takes nothing.
         """
         published = {each.pool_id: None for each in self._ledger.slices.by_name.values()}
-        self._pools = {pool_id: states for pool_id, states in self._pools.items() if pool_id in published}
+        for gone in [pool_id for pool_id in self._pools if pool_id not in published]:
+            del self._pools[gone]
+            self._totals = None
         nodes, places = self._changed_nodes()
         changed: dict[frozenset[str] | None, list[PoolId]] = {}
         for number, pool_id in enumerate(published):
@@ -97,6 +102,7 @@ class DeviceStates:
             yield None
         for pool_id in pools:
             self._pools[pool_id] = _PoolStates(reaching, self._states(pool_id, free[pool_id]))
+            self._totals = None
             yield None
 
     def _states(self, pool_id: PoolId, free: Mapping[str, str]) -> Mapping[str, int]:
