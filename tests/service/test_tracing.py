@@ -1,6 +1,7 @@
 """Traces of calls as a receiver of OTLP gets them, and nothing of all that while tracing is off."""
 
 import asyncio
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -64,7 +65,8 @@ async def serving(made: Watched, settings: TracingSettings) -> AsyncIterator[htt
     service = assemble(Settings(server=LOOPBACK), made, Metrics(), spans=spans_of(settings))
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with httpx.AsyncClient(base_url=base, timeout=30) as client:
+        plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        async with httpx.AsyncClient(base_url=base, verify=plain, timeout=30) as client:
             running = asyncio.create_task(service.run(stop, listener))
 
             async def is_ready() -> bool:
