@@ -28,7 +28,7 @@ whose last check comes before a connection is made.  Where nothing makes request
 """
 
 
-_MOST: Final = 5_000
+_MOST: Final = 1_000
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
