@@ -101,11 +101,13 @@ class ClaimController:
         """
         if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
             return
-        name, group = group_name(pod), group_of(self._store, pod)
-        if name and pod["spec"].get("resourceClaims"):
+        lacking = list(lacking_entries(self._store, pod))
+        if not lacking:
+            return
+        if name := group_name(pod):
             self._store.read(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name))
-        made = {}
-        for entry in lacking_entries(self._store, pod):
+        group, made = group_of(self._store, pod), {}
+        for entry in lacking:
             claim = self._claim_name(pod, entry, group)
             if claim is not None:
                 made[entry["name"]] = claim

@@ -1,6 +1,6 @@
 """kube-scheduler's own filters in the embedded scheduler: objects that have not changed are neither read nor judged again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +41,7 @@ class InTreeFilters:
         self._objects = objects
         self._classes_serve = classes_serve
         self._nodes: dict[str, tuple[str, FitNode | None]] = {}
+        self._needs: dict[str, tuple[str, PodNeeds | None]] = {}
         self._verdicts: dict[tuple[bytes, str], _Verdict] = {}
 
     def judge(self, pod: Json) -> InTree:
@@ -80,7 +81,8 @@ class InTreeFilters:
 
     def _reasons(self, needs: PodNeeds, node: Json, pods: Sequence[Json], served: frozenset[str]) -> tuple[str, ...]:
         fit_node = self._fit_node(node)
-        fit = NodeFit(() if fit_node is None else (fit_node,), _readable(pods), served)
+        beside = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
+        fit = NodeFit(() if fit_node is None else (fit_node,), beside, served)
         return tuple(reported(fit.refusals(needs, node["metadata"]["name"])))
 
     def _fit_node(self, node: Json) -> FitNode | None:
@@ -97,11 +99,18 @@ class InTreeFilters:
             known = self._nodes[name] = (version, fit_node)
         return known[1]
 
-
-def _readable(pods: Sequence[Json]) -> Iterator[PodNeeds]:
-    for pod in pods:
-        with suppress(ModelError):
-            yield pod_needs_from(pod)
+    def _pod_needs(self, pod: Json) -> PodNeeds | None:
+        """Return None for a pod that cannot be read."""
+        uid, version = pod["metadata"]["uid"], _version(pod)
+        known = self._needs.get(uid)
+        if known is None or known[0] != version or known[1] is None or known[1].node != pod["spec"].get("nodeName"):
+            needs = None
+            with suppress(ModelError):
+                needs = pod_needs_from(pod)
+            if len(self._needs) >= _MOST_VERDICTS:
+                self._needs.clear()
+            known = self._needs[uid] = (version, needs)
+        return known[1]
 
 
 def _version(thing: Json) -> str:
