@@ -21,7 +21,7 @@ from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 from tests.controlplane.objects import DRIVER, device, pod_group, request
 from tests.page.conftest import TOKEN, Open
-from tests.support.inspection.made_cluster import NOW, MadeCluster
+from tests.support.inspection.made_cluster import NOW, MadeCluster, one_gpu_held
 
 VIEWS = ("pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "waiting", "health")
 
@@ -65,6 +65,11 @@ async def test_pods_that_wait_are_grouped_by_cause_with_the_oldest_and_what_woul
     links = [attrs["href"] for tag, attrs in page.tags if tag == "a" and "pod=" in str(attrs.get("href"))]
     assert links == [f"/{TOKEN}/pending?pod=ml%2Flate#pod", f"/{TOKEN}/pending?pod=ml%2Flater#pod"]
     assert "1 other pod" in page.text
+
+
+async def test_step_that_ends_a_pod_has_its_price(open_page: Open) -> None:
+    page = await shown(open_page(one_gpu_held()), "pending")
+    assert "end ml/old : ok on n1 (devices and nodes) ml/old : no owner, priority 0, 12m old" in page.text
 
 
 async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made: MadeCluster) -> None:

@@ -29,8 +29,9 @@ class Holder(Value, frozen=True):
     `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
     `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
     pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then (seconds since the epoch).
-    `planned`: it would get the device in the plan of a gang that was made for an answer.  `leaving`: all consumers are pods
-    that have ended or are gone, or are being deleted, so that the claim is about to be released; empty if one of them stays.
+    `planned`: it would get the device in the plan of a gang that was made for an answer.  `leaving`: the claim is about to be
+    released, because all consumers are pods that have ended or are gone (`ended`), or that, or the claim without any, are
+    `being deleted`; empty if one of them stays.
     """
 
     claim: str
@@ -66,7 +67,7 @@ class Holders:
         self._by_device: dict[DeviceId, list[HeldDevice]] = defaultdict(list)
         for record in ledger.claims.counted():
             pending = record.claim.status.allocation is None and record.pending is not None
-            leaving = _leaving(record.claim.status.reserved_for, ledger) if knows_pods else ""
+            leaving = _leaving(record.claim, ledger) if knows_pods else ""
             holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned, leaving=leaving)
             self._add(holder, record.counted)
         for hold in ledger.holds.all():
@@ -97,8 +98,11 @@ def unmade_claim(ledger: Ledger, hold: Hold) -> str:
     return f"{hold.namespace}/{next(map(name_for, pods), '')}"
 
 
-def _leaving(consumers: Sequence[ConsumerReference], ledger: Ledger) -> str:
-    """Return `ended` or `being deleted` if that is true of all consumers, which are pods; empty otherwise."""
+def _leaving(claim: ClaimHead, ledger: Ledger) -> str:
+    """Return why the claim is about to be released, as in Holder; empty if it is not."""
+    consumers = claim.status.reserved_for
+    if not consumers:
+        return "being deleted" if claim.metadata.deletion_timestamp is not None else ""
     pods = [ledger.pods.by_uid(consumer.uid) for consumer in consumers if consumer.resource == "pods"]
     staying = [pod for pod in pods if pod is not None and not pod.finished]
     if not pods or len(pods) < len(consumers) or not all(pod.deleting for pod in staying):

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.lines import age_text
+from dra_extender.inspection.text.why import price_text
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import split_key, time_text
 
@@ -143,5 +144,6 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "percent": _percent,
         "counted": _counted,
         "lines": _lines,
+        "price": price_text,
     }
 )

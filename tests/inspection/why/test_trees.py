@@ -258,6 +258,7 @@ def class_missing(made: MadeCluster) -> None:
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old 40s\n"
     "  next  end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def device_in_use(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -289,6 +290,7 @@ def device_of_a_claim_that_no_pod_uses(made: MadeCluster) -> None:
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
     "  next  ask for 4 of cpu, end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def end_that_frees_devices_but_not_enough_cpu(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -305,7 +307,8 @@ def end_that_frees_devices_but_not_enough_cpu(made: MadeCluster) -> None:
     "  1 node  shared counters are exhausted; nearest n1/mig-2 [mig]\n"
     "          gpu-0 sm: needs 42, 14 of 98 left\n"
     "          held by ml/a 42, ml/b 42\n"
-    "  next  end ml/a  ok on n1\n".replace(" [mig]", "")
+    "  next  end ml/a  ok on n1\n"
+    "        ml/a: no owner, priority 0, 12m old\n".replace(" [mig]", "")
 )
 def counters_exhausted(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -322,6 +325,7 @@ def counters_exhausted(made: MadeCluster) -> None:
     "          gpu-0 is in [vgpu]: claim claim-desk, pod ml/desk, 40s\n"
     "          counters would suffice: sm 50 of 98 left\n"
     "  next  end ml/desk  ok on n1\n"
+    "        ml/desk: no owner, priority 0, 12m old\n"
 )
 def groups_in_conflict_where_counters_would_suffice(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -337,6 +341,8 @@ def groups_in_conflict_where_counters_would_suffice(made: MadeCluster) -> None:
     "  1 node  compatibility groups in conflict; nearest n1/vgpu-0 [vgpu]\n"
     "          gpu-0 is in [mig]: claim claim-a, pod ml/a; claim claim-b, pod ml/b\n"
     "  next  end ml/a, ml/b  ok on n1\n"
+    "        ml/a: no owner, priority 0, 12m old\n"
+    "        ml/b: no owner, priority 0, 12m old\n"
 )
 def groups_in_conflict_where_counters_would_not_suffice_either(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -354,6 +360,7 @@ def groups_in_conflict_where_counters_would_not_suffice_either(made: MadeCluster
     "          held by ml/old 12Gi\n"
     "  next  ask for 4Gi of capacity memory  ok on n1\n"
     "  next  end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def capacity_exhausted(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -402,6 +409,8 @@ def too_few_devices(made: MadeCluster) -> None:
     "          held by ml/a\n"
     "  next  ask for 1 device  ok on n1\n"
     "  next  end ml/a, ml/b  ok on n1\n"
+    "        ml/a: no owner, priority 0, 12m old\n"
+    "        ml/b: no owner, priority 0, 12m old\n"
 )
 def several_devices_in_use(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -568,6 +577,7 @@ def condition_timed_out(made: MadeCluster) -> None:
     "    and may use none of them\n"
     "  1 node  Too many pods\n"
     "  next  end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def shared_claim_that_is_allocated_on_a_node_that_is_full(made: MadeCluster) -> None:
     made.nodes("n1", "n2")
@@ -628,6 +638,7 @@ def several_claims(made: MadeCluster) -> None:
     "          for b\n"
     "          held by ml/old\n"
     "  next  end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def neighbours_that_are_not_compatible(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -669,6 +680,7 @@ def pool_invalid(made: MadeCluster) -> None:
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
     "  next  end ml/old  ok on n1\n"
+    "        ml/old: no owner, priority 0, 12m old\n"
 )
 def extended_resource(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -717,6 +729,8 @@ def gang(made: MadeCluster, size: int, min_count: int) -> None:
     "  2 nodes  matching devices are in use; nearest n2/gpu-0\n"
     "           held by ml/a\n"
     "  next  end ml/a, ml/b  ok, the gang fits\n"
+    "        ml/a: no owner, priority 0, 12m old\n"
+    "        ml/b: no owner, priority 0, 12m old\n"
 )
 def gang_of_which_some_members_fit(made: MadeCluster) -> None:
     made.nodes("n1", "n2")

@@ -144,6 +144,7 @@ def test_tree_has_a_row_for_each_cause(made: MadeCluster) -> None:
         "2 pods  devices: matching devices are in use (gpu)\n"
         "        oldest ml/train-0 12m\n"
         "        next  end ml/old  ok on n1\n"
+        "              ml/old: no owner, priority 0, 12m old\n"
         " 1 pod  scheduling gates: example.com/quota\\u001b[2J\n"
         "        pod ml/gated 12m\n"
     )

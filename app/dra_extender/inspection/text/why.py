@@ -26,6 +26,7 @@ from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
     Branch,
+    EndedPod,
     GangReport,
     HolderShare,
     NearestDevice,
@@ -169,10 +170,23 @@ def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     )
     doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
-    return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
+    lines = [*wrapped(f"next  {step.text}{where}{doubt}", indent, width)]
+    for each in step.ends[:_MOST_ENDED]:
+        lines += wrapped(f"{each.pod}: {price_text(each)}", indent + _BELOW_NEXT, width)
+    if len(step.ends) > _MOST_ENDED:
+        lines.append(f"{indent}{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods")
+    return lines
+
+
+def price_text(ended: EndedPod) -> str:
+    """E.g. `Job train-1, priority 0, 3h old`."""
+    age = "" if ended.age is None else f", {age_text(ended.age)} old"
+    return f"{ended.owner or 'no owner'}, priority {ended.priority}{age}"
 
 
 _MOST_HOLDERS: Final = 4
+_MOST_ENDED: Final = 4
+_BELOW_NEXT: Final = " " * len("next  ")
 
 
 def place_of(nearest: NearestDevice) -> str:

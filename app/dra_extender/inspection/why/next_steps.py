@@ -4,7 +4,7 @@ A further cause gets its changes in `NextSteps._ways`, or a sentence in `_advice
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -29,6 +29,7 @@ from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeAccoun
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
 from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.inspection.why.trials import (
+    ENDS,
     ClaimChanges,
     EditRequest,
     ProposedChange,
@@ -46,6 +47,19 @@ MOST_TOGETHER: Final = 24
 """Holders whose end is considered at once."""
 
 
+_Suffices = Callable[[Sequence[Holder]], bool]
+
+
+class EndCost(NamedTuple):
+    """How many holders are ended, and the highest priority of their pods; the smaller, the better."""
+
+    holders: int
+    priority: int
+
+
+_CHEAP: Final = EndCost(1, 0)
+
+
 class EndedHolders:
     """Finds which holders to end, with trials for one pod or its gang."""
 
@@ -53,74 +67,88 @@ class EndedHolders:
         self._trials = trials
         self._claims = claims
 
-    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, int] | None:
-        """Find the smallest set of holders whose end lets the pod fit, and its size; prefer sets that free the least.
+    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, EndCost] | None:
+        """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
 
-        What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
+        Holders that leave by themselves are waited for, and cost nothing.  What is merely planned, held by the extender or with
+        admin access, or has a member of the gang, cannot be ended.
         """
-        shares = (share for share in shares if self._claims.can_be_ended(share.holder))
-        order = _ended_first(shares, largest=self._trials.of_gang)[:MOST_TOGETHER]
-        whole = self._tried(order, nodes)
+        order = self._in_order(share for share in shares if self._claims.can_be_ended(share.holder))
+        leaving = [each for each in order if each.leaving][:MOST_TOGETHER]
+        staying = [each for each in order if not each.leaving][:MOST_TOGETHER]
+        whole = self._tried([*leaving, *staying], nodes)
         if whole is None:
             return None
-        needed = self._needed(order, whole, nodes)
-        smaller = self._smaller(order, len(needed), whole, nodes)
+
+        def suffices(holders: Sequence[Holder]) -> bool:
+            found = self._tried(holders, nodes)
+            return found is not None and found.verified == whole.verified
+
+        ended = [] if leaving and suffices(leaving) else self._needed(staying, lambda some: suffices([*leaving, *some]))
+        awaited = _without_needless(leaving, lambda some: suffices([*some, *ended]))
+        found = self._tried([*awaited, *ended], nodes, again=True) or whole
+        return found, EndCost(len(ended), max(map(self._claims.priority, ended), default=0))
+
+    def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
+        """Return the holders, each once: those with the fewest pods first, then by priority, then those that free least.
+
+        A gang needs the end of several: the largest ones are fewer.
+        """
+        amounts: dict[str, int] = {}
+        by_claim: dict[str, Holder] = {}
+        for share in shares:
+            by_claim[share.holder.claim] = share.holder
+            amounts[share.holder.claim] = sum(amount for _, amount in share.counters)
+
+        def rank(holder: Holder) -> tuple[int, int, int, str]:
+            amount, priority = amounts[holder.claim], self._claims.priority(holder)
+            first, second = (-amount, priority) if self._trials.of_gang else (priority, amount)
+            return len(holder.consumers), first, second, holder.claim
+
+        return sorted(by_claim.values(), key=rank)
+
+    def _needed(self, order: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
+        """Return the smallest set of holders that was found to suffice; all of them suffice."""
+        needed = _without_needless(_shortest_beginning(order, suffices), suffices)
+        smaller = self._smaller(order, len(needed), suffices)
         while smaller is not None:
             needed = smaller
-            smaller = self._smaller(order, len(needed), whole, nodes)
-        return self._tried(needed, nodes, again=True) or whole, len(needed)
-
-    def _needed(self, order: Sequence[Holder], whole: NextStep, nodes: Sequence[str]) -> Sequence[Holder]:
-        """Return the shortest beginning of the order that is enough, without those that are not needed in it."""
-        sufficing, short = len(order), 0
-        while sufficing - short > 1:
-            middle = (sufficing + short) // 2
-            if self._suffices(order[:middle], whole, nodes):
-                sufficing = middle
-            else:
-                short = middle
-        needed = list(order[:sufficing])
-        # The last one is needed: the beginning without it is not enough.
-        for each in needed[:-1]:
-            fewer = [other for other in needed if other is not each]
-            if self._suffices(fewer, whole, nodes):
-                needed = fewer
+            smaller = self._smaller(order, len(needed), suffices)
         return needed
 
-    def _smaller(
-        self, order: Sequence[Holder], size: int, whole: NextStep, nodes: Sequence[str]
-    ) -> Sequence[Holder] | None:
+    def _smaller(self, order: Sequence[Holder], size: int, suffices: _Suffices) -> Sequence[Holder] | None:
         """Return a set with one holder less that suffices; None if there is none, or no trial is left."""
         if size <= 1:
             return None
         for each in combinations(order, size - 1):
             if self._trials.limit:
                 return None
-            if self._suffices(each, whole, nodes):
+            if suffices(each):
                 return each
         return None
-
-    def _suffices(self, holders: Sequence[Holder], whole: NextStep, nodes: Sequence[str]) -> bool:
-        found = self._tried(holders, nodes)
-        return found is not None and found.verified == whole.verified
 
     def _tried(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
         change = self._claims.ended(holders) if holders else None
         return None if change is None else self._trials.try_change(change, nodes, again=again)
 
 
-def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder]:
-    """Return the holders, each once: those with the fewest pods first, then those that free least, or most if `largest`.
+def _shortest_beginning(order: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
+    sufficing, short = len(order), 0
+    while sufficing - short > 1:
+        middle = (sufficing + short) // 2
+        if suffices(order[:middle]):
+            sufficing = middle
+        else:
+            short = middle
+    return order[:sufficing]
 
-    A gang needs the end of several: the largest ones are fewer.
-    """
-    amounts: dict[str, int] = {}
-    by_claim: dict[str, Holder] = {}
-    for share in shares:
-        by_claim[share.holder.claim] = share.holder
-        amounts[share.holder.claim] = sum(amount for _, amount in share.counters)
-    sign = -1 if largest else 1
-    return sorted(by_claim.values(), key=lambda each: (len(each.consumers), sign * amounts[each.claim], each.claim))
+
+def _without_needless(holders: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
+    for each in holders:
+        fewer = [other for other in holders if other is not each]
+        if suffices(fewer):
+            holders = fewer
+    return holders
 
 
 _MOST_COUNTS: Final = 6
@@ -170,21 +198,23 @@ class NextSteps:
                 yield found
         advised = _advice(self._view, self._pod, facts) or self._absent_driver(facts)
         if advised:
-            yield NextStep(text=advised)
+            yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in _HELD:
             found = self._ended(facts, nodes)
             # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
             if found is not None and (found.verified == DEVICES_AND_NODES or self._view.node_fit is None):
                 yield found
 
-    def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
-        """Single changes against a reason, whether or not they are enough: the ends of holders, then the first of each way."""
+    def ends(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
+        """Yield the end of each holder of the nearest device, whether or not it is enough."""
         if facts.rejection.code in _HELD and facts.reason.nearest is not None:
             for share in facts.reason.nearest.holders:
-                if self._claims.can_be_ended(share.holder):
-                    ended = self._claims.ended([share.holder])
-                    if ended is not None:
-                        yield ended
+                ended = self._claims.ended([share.holder]) if self._claims.can_be_ended(share.holder) else None
+                if ended is not None:
+                    yield ended
+
+    def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
+        """Yield the first changes of each other way to help, whether or not they are enough."""
         # Which class is meant by a misspelt name is a guess that no further change is built on.
         for way in self._ways(facts) if facts.rejection.code is not Code.CLASS_MISSING else ():
             for change in islice(way, _MOST_OF_A_WAY):
@@ -234,18 +264,27 @@ class NextSteps:
         nearest = facts.reason.nearest
         best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
         for name in self._nearest_to_end(facts, nodes):
-            if best is not None and best[1] <= 1:
-                break
-            found = self._ends.fewest(self._in_the_way(facts, [name]), [name])
+            shares = tuple(self._in_the_way(facts, [name]))
+            if best is not None and best[1] <= _CHEAP and (not best[1].holders or not _some_leave(shares)):
+                continue
+            found = self._ends.fewest(shares, [name])
             if found is not None and (best is None or found[1] < best[1]):
                 best = found
         return None if best is None else best[0]
 
     def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
-        """Return the nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
-        holders = {account.node.name: len(self._nearest.holders_on(account)) for account in facts.accounts}
-        fewest = sorted((number, name) for name, number in holders.items() if number)
-        return tuple(dict.fromkeys((*nodes[:1], *(name for _, name in fewest))))[:_MOST_NODES]
+        """Return the nodes on which it is tried to end what is in the way.
+
+        The nearest node comes first, then nodes that a holder leaves by itself, then those with the fewest and least holders.
+        """
+        ranks: list[tuple[bool, int, int, str]] = []
+        for account in facts.accounts:
+            shares = self._nearest.holders_on(account)
+            staying = [share.holder for share in shares if not share.holder.leaving]
+            priority = max(map(self._claims.priority, staying), default=0)
+            if shares:
+                ranks.append((not _some_leave(shares), len(staying), priority, account.node.name))
+        return tuple(dict.fromkeys((*nodes[:1], *(name for *_, name in sorted(ranks)))))[:_MOST_NODES]
 
     def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
         """Yield the holders of what any request of the pod needs on these nodes."""
@@ -374,6 +413,10 @@ class NextSteps:
                 edits[program.expression] = found.expression
                 conditions += found.conditions
         return edits, conditions
+
+
+def _some_leave(shares: Iterable[HolderShare]) -> bool:
+    return any(share.holder.leaving for share in shares)
 
 
 def _nearest_first(facts: ReasonFacts) -> Sequence[str]:

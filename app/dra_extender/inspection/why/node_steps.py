@@ -11,7 +11,7 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
-from dra_extender.inspection.why.trials import joined
+from dra_extender.inspection.why.trials import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
@@ -32,20 +32,25 @@ _ROUND: Final = 10**6
 
 
 class _Help(NamedTuple):
-    """What a person may do, and the pod's needs afterwards; `there`: it helps on the node that was looked at alone."""
+    """What a person may do, the pod's needs afterwards, and the pods (`namespace/name`) that are ended.
+
+    `there`: it helps on the node that was looked at alone.
+    """
 
     text: str
     needs: PodNeeds
     there: bool = False
+    ended: tuple[str, ...] = ()
 
 
 class NodeSteps:
     """Looks for changes of one pod, or of nodes, after which it may use a node that has its devices."""
 
-    def __init__(self, view: ClusterView, pod: Pod, ended: Collection[str] = ()) -> None:
-        """`ended`: pods (`namespace/name`) that are gone by then."""
+    def __init__(self, view: ClusterView, pod: Pod, made: ProposedChange = NO_CHANGE) -> None:
+        """`made`: what is done besides."""
         self._view = view
-        self._ended = ended
+        self._made = made
+        self._ended = made.ended
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
 
@@ -58,56 +63,79 @@ class NodeSteps:
             return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
         return ()
 
-    def steps_on(self, nodes: Sequence[str], before: str = "") -> tuple[NextStep, ...]:
-        """Return the changes that help on these nodes; `before` says what is done besides."""
+    def steps_on(self, nodes: Sequence[str]) -> tuple[NextStep, ...]:
+        """Return the changes that help on these nodes, those first that harm nobody."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:
             return ()
         refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
-        return tuple(islice(self._steps(fit, needs, refusals, before), _MOST_STEPS))
+        found = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
+        return tuple(sorted(found, key=lambda step: step.harmful))
 
     def _steps(
-        self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]], before: str
+        self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]
     ) -> Iterator[NextStep]:
         """Yield the changes that help, each once; those for the nodes that lack least first."""
         known: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
             for each in self._helps(fit, needs, name, refusals[name]):
-                text = joined((before, each.text)) if before else each.text
+                text = joined((self._made.text, each.text))
                 if text in known:
                     continue
                 allowing = (other for other in refusals if not fit.refusals(each.needs, other, self._ended))
                 usable = [name] if each.there else list(islice(allowing, _MOST_NAMED))
                 if usable:
                     known.add(text)
-                    yield NextStep(text=text, nodes=tuple(usable), verified=DEVICES_AND_NODES)
+                    yield NextStep(
+                        text=text,
+                        nodes=tuple(usable),
+                        verified=DEVICES_AND_NODES,
+                        harmful=self._made.harmful or bool(each.ended),
+                        ends=staying_pods(self._view, (*self._ended, *each.ended)),
+                    )
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Changes that are enough for this node: of the pod and the node; or where a resource is short, the end of pods there."""
         yield from _changed(needs, node, against)
         others = [each for each in against if each.filter is not NodeFilter.RESOURCES]
-        pods = self._fewest_ended(fit, needs, node, len(others)) if len(others) < len(against) else ()
-        if pods:
+        short = len(others) < len(against)
+        awaited, ended = self._fewest_ended(fit, needs, node, len(others)) if short else ((), ())
+        if awaited or ended:
+            wait = (
+                f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
+            )
+            end = f"{ENDS}{', '.join(ended)}" if ended else ""
             for each in _changed(needs, node, others) if others else (_Help("", needs),):
-                yield _Help(joined((each.text, f"end {', '.join(pods)}")), each.needs, there=True)
+                yield _Help(joined((each.text, wait, end)), each.needs, there=True, ended=ended)
 
-    def _fewest_ended(self, fit: NodeFit, needs: PodNeeds, node: str, refusals: int) -> Sequence[str]:
-        """The end of one pod, else of some that take most, after which no resource of the node is short; empty if there is none.
+    def _fewest_ended(
+        self, fit: NodeFit, needs: PodNeeds, node: str, refusals: int
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return which pods that are being deleted to wait for, and which ones to end, so that no resource of the node is short.
 
-        `refusals` against the node remain.
+        It is the end of one pod, else of some that take most; both are empty if nothing helps.  `refusals` against the node remain.
         """
 
-        def suffice(keys: Sequence[str]) -> bool:
+        def suffice(keys: Collection[str]) -> bool:
             return len(fit.refusals(needs, node, (*self._ended, *keys))) == refusals
 
         running = [each for each in fit.running_on(node) if each.key not in self._ended]
         running.sort(key=lambda each: (_taken(each, needs), each.key))
-        single = next(([pod.key] for pod in running if suffice([pod.key])), None)
-        if single is not None:
-            return single
-        largest = [pod.key for pod in reversed(running[-_MOST_ENDED:])]
-        several = (largest[:count] for count in range(2, len(largest) + 1))
-        return next((keys for keys in several if suffice(keys)), ())
+        staying = {each.pod: each for each in staying_pods(self._view, (each.key for each in running))}
+        leaving = tuple(each.key for each in running if each.key not in staying)
+        if leaving and suffice(leaving):
+            return next(((key,) for key in leaving if suffice([key])), leaving), ()
+        keys = [each.key for each in running if each.key in staying]
+        # Of pods that hurt equally, the one that takes least of what is enough.
+        by_priority = sorted(keys, key=lambda key: staying[key].priority)
+        largest = keys[: -_MOST_ENDED - 1 : -1]
+        sets = (*((key,) for key in by_priority), *(tuple(largest[:count]) for count in range(2, len(largest) + 1)))
+        for some in sets:
+            if suffice(some):
+                return (), some
+            if leaving and suffice((*leaving, *some)):
+                return leaving, some
+        return (), ()
 
 
 def _taken(of: PodNeeds, by: PodNeeds) -> float:

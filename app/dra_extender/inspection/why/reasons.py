@@ -21,7 +21,6 @@ from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
-    DEVICES_ONLY,
     Branch,
     ConstraintValues,
     DeviceCount,
@@ -97,7 +96,7 @@ class Reasons:
             with self._trials.shared(sharing):
                 for step in self._next.steps_against(reason):
                     steps.setdefault(step.text, step)
-        return tuple(sorted(steps.values(), key=lambda step: (step.verified == DEVICES_ONLY, step.text.count(","))))
+        return tuple(sorted(steps.values(), key=lambda step: step.order))
 
     def smallest_set(self) -> NextStep | None:
         """Find the fewest changes, from two, that help the pod; None for gangs, or if the time or the trials are used up before."""
@@ -106,24 +105,29 @@ class Reasons:
         return next(filter(None, (self._change_and_further(further, end) for further in sizes)), None)
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
-        """Try a change against one of the reasons together with so many further ones."""
-        for facts in self._known[:_MOST_REASONS_OF_A_SET]:
-            for change in islice(self._next.changes(facts), _MOST_OF_A_REASON):
-                if self._trials.limit or self._view.monotonic > end:
-                    return None
-                with self._trials.within(change):
-                    result = self._view.try_on(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
-                    step = self._step_after(change, result, further, end)
-                if step is not None:
-                    return step
+        """Try a change against one of the reasons together with so many further ones; prefer what ends the fewest pods."""
+        found: NextStep | None = None
+        for changes_against in (self._next.edits, self._next.ends):
+            for facts in self._known[:_MOST_REASONS_OF_A_SET]:
+                for change in islice(changes_against(facts), _MOST_OF_A_REASON):
+                    if self._trials.limit or self._view.monotonic > end:
+                        return found
+                    with self._trials.within(change):
+                        result = self._view.try_on(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
+                        step = self._step_after(change, result, further, end)
+                    if step is not None and (change.harmful or not step.harmful):
+                        return step
+                    if step is not None and (found is None or len(step.ends) < len(found.ends)):
+                        found = step
+            if found is not None:
+                return found
         return None
 
     def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> NextStep | None:
         """Find what helps after a change, with which the filter has this result."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
-            made = self._trials.made
-            beside = NodeSteps(self._view, self._pod, made.ended).steps_on(tuple(result.fits), before=made.text)
+            beside = NodeSteps(self._view, self._pod, self._trials.made).steps_on(tuple(result.fits))
             return next(iter(beside), None)
         if change.ended and self._is_same_on(result):
             # What ended was not in the way.

@@ -248,15 +248,32 @@ class ReportedEvent(Value, frozen=True):
     age: float | None = None
 
 
+class EndedPod(Value, frozen=True):
+    """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds."""
+
+    pod: str
+    owner: str = ""
+    priority: int = 0
+    age: float | None = None
+
+
 class NextStep(Value, frozen=True):
     """A change after which the pod fits on these nodes (the first three); `nodes` is empty where that was not tried.
 
     `verified` is DEVICES_AND_NODES, or DEVICES_ONLY where nodes could not be judged or refuse the pod for another reason.
+    `harmful`: the change takes something from somebody, such as the pods in `ends`.
     """
 
     text: str
     nodes: tuple[str, ...] = ()
     verified: str = ""
+    harmful: bool = False
+    ends: tuple[EndedPod, ...] = ()
+
+    @property
+    def order(self) -> tuple[bool, bool, int]:
+        """What harms nobody comes first, then what was tried with all that is known, then the smallest."""
+        return self.harmful, self.verified == DEVICES_ONLY, self.text.count(",")
 
 
 class WhyReport(Value, frozen=True):

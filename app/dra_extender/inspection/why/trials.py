@@ -12,7 +12,7 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
-_END: Final = "end "
+ENDS: Final = "end "
 
 Json = dict[str, Any]
 EditRequest = Callable[[Json], None]
@@ -35,11 +35,15 @@ EditRequest = Callable[[Json], None]
 
 
 class ProposedChange(NamedTuple):
-    """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone."""
+    """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone.
+
+    `harmful`: as in NextStep.
+    """
 
     text: str
     changes: tuple[ObjectChange, ...]
     ended: tuple[str, ...] = ()
+    harmful: bool = False
 
 
 def together(changes: Sequence[ProposedChange]) -> ProposedChange:
@@ -50,14 +54,28 @@ def together(changes: Sequence[ProposedChange]) -> ProposedChange:
         joined([change.text for change in changes]),
         tuple(change for one in changes for change in one.changes),
         tuple(name for one in changes for name in one.ended),
+        any(one.harmful for one in changes),
     )
 
 
 def joined(texts: Sequence[str]) -> str:
     """Return what several changes say; what is ended stands at the end, in one list."""
-    ends = [text.removeprefix(_END) for text in texts if text.startswith(_END)]
-    others = [text for text in texts if text and not text.startswith(_END)]
-    return ", ".join([*others, *([_END + ", ".join(ends)] if ends else [])])
+    ends = [text.removeprefix(ENDS) for text in texts if text.startswith(ENDS)]
+    others = [text for text in texts if text and not text.startswith(ENDS)]
+    return ", ".join([*others, *([ENDS + ", ".join(ends)] if ends else [])])
+
+
+def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
+    """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted; owner and age are left out."""
+    pods = (view.pod(*split_key(name)) for name in dict.fromkeys(names))
+    return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in pods if pod is not None and not _leaves(pod))
+
+
+def _leaves(pod: Pod) -> bool:
+    return pod.finished or pod.deleting
+
+
+NO_CHANGE: Final = ProposedChange("", ())
 
 
 class ClaimChanges:
@@ -130,16 +148,27 @@ class ClaimChanges:
             before = decode_object("ResourceClaim", record.raw)
             changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
         used = dict.fromkeys(name for holder in holders for name in holder.consumers)
-        ends = dict.fromkeys(name for holder in holders for name in holder.consumers if not holder.leaving)
-        texts = [f"end {', '.join(ends)}"] if ends else []
-        texts += [f"delete claim {holder.claim}, which no pod uses" for holder in holders if not holder.consumers]
-        for holder in holders:
-            if holder.leaving:
-                verb = "are" if "being" in holder.leaving else "have"
-                texts.append(f"wait until claim {holder.claim} is released, whose pods {verb} {holder.leaving}")
-        return ProposedChange(", ".join(texts), tuple(changes), tuple(self._pods(used)))
+        ends = dict.fromkeys(name for holder in holders if not holder.leaving for name in self._staying(holder))
+        texts = [_wait_text(holder) for holder in holders if holder.leaving]
+        unused = [holder.claim for holder in holders if not (holder.consumers or holder.leaving)]
+        texts += [f"delete claim {claim}, which no pod uses" for claim in unused]
+        texts += [f"{ENDS}{', '.join(ends)}"] if ends else []
+        return ProposedChange(
+            ", ".join(texts), tuple(changes), tuple(self._pods(used)), harmful=bool(unused) or bool(ends)
+        )
 
-    def _pods(self, consumers: Mapping[str, None]) -> Iterator[str]:
+    def priority(self, holder: Holder) -> int:
+        """Return the highest priority of the pods that use the claim; 0 if none is known."""
+        return max((pod.priority for pod in staying_pods(self._view, self._pods(holder.consumers))), default=0)
+
+    def _staying(self, holder: Holder) -> Iterator[str]:
+        """Yield the consumers of a claim without the pods that have ended or are being deleted."""
+        for name in holder.consumers:
+            pod = self._view.pod(*split_key(name))
+            if pod is None or not _leaves(pod):
+                yield name
+
+    def _pods(self, consumers: Iterable[str]) -> Iterator[str]:
         """Yield the pods among the consumers, and the members of the PodGroups."""
         for consumer in consumers:
             if consumer.startswith(_GROUPS):
@@ -147,6 +176,13 @@ class ClaimChanges:
                 yield from (pod.key for pod in self._view.ledger.pods.members(*group))
             else:
                 yield consumer
+
+
+def _wait_text(holder: Holder) -> str:
+    if not holder.consumers:
+        return f"wait until claim {holder.claim} is gone, which is {holder.leaving}"
+    verb = "are" if "being" in holder.leaving else "have"
+    return f"wait until claim {holder.claim} is released, whose pods {verb} {holder.leaving}"
 
 
 def without_request(name: str) -> Callable[[Json], None]:
@@ -305,12 +341,7 @@ class Trials:
             fitting = sorted(self._view.try_on(self._pod, self._open(nodes[:_MOST_NODES])).fits)
             refusals = self._view.node_refusals(self._pod, made.ended)
             usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
-        verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
-        return (
-            NextStep(text=made.text, nodes=tuple((usable or fitting)[:_MOST_NAMED]), verified=verified)
-            if fitting
-            else None
-        )
+        return self._step(made, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
@@ -339,9 +370,16 @@ class Trials:
         if not placed or len(placed) < account.needed:
             return None
         usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
-        nodes = tuple(dict.fromkeys(member.node for member in placed))
-        verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
-        return NextStep(text=change.text, nodes=nodes[:_MOST_NAMED], verified=verified)
+        return self._step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
+
+    def _step(self, made: ProposedChange, nodes: Sequence[str], *, usable: bool) -> NextStep:
+        return NextStep(
+            text=made.text,
+            nodes=tuple(nodes[:_MOST_NAMED]),
+            verified=DEVICES_AND_NODES if usable else DEVICES_ONLY,
+            harmful=made.harmful,
+            ends=staying_pods(self._view, made.ended),
+        )
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""

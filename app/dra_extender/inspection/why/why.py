@@ -4,6 +4,7 @@ First comes what has nothing to do with devices: the pod is bound, ended, gated,
 decides about every node; its reasons are grouped by claim, request and reason.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     FORMAT,
     Cause,
+    EndedPod,
     NextStep,
     ReasonKind,
     WhyReport,
@@ -35,6 +37,7 @@ from dra_extender.inspection.why.reported_events import (
     unbound_reasons,
 )
 from dra_extender.inspection.why.trials import refused_together
+from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -62,7 +65,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     report = _as_reported(view, pod, found)
     beside = NodeSteps(view, pod).steps_for(found)
     if found.result is None:
-        return _as_far_as_judged(msgspec.structs.replace(report, next=beside))
+        return _with_steps(view, report, beside)
     if pod.pod_group is not None:
         report, reasons = _with_gang(view, pod, report, found.result)
     else:
@@ -90,10 +93,9 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         nodes=len(view.ledger.nodes),
         fitting=found.fitting,
         branches=branches,
-        next=steps,
         notes=(*report.notes, *reasons.notes),
     )
-    return _as_far_as_judged(report)
+    return _with_steps(view, report, steps)
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -169,6 +171,25 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, account.limit) if account.limit else report.notes
     return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
+
+
+def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
+    """Return the report with these steps: those first that harm nobody, and with the owners and ages of the pods that are ended."""
+    ordered = sorted(steps, key=lambda step: step.harmful)
+    priced = (
+        msgspec.structs.replace(step, ends=tuple(_with_price(view, each) for each in step.ends)) for step in ordered
+    )
+    return _as_far_as_judged(msgspec.structs.replace(report, next=tuple(priced)))
+
+
+def _with_price(view: ClusterView, ended: EndedPod) -> EndedPod:
+    facts = view.facts(*split_key(ended.pod))
+    owner = next((each for each in facts.owners if each.controller), None)
+    return msgspec.structs.replace(
+        ended,
+        owner="" if owner is None else f"{owner.kind} {owner.name}",
+        age=None if facts.created is None else max(0.0, view.now - facts.created),
+    )
 
 
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
