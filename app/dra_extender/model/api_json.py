@@ -25,13 +25,11 @@ SHALLOW: Final = 64
 
 # Texts, and containers without either, are passed over at C speed; a match ends with a run of brackets of one direction.
 # It never fails, so that nothing is looked at again from the next byte.
-_BRACKETS: Final = re.compile(
-    rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{][^"\[\]{}]*+[\]}])*+(?:([\[{]++)|([\]}]++)|\Z)',
-    re.DOTALL,
-)
+# Possessive groups take quadratic time in CPython before 3.11.5, which distributions still ship.
+_BRACKETS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|([\[{]++)|([\]}]++)', re.DOTALL)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATES: Final = re.compile(
-    rb"(?<!\\)((?:\\\\)*+)"
+    rb"(?<!\\)((?:\\\\)*)"
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2}))"
 )
 
