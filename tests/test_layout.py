@@ -49,3 +49,10 @@ def test_a_module_is_one_concept_and_a_folder_fits_on_a_screen() -> None:
     assert large == set()
     folders = Counter(file.parent.relative_to(PACKAGE).as_posix() for file in modules if file.name != "__init__.py")
     assert [folder for folder, files in folders.items() if files > MOST_MODULES] == []
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """CPython before 3.11.5 takes quadratic time for `(...)*+`: a text of 1 MiB stops the service for minutes."""
+    wrong = re.compile(r"(?<![\\(])\)(?:[*+]|\{[0-9,]+\})\+")
+    found = [str(file) for file in PACKAGE.rglob("*.py") if wrong.search(file.read_text())]
+    assert found == []

@@ -10,10 +10,11 @@ from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.values.go_format import ESCAPES
 from dra_extender.cel.values.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 
-# One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
+# One alternative decides by the first characters, and what a repetition gives back matches nothing else, so the time is linear in
+# the text.
 _TOKENS: Final = re.compile(
     r"""
-    (?: [\ \t\r\n\f]++ | //[^\n]*+ )*+
+    (?: [\ \t\r\n\f]++ | //[^\n]*+ )* (?! [\ \t\r\n\f] | // )
   (?:
     (?P<name>    (?![bB]?+[rR]?+["']) [_a-zA-Z][_a-zA-Z0-9]*+ )
   | (?P<symbol>  && | \|\| | == | != | <= | >= | [-+*/%<>!?:,()\[\]{}] | \.(?![0-9]) )
