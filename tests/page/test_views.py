@@ -69,7 +69,7 @@ async def test_pods_that_wait_are_grouped_by_cause_with_the_oldest_and_what_woul
 
 async def test_step_that_ends_a_pod_has_its_price(open_page: Open) -> None:
     page = await shown(open_page(one_gpu_held()), "pending")
-    assert "end ml/old: ok on n1 (devices and nodes) ml/old: no owner, priority 0, 12m old" in page.text
+    assert "end ml/old: ok on n1 ml/old: no owner, priority 0, 12m old" in page.text
 
 
 async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made: MadeCluster) -> None:

@@ -14,6 +14,8 @@ from dra_extender.model.pod import PodObject
 
 SCHEDULING_GATED: Final = "SchedulingGated"
 """The reason in the condition PodScheduled that the API server gives, and no scheduler."""
+PENDING: Final = "Pending"
+"""The phase of a pod until its containers have started."""
 _SCHEDULED: Final = "PodScheduled"
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.lines import age_text
-from dra_extender.inspection.text.why import price_text
+from dra_extender.inspection.text.why import doubt_text, price_text
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import split_key, time_text
 
@@ -145,5 +145,6 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "counted": _counted,
         "lines": _lines,
         "price": price_text,
+        "doubt": doubt_text,
     }
 )

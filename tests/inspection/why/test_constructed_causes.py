@@ -209,7 +209,7 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     holder_is_gone: (["held by ml/old (ended)", "wait until claim ml/claim-old is released"], ["end ml/old"]),
     holder_is_being_deleted: (["whose pods are being deleted ok on n1"], ["end ml/old"]),
     volume_missing: (['kube-scheduler reports: persistentvolumeclaim "data" not found'], ["next"]),
-    other_pods_beside: (["anti-affinity rules", "end ml/old ok on n1 (devices only)"], []),
+    other_pods_beside: (["anti-affinity rules", "end ml/old ok on n1 (not tried: other pods)"], []),
     scheduler_absent: (["no scheduler named dra-extender-schedular has acted"], ["next"]),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),
     gang_whose_member_is_meant_for_a_node_in_use: (

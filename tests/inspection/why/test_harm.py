@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.inspection.text.why import tree
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, NextStep
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import DRIVER, device, device_class, pod, request, resource_claim
-from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, TRIED, Json, MadeCluster
 
 BROKEN = {"key": "example.com/broken", "effect": "NoSchedule"}
 GOING = "2026-11-25T09:46:10Z"
@@ -197,6 +197,30 @@ def test_pod_is_ended_beside_one_that_leaves_where_cpu_is_short(made: MadeCluste
     (step,) = found(made)
     assert step.text == "wait until ml/third is deleted, end ml/first"
     assert [each.pod for each in step.ends] == ["ml/first"]
+
+
+# What a step was not tried with.
+
+
+@pytest.mark.parametrize(
+    ("reported", "untried"),
+    [
+        ("1 node(s) had volume node affinity conflict", "volumes"),
+        ("1 node(s) didn't match pod anti-affinity rules", "other pods"),
+        ("1 node(s) are asleep", "what else kube-scheduler reports"),
+    ],
+)
+def test_step_says_what_it_was_not_tried_with(made: MadeCluster, reported: str, untried: str) -> None:
+    made.add(pod("large", NAMESPACE, cpu="60", nodeName="n1"))
+    made.add(pod("train", NAMESPACE, cpu="10"))
+    message = f"0/2 nodes are available: 1 Insufficient cpu, {reported}."
+    made.objects["pods"][-1]["status"] = {"conditions": [{**TRIED, "message": message}]}
+    steps = " ".join(" ".join(lines_of(made)).split())
+    assert steps == (
+        f"next ask for 4 of cpu ok on n1 (not tried: {untried}) next end ml/large ok on n1 (not tried: {untried}) "
+        "ml/large: no owner, priority 0, 12m old"
+    )
+    assert {each.verified for each in found(made)} == {DEVICES_ONLY}
 
 
 # The price.

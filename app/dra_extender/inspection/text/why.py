@@ -24,6 +24,7 @@ from dra_extender.inspection.objects import JUDGED
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
+    AllocatedDevice,
     AwaitedDevice,
     Branch,
     EndedPod,
@@ -66,6 +67,10 @@ def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
     yield from labelled(report.beside, report.origin.taken_at, width)
     if report.gang is not None:
         yield from _gang(report.gang, width)
+    for device in report.devices:
+        yield from _allocated(device, report, width)
+    for refused in report.refused:
+        yield from wrapped(f"its kubelet would not start it: {refused}", INDENT, width)
     for awaited in report.awaited:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
@@ -164,18 +169,34 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     yield from wrapped(text, INDENT, width)
 
 
+def _allocated(device: AllocatedDevice, report: WhyReport, width: int) -> Iterator[str]:
+    age = "" if device.since is None else f", allocated {age_text(max(0.0, report.origin.taken_at - device.since))} ago"
+    asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
+    yield from wrapped(asks, "", width)
+    for each in device.conditions:
+        said = "".join(f": {text}" for text in (each.reason, each.message) if text)
+        yield from wrapped(f"driver reports {each.type} {each.status}{said}", INDENT, width)
+
+
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
     """Return a next step, and where it was found to help; or that it helps a gang."""
     where = (
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     )
-    doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
-    lines = [*wrapped(f"next  {step.text}{where}{doubt}", indent, width)]
+    lines = [*wrapped(f"next  {step.text}{where}{doubt_text(step)}", indent, width)]
     for each in step.ends[:_MOST_ENDED]:
         lines += wrapped(f"{each.pod}: {price_text(each)}", indent + _BELOW_NEXT, width)
     if len(step.ends) > _MOST_ENDED:
         lines.append(f"{indent}{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods")
     return lines
+
+
+def doubt_text(step: NextStep) -> str:
+    """Return in brackets what a step was not tried with; empty if it was tried with all that is known, or not at all."""
+    if step.verified != DEVICES_ONLY or not step.nodes:
+        return ""
+    untried = [_ELSE if kind is ReasonKind.OTHER else kind.value for kind in step.untried]
+    return f" (not tried: {', '.join(untried)})" if untried else f" ({DEVICES_ONLY})"
 
 
 def price_text(ended: EndedPod) -> str:
@@ -186,6 +207,7 @@ def price_text(ended: EndedPod) -> str:
 
 _MOST_HOLDERS: Final = 4
 _MOST_ENDED: Final = 4
+_ELSE: Final = "what else kube-scheduler reports"
 _BELOW_NEXT: Final = " " * len("next  ")
 
 

@@ -8,7 +8,7 @@ from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rej
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread
-from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.pod_facts import PENDING, PodFacts
 from dra_extender.inspection.why.names import nearest_resource
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.metadata import seconds_of
@@ -182,7 +182,8 @@ def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
     if pod.deleting:
         return PodCause(Cause.DELETING, "is being deleted")
     if pod.node_name:
-        return PodCause(Cause.BOUND, f"is bound to node {pod.node_name}")
+        pending = " and Pending there" if pod.phase == PENDING else ""
+        return PodCause(Cause.BOUND, f"is bound to node {pod.node_name}{pending}")
     if facts.gates:
         return PodCause(Cause.GATED, f"waits until its scheduling gates are removed: {', '.join(facts.gates)}")
     return None

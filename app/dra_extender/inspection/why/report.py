@@ -204,6 +204,30 @@ class AwaitedDevice(Value, frozen=True):
     since: float | None = None
 
 
+class DeviceCondition(Value, frozen=True):
+    """A condition that a driver reports of an allocated device (`status.devices[].conditions` of the claim)."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class AllocatedDevice(Value, frozen=True):
+    """A device (`driver/pool/device`) that a claim (`namespace/name`) of a bound pod has.
+
+    `subject` is what asks (`claim gpu`, or `extended resource example.com/gpu of container "main"`), `request` the request of the
+    claim with its alternative (`gpu/small`).  `since`: when it was allocated, seconds since the epoch, None if nothing records it.
+    """
+
+    subject: str
+    claim: str
+    request: str
+    device: str
+    since: float | None = None
+    conditions: tuple[DeviceCondition, ...] = ()
+
+
 class MemberState(StrEnum):
     """How a member of a gang stands: it runs, has its devices allocated, would be placed, or is what blocks the gang."""
 
@@ -261,12 +285,14 @@ class NextStep(Value, frozen=True):
     """A change after which the pod fits on these nodes (the first three); `nodes` is empty where that was not tried.
 
     `verified` is DEVICES_AND_NODES, or DEVICES_ONLY where nodes could not be judged or refuse the pod for another reason.
+    `untried` are kinds of reasons that kube-scheduler reports and that no trial judges; with them `verified` is DEVICES_ONLY.
     `harmful`: the change takes something from somebody, such as the pods in `ends`.
     """
 
     text: str
     nodes: tuple[str, ...] = ()
     verified: str = ""
+    untried: tuple[ReasonKind, ...] = ()
     harmful: bool = False
     ends: tuple[EndedPod, ...] = ()
 
@@ -284,7 +310,7 @@ class WhyReport(Value, frozen=True):
     its reasons one by one.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.  `events` are what
     other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
     them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
-    bound there yet.
+    bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet would not start it.
     """
 
     format: str
@@ -304,6 +330,8 @@ class WhyReport(Value, frozen=True):
     beside: tuple[NodeReason, ...] = ()
     branches: tuple[Branch, ...] = ()
     awaited: tuple[AwaitedDevice, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
+    refused: tuple[str, ...] = ()
     gang: GangReport | None = None
     usable: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, SCHEDULING_GATED, ObjectEvent, PodFacts
+from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.names import nearest_scheduler
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
 from dra_extender.model.api_json import listed
@@ -83,7 +83,7 @@ def reported_events(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) 
 
 
 def _relevant(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> Iterator[ObjectEvent]:
-    if cause in (Cause.FINISHED, Cause.DELETING, Cause.BOUND):
+    if cause in (Cause.FINISHED, Cause.DELETING) or (cause is Cause.BOUND and pod.phase != PENDING):
         return
     found = find_claims(pod, view.ledger)
     awaits_claim = isinstance(found, Rejection) and found.code is Code.CLAIM_NOT_CREATED

@@ -13,6 +13,8 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.objects import require
+from dra_extender.inspection.pod_facts import PENDING
+from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.next_steps import reported_advice
@@ -46,6 +48,7 @@ _OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
 _AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _PODS: Final = frozenset({"pods"})
+_KUBELET: Final = "kubelet"
 _PENDING: Final = Readiness.PENDING.value
 
 
@@ -65,7 +68,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     report = _as_reported(view, pod, found)
     beside = NodeSteps(view, pod).steps_for(found)
     if found.result is None:
-        return _with_steps(view, report, beside)
+        return _with_steps(view, report, (*report.next, *beside))
     if pod.pod_group is not None:
         report, reasons = _with_gang(view, pod, report, found.result)
     else:
@@ -115,9 +118,12 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
 def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
     """Report the cause, and what the pod, kube-scheduler, Events and the running extender say."""
     facts = view.facts(pod.namespace, pod.name)
-    message = scheduler_message(view, pod, facts)
-    reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
     ended = found.cause in _AT_ITS_END
+    message = "" if ended else scheduler_message(view, pod, facts)
+    reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
+    bound, starts = found.cause is Cause.BOUND, found.cause is Cause.BOUND and pod.phase == PENDING
+    events = reported_events(view, pod, facts, found.cause)
+    look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
     absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
     return WhyReport(
         format=FORMAT,
@@ -131,7 +137,10 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         said=message,
         reported=reported,
         scheduler_absent=absent,
-        events=reported_events(view, pod, facts, found.cause),
+        events=events,
+        devices=tuple(allocated_devices(view, pod)) if bound else (),
+        refused=kubelet_refusals(view, pod) if starts else (),
+        next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
         usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
         unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),
         beside=found.beside,
@@ -199,6 +208,11 @@ def _as_far_as_judged(report: WhyReport) -> WhyReport:
         return msgspec.structs.replace(report, next=tuple(each for each in report.next if not each.nodes))
     if not unjudged:
         return report
-    verified = {DEVICES_AND_NODES: DEVICES_ONLY}
-    steps = (msgspec.structs.replace(each, verified=verified.get(each.verified, each.verified)) for each in report.next)
+    untried = tuple(dict.fromkeys(reason.kind for reason in unjudged))
+    steps = (
+        msgspec.structs.replace(step, verified=DEVICES_ONLY, untried=untried)
+        if step.verified == DEVICES_AND_NODES
+        else step
+        for step in report.next
+    )
     return msgspec.structs.replace(report, next=tuple(steps))
