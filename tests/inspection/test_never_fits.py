@@ -126,7 +126,7 @@ def test_devices_that_exclude_each_other_by_groups_are_never_had_together() -> N
     [(message, _)] = found(exactly("deviceClassName: gpu, count: 2"), made)
     assert message == (
         "request r: compatibility groups in conflict; 1 of 2 devices found; vgpu declares [vgpu] on counter set gpu-0; mig (for "
-        "the same pod) has [mig]"
+        "the same request) has [mig]"
     )
 
 

@@ -66,7 +66,7 @@ class SearchState:
     undo_is_exact: ClassVar[bool] = True
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
-        self._demand = demand
+        self.demand = demand
         self.node_view = node_view
         self.trail = Trail()
         self.picks: list[Pick] = []
@@ -110,7 +110,7 @@ class SearchState:
         if exclusion:
             trail.undo_to(mark)
             return exclusion
-        if self._demand.admin_access and not wanted.admin:
+        if self.demand.admin_access and not wanted.admin:
             trail.put(self._members, location, True)
         share: Amounts | None = None
         if sharing.is_shareable(location):
@@ -150,7 +150,7 @@ class SearchState:
 
     def is_member(self, location: int) -> bool:
         """Return whether a picked device counts against others by the admin's policy, as one with admin access alone does not."""
-        return not self._demand.admin_access or location in self._members
+        return not self.demand.admin_access or location in self._members
 
     def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
         """Return (location, the sum of the picked shares) of every device that is picked in shares."""
@@ -160,19 +160,19 @@ class SearchState:
         """Return the counters and groups of a pool, built on first need."""
         tables = self._tables.get(id(pool))
         if tables is None:
-            tables = self._tables[id(pool)] = PoolTables(pool, self.node_view, admin_access=self._demand.admin_access)
+            tables = self._tables[id(pool)] = PoolTables(pool, self.node_view, admin_access=self.demand.admin_access)
         return tables
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
         """Return for each constraint of a claim the part of its state that decides about further devices; immutable."""
         states = self._constraint_state
-        constraints = self._demand.claims[claim].constraints
+        constraints = self.demand.claims[claim].constraints
         return tuple(constraint.deciding(states.get((claim, index))) for index, constraint in enumerate(constraints))
 
     def refusing_constraint(self, claim: int, wanted: SearchableRequest, location: int) -> ConstraintConflict | None:
         """Return the first constraint that excludes a device now, with the values that conflict; None without one."""
         for index in wanted.constraints:
-            constraint = self._demand.claims[claim].constraints[index]
+            constraint = self.demand.claims[claim].constraints[index]
             attribute = self.node_view.attribute(wanted, constraint.attribute, location)
             state = self._constraint_state.get((claim, index))
             if constraint.joined(state, attribute) is REFUSED:
@@ -226,7 +226,7 @@ class SearchState:
         """Make the device join the constraints of the claim."""
         for index in wanted.constraints:
             key = (claim, index)
-            constraint = self._demand.claims[claim].constraints[index]
+            constraint = self.demand.claims[claim].constraints[index]
             attribute = self.node_view.attribute(wanted, constraint.attribute, location)
             state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:

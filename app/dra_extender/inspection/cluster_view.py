@@ -170,6 +170,16 @@ class ClusterView:
                     return found
         return None
 
+    def names(self, kind: str, namespace: str) -> Sequence[str]:
+        """Return the names of the objects of a plural kind in a namespace that people made, as far as they were read."""
+        names: list[str] = []
+        for data in self._objects.of_kind(kind):
+            with suppress(ModelError):
+                metadata = decode_object(kind, data).get("metadata") or {}
+                if metadata.get("namespace", "") == namespace and not metadata.get("ownerReferences"):
+                    names.append(str(metadata.get("name", "")))
+        return names
+
     @cached_property
     def events(self) -> ObjectEvents:
         return ObjectEvents(self._objects.of_kind(EVENTS))

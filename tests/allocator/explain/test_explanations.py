@@ -49,7 +49,7 @@ def test_fewer_match_than_wanted() -> None:
 def test_other_requests_of_the_pod_took_the_devices() -> None:
     slices = [slice_of("a", "b")]
     assert said(slices, claim_of(exactly(2)), claim_of(exactly())) == [
-        (Code.COMBINATION, "wanted by other requests of the pod: a, b")
+        (Code.COMBINATION, "a, b taken for claim c0, request r")
     ]
 
 

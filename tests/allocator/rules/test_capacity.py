@@ -67,9 +67,9 @@ def test_request_takes_the_next_amount_that_the_policy_offers(
     ("request_", "of", "reason"),
     [
         ("9", PLAIN, "has 8 of m in all, 9 would be needed"),
-        ("5", STEPS, "does not give 6 of m, its request policy says"),
-        ("9", VALUES, "does not give 9 of m, its request policy says"),
-        ("1600m", TENTHS, "does not give 1600m of m, its request policy says"),
+        ("5", STEPS, "does not give 6 of m (5 asked for): its request policy allows 2 to 4 in steps of 2"),
+        ("9", VALUES, "does not give 9 of m: its request policy allows 1, 4, 8"),
+        ("1600m", TENTHS, "does not give 1600m of m: its request policy allows 500m to 1500m in steps of 100m"),
         (None, capacity("8", "9", max="9"), "has 8 of m in all, 9 would be needed"),
     ],
 )
@@ -82,7 +82,7 @@ def test_device_that_does_not_hand_out_the_amount_is_left_out_with_a_reason(
 def test_capacity_that_the_device_lacks_is_said_before_any_error() -> None:
     broken = capacity("8", min="0", step="0")
     found = needs({"n": 1, "m": 1}, (("m", broken),), fractional=True)
-    assert found == CapacityMismatch("has no capacity n")
+    assert found == CapacityMismatch("has no capacity n; it has m")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_capacity_that_is_not_requested_and_has_no_policy_is_taken_whole() -> No
     assert picks(ask(slices, claim_of(exactly()))) == [["a"]]
     found = reasons(ask(slices, claim_of(exactly()), claim_of(exactly())))
     assert found.rejections[0].text == (
-        'claim "c1", request "r": capacity does not suffice: a has 0 of m left, 8 would be needed'
+        'claim "c1", request "r": capacity does not suffice: '
+        "a has 0 of m left beside what claim c0, request r takes, 8 would be needed"
     )
 
 

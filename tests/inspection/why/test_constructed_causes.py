@@ -188,7 +188,10 @@ def gang_with_room_for_one_beside_a_holder(made: MadeCluster) -> None:
 
 
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
-    foreign_pool_incomplete: ([f"1 node no device of driver {GPU}"], ["no devices on the node", "being updated", NIC]),
+    foreign_pool_incomplete: (
+        [f"1 node no device of driver {GPU}; there are {NIC}"],
+        ["no devices on the node", "being updated", f"{NIC}/"],
+    ),
     pool_incomplete_beside_a_foreign_one: (["being updated", f"check driver {GPU}"], ["a.example.com"]),
     pool_incomplete_with_other_devices: (["being updated", f"check driver {GPU}"], ["no devices", "no device of"]),
     pool_invalid_with_other_devices: (

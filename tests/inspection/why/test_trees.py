@@ -289,6 +289,7 @@ def device_of_a_claim_that_no_pod_uses(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
+    "          also Insufficient cpu on n1\n"
     "  next  ask for 4 of cpu, end ml/old  ok on n1\n"
     "        ml/old: no owner, priority 0, 12m old\n"
 )
@@ -340,6 +341,8 @@ def groups_in_conflict_where_counters_would_suffice(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  1 node  compatibility groups in conflict; nearest n1/vgpu-0 [vgpu]\n"
     "          gpu-0 is in [mig]: claim claim-a, pod ml/a; claim claim-b, pod ml/b\n"
+    "          also gpu-0 sm: needs 48, 14 of 98 left\n"
+    "          held by ml/a 42, ml/b 42\n"
     "  next  end ml/a, ml/b  ok on n1\n"
     "        ml/a: no owner, priority 0, 12m old\n"
     "        ml/b: no owner, priority 0, 12m old\n"
@@ -593,6 +596,9 @@ def shared_claim_that_is_allocated_on_a_node_that_is_full(made: MadeCluster) -> 
     "└ claim gpu, request gpu/big (1 x gpu)\n"
     "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
     "          memory is 20Gi, wanted at least 80Gi (request selector 1)\n"
+    "└ claim gpu, request gpu/small (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
+    "          memory is 20Gi, wanted at least 40Gi (request selector 1)\n"
     "  next  ask for memory >= 20Gi  ok on n1\n"
 )
 def alternatives_of_a_request(made: MadeCluster) -> None:

@@ -203,7 +203,7 @@ class ReleaseSearchState(SearchState):
         self, claim: int, wanted: SearchableRequest, location: int
     ) -> Iterator[tuple[int, Constraint, Attribute | None]]:
         for index in wanted.constraints:
-            constraint = self._demand.claims[claim].constraints[index]
+            constraint = self.demand.claims[claim].constraints[index]
             yield index, constraint, self.node_view.attribute(wanted, constraint.attribute, location)
 
     def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:

@@ -33,13 +33,13 @@ _MAX_EXPLAINED: Final = 8
 class GroupConflict(NamedTuple):
     """What a device declares on a counter set, and which groups are in force there (None: members without groups).
 
-    `counters` has what remains of each counter of the set; `suffice`: of all that the device draws on enough remains.
+    `counters` has what remains of each counter of the set, `shortage` the first counter of any set that does not suffice either.
     """
 
     entry: CounterConsumption
     state: GroupState
     counters: tuple[Shortage, ...] = ()
-    suffice: bool = False
+    shortage: Shortage | None = None
 
 
 class DeviceAccount(NamedTuple):
@@ -249,7 +249,7 @@ class _RequestCheck:
         if conflict is None:
             return None
         left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == conflict[0].counter_set)
-        return GroupConflict(*conflict, left, tables.counters.shortage(drawn) is None)
+        return GroupConflict(*conflict, left, tables.counters.shortage(drawn))
 
 
 class _UnmetByContent:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import ValueSet, value_set
-from dra_extender.allocator.demand.demand import SearchableRequest
-from dra_extender.allocator.picks import Exclusion, SearchState
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
+from dra_extender.allocator.rules.counter_sets import Shortage
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
 from dra_extender.allocator.rules.neighbours import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.node_view import NodeView
@@ -56,15 +57,15 @@ class DeviceMessages:
         device = self._node_view.pools.devices[location]
         match code:
             case Code.GROUPS:
-                return self._groups(slot.wanted, location)
+                return self._groups(slot, location)
             case Code.NEIGHBOURS:
                 return self._neighbours(location)
             case Code.COUNTERS:
-                return self._counters(location)
+                return self._counters(slot, location)
             case Code.CONSTRAINT:
                 return self.constraint(slot.claim, slot.wanted, location)
             case Code.CAPACITY:
-                return self._capacity(slot.wanted, location)
+                return self._capacity(slot, location)
             case Code.TAINTED:
                 tolerations = slot.wanted.tolerations
                 taints = [taint for taint in device.taints if untolerated((taint,), tolerations) is not None]
@@ -97,9 +98,9 @@ class DeviceMessages:
             return f"{text}: it has {_values(values)}, the others have {_values(others)}"
         return f"{text}: another one has {_values(values.intersection(others))} too"
 
-    def _groups(self, wanted: SearchableRequest, location: int) -> str:
+    def _groups(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (allocated) has [mig]`."""
-        pools, admin = self._node_view.pools, wanted.admin
+        pools, admin = self._node_view.pools, slot.wanted.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
             closed = None if tables.grouped is None else tables.grouped.closed(device.consumes_counters, admin=admin)
@@ -115,7 +116,8 @@ class DeviceMessages:
         if conflict is None:
             return ""
         entry, state = conflict
-        clauses = [f"{name} has {groups_text(groups)}" for name, groups in self._members(location, entry, admin=admin)]
+        members = self._members(slot, location, entry, admin=admin)
+        clauses = [f"{name} has {groups_text(groups)}" for name, groups in members]
         if state is not None and not state:
             clauses.append("they contradict each other, so that nothing may join them")
         elif len(clauses) > 1 and state is not None:
@@ -126,7 +128,7 @@ class DeviceMessages:
         return f"{device.name} declares {declared} on counter set {entry.counter_set}; {'; '.join(clauses)}"
 
     def _members(
-        self, location: int, refused: CounterConsumption, *, admin: bool
+        self, slot: DeviceSlot, location: int, refused: CounterConsumption, *, admin: bool
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield (device, groups) of the members of the counter set that count for the request: held devices first, then picks."""
         pools, counter_set = self._node_view.pools, refused.counter_set
@@ -140,7 +142,8 @@ class DeviceMessages:
                 for entry in device.consumes_counters:
                     by_policy = entry.grouped_by_policy and (admin or pick.wanted.admin)
                     if entry.counter_set == counter_set and not by_policy:
-                        yield f"{device.name} (for the same pod)", entry.compatibility_groups
+                        taker = taker_text(self._state.demand, pick, slot)
+                        yield f"{device.name} (for {taker})", entry.compatibility_groups
 
     def _neighbours(self, location: int) -> str:
         view, neighbours = self._node_view.pools.views[location], self._state.neighbours
@@ -149,7 +152,7 @@ class DeviceMessages:
         conflict = neighbours.conflict(view.pool, DeviceLocation(view.published, location - view.base))
         return "" if conflict is None else conflict_message(self._node_view.pools.devices[location], conflict)
 
-    def _counters(self, location: int) -> str:
+    def _counters(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
         pools = self._node_view.pools
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
@@ -162,20 +165,43 @@ class DeviceMessages:
         )
         if shortage.asked == 0:
             return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
-        return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
+        taken = self._taken(slot, [pick for pick in self._state.picks if self._draws(pick, location, shortage)])
+        return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain{taken}"
 
-    def _capacity(self, wanted: SearchableRequest, location: int) -> str:
+    def _draws(self, pick: Pick, location: int, shortage: Shortage) -> bool:
+        """Return whether a pick takes of what is short for the device at a location."""
+        pools = self._node_view.pools
+        return pools.views[pick.location].pool is pools.views[location].pool and any(
+            entry.counter_set == shortage.counter_set and any(name == shortage.counter for name, _ in entry.counters)
+            for entry in pools.devices[pick.location].consumes_counters
+        )
+
+    def _taken(self, slot: DeviceSlot, picks: Iterable[Pick]) -> str:
+        """Return for whom the search took what is short; empty without picks."""
+        takers = dict.fromkeys(taker_text(self._state.demand, pick, slot) for pick in picks)
+        return f" beside what {listed(list(takers))} {'takes' if len(takers) == 1 else 'take'}" if takers else ""
+
+    def _capacity(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `gpu-0 has 2Gi of memory left, 4Gi would be needed`."""
         sharing, device = self._node_view.sharing, self._node_view.pools.devices[location]
-        needs = sharing.needs(wanted, location)
+        needs = sharing.needs(slot.wanted, location)
         if isinstance(needs, CapacityMismatch):
             return f"{device.name} {needs.reason}"
-        shortage = sharing.exhausted(wanted, location, self._state.shared(location) or ())
+        shortage = sharing.exhausted(slot.wanted, location, self._state.shared(location) or ())
         if shortage is None:
             return ""
         like = dict(device.capacity)[shortage.name].text
         remaining, asked = amount_text(shortage.remaining, like), amount_text(shortage.asked, like)
-        return f"{device.name} has {remaining} of {shortage.name} left, {asked} would be needed"
+        taken = self._taken(slot, [pick for pick in self._state.picks if pick.location == location])
+        return f"{device.name} has {remaining} of {shortage.name} left{taken}, {asked} would be needed"
+
+
+def taker_text(demand: Demand, pick: Pick, slot: DeviceSlot) -> str:
+    """Return for whom a device is picked, as seen from another slot: `the same request`, `request a`, `claim b, request a`."""
+    request = f"request {pick.wanted.name}"
+    if pick.claim != slot.claim:
+        return f"claim {demand.claims[pick.claim].label}, {request}"
+    return "the same request" if pick.wanted is slot.wanted else request
 
 
 def _values(values: ValueSet) -> str:

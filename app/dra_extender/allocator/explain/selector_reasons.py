@@ -1,6 +1,6 @@
 """Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from math import inf
 from typing import Final
 
@@ -65,10 +65,14 @@ class UnmetSelectors:
 
         The first selector that is false decides, a class's before a request's.
         """
+        return next((text for _, text in self.messages(published, position)), "")
+
+    def messages(self, published: ResourceSlice, position: int) -> Iterator[tuple[int, str]]:
+        """Yield the index and the message of each selector that is false on the device, up to the first that fails."""
         activation = activation_of(published, published.devices[position])
-        for program in self._selectors.programs:
+        for index, program in enumerate(self._selectors.programs):
             if not isinstance(program, Program):
-                return ""
+                return
             try:
                 if program.matches(activation, **within(self._deadline)):
                     continue
@@ -76,9 +80,19 @@ class UnmetSelectors:
             except (CelBudgetError, CelDeadlineError):
                 text = ""
             except (CelRuntimeError, CelCompileError):
-                return ""
-            return text or f"{quoted(program.expression)}: {CUT}"
-        return ""
+                return
+            yield index, text or f"{quoted(program.expression)}: {CUT}"
+
+    def failure(self, published: ResourceSlice, position: int) -> str:
+        """Return what the first selector that is not true on the device reads and does not find; empty if that is not known."""
+        index = self.first(published, position)
+        program = None if index is None else self._selectors.programs[index]
+        if not isinstance(program, Program):
+            return ""
+        try:
+            return self._explain(program, activation_of(published, published.devices[position]))
+        except (CelBudgetError, CelDeadlineError, CelRuntimeError, CelCompileError):
+            return ""
 
     def distance(self, published: ResourceSlice, position: int) -> float:
         """Return how far the device is from satisfying all selectors (`cel.explain.nearness`); infinite without budget."""

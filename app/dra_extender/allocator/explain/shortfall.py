@@ -1,12 +1,11 @@
 """Why a demand does not fit: the rejections at the deepest slot that the search reached, and pools that may have its devices."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot
+from dra_extender.allocator.explain.messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot, taker_text
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
@@ -14,8 +13,6 @@ from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rej
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.api_json import listed
 from dra_extender.model.resource_slice import ResourceSlice
-
-_PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
 class Shortfall:
@@ -41,8 +38,8 @@ class Shortfall:
         if slot[:3] <= self._deepest:
             return
         devices = self._node_view.pools.devices
-        # By code: the devices that it excludes, and the message about the first of them.
-        misses: dict[Code, tuple[list[str], str]] = {}
+        # By code: the locations that it excludes, and the message about the first of them.
+        misses: dict[Code, tuple[list[int], str]] = {}
         for location in range(len(devices)) if only is None else (only,):
             code, verdict, message = self._judge(slot, location, eligibility, exclusions.get(location))
             if code is None:
@@ -51,7 +48,7 @@ class Shortfall:
                 if message is None:
                     message = self._messages.message(code, slot, location, verdict)
                 misses[code] = ([], message)
-            misses[code][0].append(devices[location].name)
+            misses[code][0].append(location)
         # Not before: a pause may come in the loop, and then the slot is recorded again.
         self._deepest = slot[:3]
         if not misses:
@@ -64,12 +61,24 @@ class Shortfall:
                 code=code,
                 claim=self._demand.claims[slot.claim].label,
                 request=wanted.name,
-                device=misses[code][0][0],
-                detail=progress + (misses[code][1] or _PREFIXES.get(code, "") + listed(misses[code][0])),
+                device=devices[misses[code][0][0]].name,
+                detail=progress + (misses[code][1] or self._named(code, slot, misses[code][0])),
             )
             for code in NEAREST_MISS_FIRST
             if code in misses
         )
+
+    def _named(self, code: Code, slot: DeviceSlot, locations: Sequence[int]) -> str:
+        """Return the devices at these locations; those that are picked with the requests that have them."""
+        devices = self._node_view.pools.devices
+        if code is not Code.COMBINATION:
+            return listed([devices[location].name for location in locations])
+        names = dict[str, list[str]]()
+        for pick in self._state.picks:
+            if pick.location in locations:
+                taker = taker_text(self._demand, pick, slot)
+                names.setdefault(taker, []).append(devices[pick.location].name)
+        return "; ".join(f"{listed(taken)} taken for {taker}" for taker, taken in names.items())
 
     def record_too_many(self, slot: DeviceSlot, total: int) -> None:
         """Record that the claim would get `total` devices."""

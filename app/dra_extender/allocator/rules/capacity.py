@@ -12,6 +12,7 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import listed
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
 
 Capacities = tuple[tuple[str, DeviceCapacity], ...]
@@ -61,17 +62,32 @@ def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bo
     known = {name for name, _ in capacities}
     for name in requests:
         if name not in known:
-            return CapacityMismatch(f"has no capacity {name}")
+            return CapacityMismatch(f"has no capacity {name}" + (f"; it has {listed(sorted(known))}" if known else ""))
     amounts = [_amount(name, capacity, requests.get(name), fractional=fractional) for name, capacity in capacities]
     for (name, capacity), amount in zip(capacities, amounts, strict=True):
         if not _allowed(amount, capacity.policy, fractional=fractional):
-            return CapacityMismatch(
-                f"does not give {amount_text(amount, capacity.text)} of {name}, its request policy says"
-            )
+            return CapacityMismatch(_policy_mismatch(name, capacity, requests.get(name), amount))
         if amount > capacity.value:
             asked = amount_text(amount, capacity.text)
             return CapacityMismatch(f"has {capacity.text} of {name} in all, {asked} would be needed")
     return tuple(amounts)
+
+
+def _policy_mismatch(name: str, capacity: DeviceCapacity, asked: int | None, amount: int) -> str:
+    """Return for example `does not give 18Gi of memory (17Gi asked for): its request policy allows 2Gi to 16Gi in steps of 2Gi`."""
+    policy, like = capacity.policy or RequestPolicy(), capacity.text
+    bounds = policy.valid_range
+    if bounds is None:
+        allowed = ", ".join(amount_text(each, like) for each in policy.valid_values or ())
+    else:
+        least, most = amount_text(bounds.min or 0, like), bounds.max
+        allowed = f"{least} and more" if most is None else f"{least} to {amount_text(most, like)}"
+        allowed += "" if bounds.step is None else f" in steps of {amount_text(bounds.step, like)}"
+    rounded = "all of it" if asked is None else f"{amount_text(asked, like)} asked for"
+    return (
+        f"does not give {amount_text(amount, like)} of {name}{'' if asked == amount else f' ({rounded})'}: "
+        f"its request policy allows {allowed}"
+    )
 
 
 def amount_text(amount: int, like: str) -> str:

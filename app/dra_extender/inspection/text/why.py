@@ -27,6 +27,7 @@ from dra_extender.inspection.why.report import (
     AllocatedDevice,
     AwaitedDevice,
     Branch,
+    CounterNeed,
     EndedPod,
     GangReport,
     HolderShare,
@@ -35,6 +36,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
     ReasonKind,
+    UnmetSelector,
     WhyReport,
 )
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
@@ -123,6 +125,7 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
         yield f"{found_values.constraint} on {found_values.node}: {', '.join(counts) or 'no device is free'}"
     if reason.pool is not None:
         yield gap_line(reason.pool)
+    yield from reason.further
 
 
 def _gang(gang: GangReport, width: int) -> Iterator[str]:
@@ -220,10 +223,7 @@ def place_of(nearest: NearestDevice) -> str:
 def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     """Yield what keeps the device away; `now` is when the objects were read, seconds since the epoch."""
     if nearest.shortage is not None:
-        need = nearest.shortage
-        left, total = quantity_text(need.left), quantity_text(need.total)
-        yield f"{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
-        yield from _held_lines(nearest.holders, need.counter, now)
+        yield from _short_lines(nearest.shortage, nearest.holders, now)
     elif nearest.counter_set:
         yield from _group_lines(nearest, now)
     elif nearest.capacity is not None:
@@ -233,9 +233,16 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         yield from _held_lines(nearest.holders, lacking.capacity, now)
     else:
         if nearest.detail:
-            selector = nearest.selector
-            yield _short(nearest) + ("" if selector is None else f" ({selector.origin} selector {selector.number})")
+            yield _short(nearest, nearest.detail) + _selector_text(nearest.selector)
+        for each in nearest.further_selectors:
+            yield _short(nearest, each.detail) + _selector_text(each)
         yield from _held_lines(nearest.holders, None, now)
+
+
+def _short_lines(need: CounterNeed, holders: Sequence[HolderShare], now: float, also: str = "") -> Iterator[str]:
+    left, total = quantity_text(need.left), quantity_text(need.total)
+    yield f"{also}{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
+    yield from _held_lines(holders, need.counter, now)
 
 
 def gap_line(pool: PoolGap) -> str:
@@ -243,10 +250,13 @@ def gap_line(pool: PoolGap) -> str:
     return f"{pool.driver}/{pool.pool}: {pool.slices} of {pool.expected} slices of generation {pool.generation}"
 
 
-def _short(nearest: NearestDevice) -> str:
-    """Return the detail with the names of the device's own attributes and capacities alone."""
+def _selector_text(selector: UnmetSelector | None) -> str:
+    return "" if selector is None else f" ({selector.origin} selector {selector.number})"
+
+
+def _short(nearest: NearestDevice, text: str) -> str:
+    """Return a detail with the names of the device's own attributes and capacities alone."""
     driver = nearest.device.partition("/")[0]
-    text = nearest.detail
     for kind in ("attributes", "capacity"):
         text = text.replace(f'device.{kind}["{driver}"].', "")
     return text
@@ -271,6 +281,8 @@ def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
             for need in nearest.sufficient
         ]
         yield f"counters would suffice: {', '.join(left)}"
+    if nearest.insufficient is not None:
+        yield from _short_lines(nearest.insufficient, nearest.drawing, now, "also ")
 
 
 def _owner_text(share: HolderShare, now: float) -> str:

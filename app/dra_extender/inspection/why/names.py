@@ -1,19 +1,25 @@
 """Names that were probably meant: of a DeviceClass, an extended resource, a scheduler."""
 
 import re
+from bisect import bisect
 from collections.abc import Collection, Iterable
 from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
 from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.model.api_json import listed
+from dra_extender.model.pod import Pod
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 _SEPARATORS: Final = re.compile(r"[-.]")
 _SHORT: Final = 5
 """A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
+_MOST_NAMED: Final = 3
 _LONG: Final = 8
 """The last letter of a name that has so many may be missing, or one too much."""
 
@@ -22,6 +28,33 @@ def meant_class(view: ClusterView, missing: str) -> str | None:
     """Return the class whose name was misspelt as that of one that does not exist; None if there is none or several."""
     found = [name for name in view.ledger.classes if is_slip(missing, name)]
     return found[0] if len(found) == 1 else None
+
+
+def names_there(missing: str, names: Iterable[str]) -> str:
+    """Return what exists instead of a name that does not: `; nearest name a`, or `; there are a, b`, its neighbours in order."""
+    ordered = sorted(names)
+    found = [name for name in ordered if is_slip(missing, name)]
+    if len(found) == 1:
+        return f"; nearest name {found[0]}"
+    first = max(0, min(bisect(ordered, missing) - 1, len(ordered) - _MOST_NAMED))
+    return f"; there are {listed([*ordered[first:], *ordered[:first]], _MOST_NAMED)}" if ordered else ""
+
+
+def existing_names(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
+    """Return what exists in the place of the class, claim, template or PodGroup that a rejection says does not; else empty."""
+    missing = re.split("[ /]", rejection.detail)[-1]
+    match rejection.code:
+        case Code.CLASS_MISSING:
+            return names_there(missing, view.ledger.classes)
+        case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
+            return names_there(missing, view.names(StoredKind.CLAIM, pod.namespace))
+        case Code.CLAIM_NOT_CREATED if rejection.detail.startswith("from template "):
+            template = rejection.detail.split()[2]
+            names = view.names(StoredKind.TEMPLATE, pod.namespace)
+            return "" if template in names else names_there(template, names)
+        case Code.POD_GROUP_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
+            return names_there(missing, view.names(StoredKind.POD_GROUP, pod.namespace))
+    return ""
 
 
 def is_slip(written: str, name: str) -> bool:

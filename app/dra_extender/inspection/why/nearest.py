@@ -101,11 +101,13 @@ class NoMatch:
 
     def described(self, miss: Miss) -> NearestDevice:
         published = miss.published
+        false = list(self._unmet.messages(published, miss.position))
         return NearestDevice(
             node=miss.node,
             device=f"{published.driver}/{published.pool}/{miss.device.name}",
-            detail=self._unmet.message(published, miss.position),
+            detail=false[0][1] if false else "",
             selector=self._selector(miss.first),
+            further_selectors=tuple(self._selector(index, text) for index, text in false[1:]),
         )
 
     def _is_absent(self, nodes: Sequence[str]) -> bool:
@@ -148,13 +150,14 @@ class NoMatch:
                 break
         return list(found.values())
 
-    def _selector(self, index: int) -> UnmetSelector:
+    def _selector(self, index: int, detail: str = "") -> UnmetSelector:
         own = len(self._option.device_class.spec.selectors)
         of_class = index < own
         return UnmetSelector(
             origin=SelectorOrigin.CLASS if of_class else SelectorOrigin.REQUEST,
             number=index + 1 if of_class else index + 1 - own,
             expression=self._option.selectors.expressions[index],
+            detail=detail,
         )
 
 
@@ -217,6 +220,7 @@ class NearestDevices:
     def described(self, node: Node, account: DeviceAccount) -> NearestDevice:
         """Return the device with what keeps it away, and who."""
         conflict, device = account.conflict, self.published(account.device_id)
+        lacking = None if conflict is None else conflict.shortage
         blocking = untolerated(device.taints, ()) if device is not None and account.code is Code.TAINTED else None
         return NearestDevice(
             node=node.name,
@@ -228,10 +232,18 @@ class NearestDevices:
             declared=() if conflict is None else tuple(sorted(conflict.entry.compatibility_groups)),
             in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
             sufficient=()
-            if conflict is None or not conflict.suffice
+            if conflict is None or conflict.shortage is not None
             else tuple(self._counter(account.device_id, counter) for counter in conflict.counters),
             taints=() if blocking is None or device is None else tuple(map(taint_text, device.taints)),
             holders=tuple(self._in_the_way(account)),
+            insufficient=None if lacking is None else self._counter(account.device_id, lacking),
+            drawing=()
+            if lacking is None
+            else tuple(
+                share
+                for share in self._drawing(account.device_id, lacking.counter_set)
+                if lacking.counter in dict(share.counters)
+            ),
         )
 
     def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
@@ -293,7 +305,7 @@ class NearestDevices:
         if short is not None:
             return ((short.asked - short.remaining) / max(short.asked, 1),)
         if account.conflict is not None:
-            return (0.0 if account.conflict.suffice else 1.0,)
+            return (0.0 if account.conflict.shortage is None else 1.0,)
         device = self.published(account.device_id) if account.code is Code.TAINTED else None
         return (0.0 if device is None else float(len(device.taints)),)
 

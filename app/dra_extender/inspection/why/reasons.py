@@ -9,13 +9,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.names import meant_class
+from dra_extender.inspection.why.further import FurtherReasons
+from dra_extender.inspection.why.names import existing_names, names_there
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -29,8 +32,8 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
-from dra_extender.inspection.why.trials import ProposedChange, Trials
-from dra_extender.model.api_json import listed
+from dra_extender.inspection.why.trials import ClaimChanges, ProposedChange, Trials
+from dra_extender.inspection.why.unreached import unreached_pools
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.extended_resources.need import subject_of
@@ -46,6 +49,7 @@ SECONDS: Final = 2.0
 _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
+_MOST_OF_AN_ALTERNATIVE: Final = 3
 
 
 class Reasons:
@@ -59,13 +63,18 @@ class Reasons:
         self._nearest = NearestDevices(view)
         self._trials = trials or Trials(view, pod)
         self._next = NextSteps(view, pod, self._nearest, self._trials)
+        self._further = FurtherReasons(view, pod, self._nearest)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
         nodes = defaultdict[str, list[str]](list)
         for node, text in result.texts.items():
             nodes[text].append(node)
         for group in rejections_by_closeness(view, pod, result):
-            self._known.extend(self._facts(group, nodes.get(group.rejection.summary, [group.example])))
+            for facts in self._facts(group, nodes.get(group.rejection.summary, [group.example])):
+                further = tuple(self._further.of(facts, group.example))
+                self._known.append(facts._replace(reason=msgspec.structs.replace(facts.reason, further=further)))
+        self._known.extend(list(self._of_other_alternatives()))
+        self._known = list(self._with_unreached_pools())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -158,6 +167,34 @@ class Reasons:
                 return
         yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
 
+    def _with_unreached_pools(self) -> Iterator[ReasonFacts]:
+        """Yield the reasons, the first one against each request with the pools that no node can use."""
+        told = set[tuple[str, str]]()
+        for facts in self._known:
+            place, option = (facts.rejection.claim, facts.rejection.request), facts.option
+            if option is None or place in told or self._trials.made.changes:
+                yield facts
+                continue
+            told.add(place)
+            further = (*facts.reason.further, *unreached_pools(self._view, option))
+            yield facts._replace(reason=msgspec.structs.replace(facts.reason, further=further))
+
+    def _of_other_alternatives(self) -> Iterator[ReasonFacts]:
+        """Yield the reasons against the alternatives of which the search did not speak, on the nodes where it did not."""
+        if self._trials.made.changes:
+            return
+        claims, asked = ClaimChanges(self._view, self._pod), dict[tuple[str, str], tuple[ProposedChange, list[str]]]()
+        for facts in self._known:
+            for name, change in claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
+                asked.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
+        for place, (change, nodes) in asked.items():
+            with self._trials.within(change):
+                result = self._view.extender.evaluate_alone(self._pod, nodes)
+                self._view.hold_again()
+                reasons = Reasons(self._view, self._pod, result, self._trials)
+            of_it = (each for each in reasons._known if (each.rejection.claim, each.rejection.request) == place)
+            yield from islice(of_it, _MOST_OF_AN_ALTERNATIVE)
+
     def _unmatched(
         self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
     ) -> Iterator[ReasonFacts]:
@@ -165,6 +202,8 @@ class Reasons:
         search = NoMatch(self._view, option)
         for each in search.groups(nodes):
             text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
+            drivers = {part.driver for part in self._view.ledger.slices.by_name.values()}
+            text += "" if each.driver is None or each.driver in drivers else names_there(each.driver, drivers)
             nearest = search.described(each.candidates[0]) if each.candidates else None
             reason = _reason(rejection, each.nodes, text, nearest=nearest)
             yield ReasonFacts(rejection, reason, demand, each.nodes, candidates=each.candidates)
@@ -241,10 +280,7 @@ class Reasons:
         rejection = group.rejection
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
-        if code is Code.CLASS_MISSING:
-            near = meant_class(self._view, detail.rpartition(" ")[2])
-            there = sorted(self._view.ledger.classes)
-            text += f"; nearest name {near}" if near else f"; there are {listed(there, EXAMPLES)}" if there else ""
+        text += existing_names(self._view, self._pod, rejection)
         return _reason(rejection, nodes, text, pool=self._gap(group))
 
     def _gap(self, group: RejectionGroup) -> PoolGap | None:

@@ -93,20 +93,25 @@ class SelectorOrigin(StrEnum):
 
 
 class UnmetSelector(Value, frozen=True):
-    """The first selector that is false on a device; `number` counts the selectors of the class or of the request from 1."""
+    """A selector that is false on a device; `number` counts the selectors of the class or of the request from 1.
+
+    `detail` is the comparison that fails; empty for the first selector of a device, whose detail is that of the device.
+    """
 
     origin: SelectorOrigin
     number: int
     expression: str
+    detail: str = ""
 
 
 class NearestDevice(Value, frozen=True):
     """The device that came closest on the nodes of one reason: `driver/pool/device`, a sentence, and who is in the way.
 
-    `detail` is the comparison that fails with both values, or what keeps the device away.  `selector` is the one that is false.
-    `shortage` is the counter that does not suffice, `capacity` the capacity.  Where groups conflict on `counter_set`, the device
-    has the `declared` ones and the holders those `in_force` (None: they have none); `sufficient` are the counters of the set
-    if all of them would suffice.  `taints` keep the device away.
+    `detail` is the comparison that fails with both values, or what keeps the device away.  `selector` is the first one that is
+    false, `further_selectors` are the others.  `shortage` is the counter that does not suffice, `capacity` the capacity.  Where
+    groups conflict on `counter_set`, the device has the `declared` ones and the holders those `in_force` (None: they have none);
+    `sufficient` are the counters of the set if all of them would suffice, else `insufficient` is the first that would not, of
+    any set, and `drawing` hold it.  `taints` keep the device away.
     """
 
     node: str
@@ -121,6 +126,9 @@ class NearestDevice(Value, frozen=True):
     sufficient: tuple[CounterNeed, ...] = ()
     taints: tuple[str, ...] = ()
     holders: tuple[HolderShare, ...] = ()
+    further_selectors: tuple[UnmetSelector, ...] = ()
+    insufficient: CounterNeed | None = None
+    drawing: tuple[HolderShare, ...] = ()
 
     @property
     def device_id(self) -> tuple[str, str, str]:
@@ -159,7 +167,7 @@ class NodeReason(Value, frozen=True):
     """Nodes that do not fit for one reason: how many, the first three, and the nearest device where devices are the reason.
 
     `count` is set where too few devices are there at once, `constraint` where a constraint excludes them, `pool` where a pool is
-    incomplete.
+    incomplete.  `further` are sentences about what else stands in the way there.
     """
 
     nodes: int
@@ -170,6 +178,7 @@ class NodeReason(Value, frozen=True):
     count: DeviceCount | None = None
     constraint: ConstraintValues | None = None
     pool: PoolGap | None = None
+    further: tuple[str, ...] = ()
 
 
 class Branch(Value, frozen=True):

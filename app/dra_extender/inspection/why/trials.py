@@ -125,6 +125,16 @@ class ClaimChanges:
         edit(after)
         return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
 
+    def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
+        """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
+        request, _, alternative = rejected.partition("/")
+        record = self._records.get(claim) if alternative else None
+        for body in () if record is None else _bodies(decode_object("ResourceClaim", record.raw), request):
+            name = body.get("name")
+            change = None if name in (None, alternative) else self.of_claim(claim, "", _with_alternative(request, name))
+            if change is not None:
+                yield f"{request}/{name}", change
+
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
         before = self._view.stored("deviceclasses", name)
@@ -199,6 +209,17 @@ def without_request(name: str) -> Callable[[Json], None]:
             if kept or not named:
                 constraints.append({**constraint, "requests": kept} if named else constraint)
         devices["constraints"] = constraints
+
+    return edit
+
+
+def _with_alternative(request: str, alternative: str) -> Callable[[Json], None]:
+    """Return an edit that leaves a request this alternative alone."""
+
+    def edit(claim: Json) -> None:
+        for each in claim["spec"]["devices"]["requests"]:
+            if each["name"] == request:
+                each["firstAvailable"] = list(_bodies(claim, f"{request}/{alternative}"))
 
     return edit
 

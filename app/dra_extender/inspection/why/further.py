@@ -1,0 +1,126 @@
+"""What stands in the way beside the reason that a search names: a sentence each."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.cause import EXAMPLES
+from dra_extender.inspection.why.names import names_there
+from dra_extender.inspection.why.nearest import NearestDevices
+from dra_extender.inspection.why.next_steps import ReasonFacts
+from dra_extender.model.api_json import listed
+from dra_extender.model.metadata import split_key
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.claims.preconditions import useless_on
+
+_OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
+
+
+class FurtherReasons:
+    """Finds them for one pod."""
+
+    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices) -> None:
+        self._view = view
+        self._pod = pod
+        self._nearest = nearest
+
+    def of(self, facts: ReasonFacts, example: str) -> Iterator[str]:
+        """Yield what else stands in the way, such as what the search on the example node says of other devices of the request."""
+        node, rejection, option = self._view.ledger.nodes.get(example), facts.rejection, facts.option
+        if rejection.code is Code.CLAIM_DELETING:
+            yield from _kept_by(self._view, rejection.detail)
+        if rejection.code is Code.CLAIM_FULLY_RESERVED:
+            yield from self._beside_devices(_allocated_nodes(self._view, self._pod, rejection.claim))
+        if facts.demand is None or node is None or option is None:
+            return
+        if rejection.code is Code.SELECTOR_FAILED:
+            yield from self._not_found(rejection, node, option)
+        if not facts.accounts:
+            return
+        values = facts.reason.constraint
+        if values is not None and {text for text, _ in values.values} == {""}:
+            attribute, there = values.constraint.rpartition(" ")[2], self._attributes(facts)
+            if attribute not in there:
+                yield f"none of them has {attribute}{names_there(attribute, there)}"
+        yield from self._of_other_devices(facts, facts.demand, node)
+        yield from self._beside_devices(facts.nodes)
+
+    def _of_other_devices(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
+        """Yield the further reasons of the search on a node."""
+        rejection, usage = facts.rejection, self._view.ledger.usage()
+        answer = self._view.extender.allocator.search(demand, node, usage, self._view.budget())
+        if rejection.code is Code.COMBINATION and rejection.device:
+            yield rejection.detail
+        where = f"on {node.name} " if len(facts.nodes) > 1 else ""
+        # Whoever draws on what is short is named as its holder.
+        told = {rejection.code, *([Code.IN_USE] if rejection.code in _OF_WHOLE_SETS else [])}
+        for each in answer.rejections if isinstance(answer, NoFit) else ():
+            if each.code not in told and (each.claim, each.request) == (rejection.claim, rejection.request):
+                text = each.detail if each.code is Code.COMBINATION else f"{each.code.value}: {each.detail}"
+                yield f"also {where}{text}"
+
+    def _beside_devices(self, nodes: Sequence[str]) -> Iterator[str]:
+        """Yield what kube-scheduler's other filters say of these nodes, if they refuse the pod on all of them."""
+        refusals_of = self._view.node_refusals(self._pod)
+        found = dict[str, list[str]]()
+        if refusals_of is None:
+            return
+        for name in nodes:
+            refusals = refusals_of(name)
+            if not refusals:
+                return
+            for each in refusals:
+                found.setdefault(each.said, []).append(name)
+        for said, names in found.items():
+            yield f"also {said} on {listed(names, EXAMPLES)}"
+
+    def _not_found(self, rejection: Rejection, node: Node, option: SearchableRequest) -> Iterator[str]:
+        """Yield what the selector that failed reads and does not find on the device, and what is there."""
+        pools = self._view.extender.allocator.pools_of(node)
+        for published in () if pools is None else {id(each): each.published for each in pools.views}.values():
+            for position, device in enumerate(published.devices):
+                if f"{published.driver}/{published.pool}/{device.name}: " in rejection.detail:
+                    text = UnmetSelectors(option.selectors, self._view.budget()).failure(published, position)
+                    if text:
+                        yield text
+                    return
+
+    def _attributes(self, facts: ReasonFacts) -> set[str]:
+        """Return the full names of the attributes that the devices have which the request could have."""
+        ids = {device.device_id for account in facts.accounts for device in account.devices}
+        published = ((each[0], self._nearest.published(each)) for each in ids)
+        return {
+            name if "/" in name else f"{driver}/{name}"
+            for driver, device in published
+            if device is not None
+            for name, _ in device.attributes
+        }
+
+
+def _kept_by(view: ClusterView, claim: str) -> Iterator[str]:
+    """Yield what keeps a claim (`namespace/name`) that is being deleted: its finalizers, and who uses it."""
+    namespace, name = split_key(claim)
+    stored = view.stored("resourceclaims", name, namespace) or {}
+    finalizers = stored.get("metadata", {}).get("finalizers") or ()
+    users = [each.get("name", "") for each in stored.get("status", {}).get("reservedFor") or ()]
+    if finalizers:
+        used = f"; it is reserved for {listed(users)}" if users else ""
+        yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
+
+
+def _allocated_nodes(view: ClusterView, pod: Pod, label: str) -> Sequence[str]:
+    """Return the nodes on which a claim of the pod is allocated."""
+    found = find_claims(pod, view.ledger)
+    claims = () if isinstance(found, Rejection) else found
+    return [
+        node.name
+        for claim in claims
+        for node in view.ledger.nodes.values()
+        if claim.label == label and useless_on(node, claim, view.ledger) is None
+    ]
