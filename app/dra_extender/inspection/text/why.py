@@ -24,7 +24,6 @@ from dra_extender.inspection.objects import JUDGED
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
-    AllocatedDevice,
     AwaitedDevice,
     Branch,
     CounterNeed,
@@ -34,6 +33,7 @@ from dra_extender.inspection.why.report import (
     NearestDevice,
     NextStep,
     NodeReason,
+    PodDevice,
     PoolGap,
     ReasonKind,
     UnmetSelector,
@@ -172,7 +172,7 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     yield from wrapped(text, INDENT, width)
 
 
-def _allocated(device: AllocatedDevice, report: WhyReport, width: int) -> Iterator[str]:
+def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str]:
     age = "" if device.since is None else f", allocated {age_text(max(0.0, report.origin.taken_at - device.since))} ago"
     asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
     yield from wrapped(asks, "", width)

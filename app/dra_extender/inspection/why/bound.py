@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.inspection.audit.claims import UsedClaim, refused, uses
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.report import AllocatedDevice, DeviceCondition
+from dra_extender.inspection.why.report import DeviceCondition, PodDevice
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.metadata import seconds_of
@@ -18,7 +18,7 @@ from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subj
 _CLAIMS: Final = frozenset({"resourceclaims"})
 
 
-def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[AllocatedDevice]:
+def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[PodDevice]:
     """Yield the devices of the claims that the pod uses, with what their drivers report."""
     for used in uses(pod):
         claim = _claim(view, (pod.namespace, used.name)) if isinstance(used, UsedClaim) else None
@@ -26,7 +26,7 @@ def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[AllocatedDevice]:
             continue
         for result in results_of(claim):
             extended = subject_of(pod, EXTENDED_LABEL, result.request)
-            yield AllocatedDevice(
+            yield PodDevice(
                 subject=extended if claim.metadata.name == pod.extended_claim else used.subject,
                 claim="/".join(claim.metadata.key),
                 request=result.request,

@@ -222,7 +222,7 @@ class DeviceCondition(Value, frozen=True):
     message: str = ""
 
 
-class AllocatedDevice(Value, frozen=True):
+class PodDevice(Value, frozen=True):
     """A device (`driver/pool/device`) that a claim (`namespace/name`) of a bound pod has.
 
     `subject` is what asks (`claim gpu`, or `extended resource example.com/gpu of container "main"`), `request` the request of the
@@ -339,7 +339,7 @@ class WhyReport(Value, frozen=True):
     beside: tuple[NodeReason, ...] = ()
     branches: tuple[Branch, ...] = ()
     awaited: tuple[AwaitedDevice, ...] = ()
-    devices: tuple[AllocatedDevice, ...] = ()
+    devices: tuple[PodDevice, ...] = ()
     refused: tuple[str, ...] = ()
     gang: GangReport | None = None
     usable: tuple[str, ...] = ()
