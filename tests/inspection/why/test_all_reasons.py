@@ -507,3 +507,37 @@ def pod_group_misspelt(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.add(pod_group("training", NAMESPACE, min_count=2))
     made.pod("train", request("r", "gpu"), schedulingGroup={"podGroupName": "trainxing"})
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
+    "          modle is absent; did you mean model? (request selector 1)\n"
+)
+def attribute_misspelt_whose_presence_is_asked_for(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A", "arch": "x"}))
+    made.pod("train", request("r", "gpu", f'has(device.attributes["{GPU}"].modle)'))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
+    '          ?modle.orValue("") is "" (?modle is absent; did you mean model?),\n'
+    '          wanted "A" (request selector 1)\n'
+)
+def optional_attribute_misspelt(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A", "arch": "x"}))
+    made.pod("train", request("r", "gpu", f'device.attributes["{GPU}"].?modle.orValue("") == "A"'))
+
+
+@case(
+    "asks for no devices that Dynamic\n"
+    "    Resource Allocation serves; no node has acme.io/fpga, and no DeviceClass\n"
+    "    serves it; there are example.com/gpu\n"
+    "  1 node  Insufficient acme.io/fpga\n"
+)
+def extended_resource_unlike_all(made: MadeCluster) -> None:
+    made.objects["deviceclasses"][0]["spec"]["extendedResourceName"] = "example.com/gpu"
+    made.add(pod("train", NAMESPACE, extended={"acme.io/fpga": "1"}))

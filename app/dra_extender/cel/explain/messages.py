@@ -38,6 +38,7 @@ _SHOWN_ARGUMENTS: Final = 4
 _NODE_UNITS: Final = 60
 _NOUNS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _PAIR: Final = 2
+_ALIKE: Final = 0.8
 
 
 def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, wanted: bool) -> str:
@@ -69,7 +70,7 @@ def _fact(evaluation: Evaluation, node: TypedNode, value: str | None = None) -> 
         if isinstance(part, typed_ast.FieldSelection | typed_ast.Index) and part.optional:
             value = evaluation.outcome(part).value
             if isinstance(value, Optional) and not value.present:
-                return f"{text} ({evaluation.text(part)} is absent)"
+                return f"{text} ({evaluation.text(part)} is absent{_similar_name(evaluation, part)})"
         pending.extend(operands(part))
     return text
 
@@ -89,7 +90,7 @@ def _presence_message(
     selection = msgspec.structs.replace(node, written=selected, test=False)
     text = evaluation.text(selection)
     if not present:
-        return f"{text} is absent"
+        return f"{text} is absent{_similar_name(evaluation, node)}"
     outcome = evaluation.outcome(selection)
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
@@ -176,6 +177,16 @@ def _absence_message(evaluation: Evaluation, node: typed_ast.FieldSelection | ty
     if type(holder) in LISTS:
         return f"{what} list of {len(holder)}"
     return f"{what} plain {type_name(holder).removeprefix('kubernetes.')} without anything inside"
+
+
+def _similar_name(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> str:
+    """Return `; did you mean model?` where the device has a name of the domain that is spelt almost alike; else empty."""
+    path, name = _device_path(evaluation, node.operand), _key(evaluation, node)
+    if len(path) != _PAIR or path[0] not in _NOUNS or not isinstance(name, str):
+        return ""
+    names = list(_domains(evaluation.device, path[0]).get(path[1], {}))
+    close = get_close_matches(name, names, n=1, cutoff=_ALIKE)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _key(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> Any:

@@ -9,8 +9,9 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
-from dra_extender.inspection.why.names import nearest_resource
+from dra_extender.inspection.why.names import names_there, nearest_resource
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
+from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.snapshot import allocated_at, results_of
@@ -153,7 +154,10 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
         return ""
     near = nearest_resource(lacking[0], known)
     hint = f" (nearest name {near})" if near else ""
-    return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it"
+    implicit = lacking[0].startswith(IMPLICIT_RESOURCE_PREFIX)
+    alike = [name for name in known if "/" in name and name.startswith(IMPLICIT_RESOURCE_PREFIX) is implicit]
+    there = "" if near else names_there(lacking[0], alike)
+    return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it{there}"
 
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
