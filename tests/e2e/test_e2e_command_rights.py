@@ -28,6 +28,7 @@ VIEWER: Final = "viewer"
 POD: Final = "train"
 REASON: Final = "no device matches the selectors"
 FILE: Final = "cluster.tar.gz"
+CLAIMS: Final = Path(__file__).parents[2] / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
 QUESTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "why": ((POD,), (POD, "--node", "NODE"), ()),
     "devices": ((), ("NODE",)),
@@ -35,6 +36,7 @@ QUESTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "what-if": ((), ("--fill", POD)),
     "audit": (("--again-after", "0"),),
     "snapshot": (("-o", FILE), ("-o", FILE, "--redact")),
+    "lint": (("--cluster", str(CLAIMS)),),
     "ui": (),
 }
 """What is asked, by command; NODE stands for the name of the node."""

@@ -49,9 +49,18 @@ def check_report(scene: NamespaceFixture, reason: Reason, report: Json, nodes: i
         assert any(expected_text(scene, each) in steps for each in reason.next.split(" | ")), report
 
 
+def _first_alternatives(report: Json) -> list[Json]:
+    """Return the branches of a report; of the alternatives of one request, each of which has every node, the first."""
+    first: dict[tuple[str, str], Json] = {}
+    for branch in report.get("branches", ()):
+        request, _, alternative = branch.get("request", "").partition("/")
+        first.setdefault((branch.get("claim", ""), request if alternative else f"{request}/"), branch)
+    return list(first.values())
+
+
 def _counted(report: Json) -> Counter[str]:
     counted: Counter[str] = Counter()
-    for branch in report.get("branches", ()):
+    for branch in _first_alternatives(report):
         for each in branch["reasons"]:
             counted[each["code"]] += each["nodes"]
     return counted
@@ -62,7 +71,7 @@ def texts_of(reason: Reason, report: Json) -> list[str]:
     codes = dict(reason.reasons)
     return [
         _rejection(branch, each).summary if number is None else f"{number} {_rejection(branch, each).summary}"
-        for branch in report.get("branches", ())
+        for branch in _first_alternatives(report)
         for each in branch["reasons"]
         if each["code"] in codes
         for number in [None if reason.everywhere or each["code"] in OF_OTHER_NODES else each["nodes"]]
