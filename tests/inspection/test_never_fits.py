@@ -138,6 +138,16 @@ def test_devices_that_are_tainted_may_come_back() -> None:
     assert found(exactly("deviceClassName: gpu"), made) == []
 
 
+def test_a_slice_of_the_cluster_makes_no_node() -> None:
+    """Slices outlive their node until a controller collects them."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    made.nodes("n1")
+    made.gpus("gone", device("gpu-0"))
+    [(message, _)] = found(exactly("deviceClassName: gpu"), made)
+    assert message.startswith("request r: ")
+
+
 SLICE = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

@@ -11,8 +11,8 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, Origin, require
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
-from dra_extender.inspection.why.cause import rejections_by_closeness
 from dra_extender.inspection.why.reasons import Reasons
+from dra_extender.inspection.why.report import Branch
 from dra_extender.lint.manifests import objects_in, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.documents import FieldPath, YamlDocument, YamlError, read_documents
@@ -89,7 +89,9 @@ def _never_fits(
     for each in written:
         if each.written.kind in _DEVICES:
             copy.put(StoredKind(each.written.kind), each.written.item)
-    _add_nodes_of_slices(copy)
+    for each in written:
+        if each.written.kind == StoredKind.SLICE:
+            _add_node(copy, each.written.item["spec"].get("nodeName"))
     questions = [question for each in asking for question in _questions(each)][:_MOST_QUESTIONS]
     for number, question in enumerate(questions):
         _ask(copy, f"lint-{number}", question)
@@ -126,12 +128,10 @@ def _questions(whole: _Question) -> Iterator[_Question]:
             yield whole._replace(field=(*requests, index, _ALTERNATIVES, number))
 
 
-def _add_nodes_of_slices(copy: CopiedCluster) -> None:
-    """Add the nodes that slices name and that files of slices leave out."""
-    for published in copy.all(StoredKind.SLICE):
-        name = published["spec"].get("nodeName")
-        if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
-            copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
+def _add_node(copy: CopiedCluster, name: str | None) -> None:
+    """Add the node that a slice in a file names, if it is not there: such files leave nodes out."""
+    if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
+        copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
 
 
 def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
@@ -160,14 +160,14 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
     if Code.CLASS_MISSING in result.codes and view.origin == _NO_CLUSTER.origin:
         # The class may be in the cluster for which the files are.
         return None
-    closest = rejections_by_closeness(view, pod, result)
-    if not closest:
-        return None
     reasons = Reasons(view, pod, result)
+    branch = next(iter(reasons.branches()), None)
+    if branch is None:
+        # There are no nodes.
+        return None
     steps = reasons.steps()
-    told = _told(reasons) or closest[0].rejection.reason
     what = "this alternative fits" if question.field else "fits"
-    message = f"{what} no node of {view.origin.source}, even if nobody held a device: {told}"
+    message = f"{what} no node of {view.origin.source}, even if nobody held a device: {_told(branch)}"
     position = question.document.position_of(question.field)
     advice = steps[0].text if steps else ""
     finding = warning(LintCode.NEVER_FITS, 0, message, advice)
@@ -175,11 +175,8 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
     return PlacedFinding(question.file, position, label, finding, path_text(question.field))
 
 
-def _told(reasons: Reasons) -> str:
+def _told(branch: Branch) -> str:
     """Return the closest reason with its details."""
-    branch = next(iter(reasons.branches()), None)
-    if branch is None or not branch.reasons:
-        return ""
     closest = branch.reasons[0]
     details = [closest.text]
     if closest.nearest is not None and closest.nearest.detail:

@@ -1,6 +1,5 @@
 """All that stands in the way of a pod: pods that wait for several reasons at once, or for a name that is misspelt."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -19,28 +18,19 @@ from tests.controlplane.objects import (
     resource_claim_template,
     resource_slice,
 )
+from tests.support.inspection.cases import Cases
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 
 GPU: Final = "gpu.example.com"
 HEAD: Final = "ml/train  Pending 12m, dra-extender-scheduler, "
 ZONE: Final = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}]}
-Build = Callable[[MadeCluster], None]
-CASES: Final[dict[str, tuple[Build, str]]] = {}
+case: Final = Cases()
+"""The answer about the pod `train` of the cluster that the function builds, after HEAD and before what would help."""
 
 
-def case(expected: str) -> Callable[[Build], Build]:
-    """The answer about the pod `train` of the cluster that the function builds, after HEAD and before what would help."""
-
-    def keep(build: Build) -> Build:
-        CASES[build.__name__] = build, expected
-        return build
-
-    return keep
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case.by_name)
 def test_answer_names_all_that_stands_in_the_way(name: str) -> None:
-    build, expected = CASES[name]
+    build, expected = case.by_name[name]
     made = MadeCluster()
     made.nodes("n1")
     made.add(device_class("gpu"))

@@ -1,6 +1,5 @@
 """What `why` prints of each kind of cause: a cluster that has it, and the whole answer as it is meant to read."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -18,27 +17,18 @@ from tests.controlplane.objects import (
     resource_claim,
     resource_slice,
 )
+from tests.support.inspection.cases import Cases
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 HEAD: Final = "ml/train  Pending 12m, dra-extender-scheduler, "
 ALLOCATED: Final = "2026-11-25T09:46:00Z"
-Build = Callable[[MadeCluster], None]
-CASES: Final[dict[str, tuple[Build, str]]] = {}
+case: Final = Cases()
+"""The answer about the pod `train` of the cluster that the function builds."""
 
 
-def case(expected: str) -> Callable[[Build], Build]:
-    """The answer about the pod `train` of the cluster that the function builds."""
-
-    def keep(build: Build) -> Build:
-        CASES[build.__name__] = build, expected
-        return build
-
-    return keep
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case.by_name)
 def test_answer_reads_as_it_is_meant_to(name: str) -> None:
-    build, expected = CASES[name]
+    build, expected = case.by_name[name]
     made = MadeCluster()
     made.add(device_class("gpu"))
     build(made)
@@ -51,7 +41,7 @@ def test_answer_reads_as_it_is_meant_to(name: str) -> None:
 def test_pod_fits_once_the_pods_that_are_named_have_ended(name: str) -> None:
     made = MadeCluster()
     made.add(device_class("gpu"))
-    CASES[name][0](made)
+    case.by_name[name][0](made)
     step = next(each for each in why(made.view(), NAMESPACE, "train").next if each.text.startswith("end "))
     ended = {each.rpartition("/")[2] for each in step.text.removeprefix("end ").split(", ")}
 

@@ -1,8 +1,8 @@
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -10,8 +10,12 @@ from dra_extender.cli.answers import ExitStatus
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 from dra_extender.model.api_json import printable
 
+if TYPE_CHECKING:
+    from dra_extender.lint.pools import PlacedFinding
+
 _STDIN: Final = Path("-")
 _SUFFIXES: Final = (".yaml", ".yml")
+_SLICE: Final = "ResourceSlice"
 
 
 class LintFormat(StrEnum):
@@ -63,19 +67,19 @@ def command(
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
     from dra_extender.cel.lint.findings import Severity
-    from dra_extender.inspection.never_fits import never_fits
     from dra_extender.lint import formats
     from dra_extender.lint.report import lint_files
-    from dra_extender.telemetry.metrics import build_version
 
     texts, problems = _texts(files)
-    objects = source.read() if cluster or source.options() else None
-    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=never_fits(objects, texts))
+    further = _never_fits(source, texts, cluster=cluster)
+    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
         case LintFormat.JSON:
             typer.echo(formats.as_json(report))
         case LintFormat.SARIF:
+            from dra_extender.telemetry.metrics import build_version
+
             typer.echo(formats.as_sarif(report, build_version()))
         case LintFormat.GITHUB:
             typer.echo(formats.as_github(report))
@@ -87,6 +91,16 @@ def command(
         raise typer.Exit(ExitStatus.UNKNOWN)
     if errors or (strict and warnings):
         raise typer.Exit(ExitStatus.NEGATIVE)
+
+
+def _never_fits(source: ClusterSource, texts: Sequence[tuple[str, str]], *, cluster: bool) -> Iterable["PlacedFinding"]:
+    """Return the claims that no node could ever serve, if a cluster is asked or the files have devices."""
+    asks = cluster or bool(source.options())
+    if not asks and not any(_SLICE in text for _, text in texts):
+        return ()
+    from dra_extender.inspection.never_fits import never_fits
+
+    return never_fits(source.read() if asks else None, texts)
 
 
 def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from
-from dra_extender.nodefit.node_facts import UNLISTED, FitNode, fit_node_from, reported
+from dra_extender.nodefit.node_facts import UNLISTED, fit_node_from, reported
 from dra_extender.nodefit.node_fit import NodeFit
 from dra_extender.nodefit.pod_needs import PodNeeds, pod_needs_from
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
-_MOST_VERDICTS: Final = 50_000
+T = TypeVar("T")
+
+_MOST_KEPT: Final = 50_000
+"""Verdicts, or objects of a kind, that are kept; all are forgotten when there are more."""
 
 
 class InTree(NamedTuple):
@@ -40,8 +43,9 @@ class InTreeFilters:
         """
         self._objects = objects
         self._classes_serve = classes_serve
-        self._nodes: dict[str, tuple[str, FitNode | None]] = {}
-        self._needs: dict[str, tuple[str, PodNeeds | None]] = {}
+        # No kubelet reports what a node has, and stories are about devices: of what a manifest does not list there is plenty.
+        self._fit_node = _ReadOnce(lambda node: fit_node_from(node, UNLISTED))
+        self._pod_needs = _ReadOnce(pod_needs_from)
         self._verdicts: dict[tuple[bytes, str], _Verdict] = {}
 
     def judge(self, pod: Json) -> InTree:
@@ -66,7 +70,7 @@ class InTreeFilters:
             verdict = self._verdicts.get((kind_of_pod, name))
             if verdict is None or verdict.versions != versions:
                 verdict = _Verdict(versions, self._reasons(needs, node, pods, served))
-                if len(self._verdicts) >= _MOST_VERDICTS:
+                if len(self._verdicts) >= _MOST_KEPT:
                     self._verdicts.clear()
                 self._verdicts[kind_of_pod, name] = verdict
             if verdict.reasons:
@@ -85,31 +89,27 @@ class InTreeFilters:
         fit = NodeFit(() if fit_node is None else (fit_node,), beside, served)
         return tuple(reported(fit.refusals(needs, node["metadata"]["name"])))
 
-    def _fit_node(self, node: Json) -> FitNode | None:
-        """Return None for a node that cannot be read.
 
-        No kubelet reports what a node has, and stories are about devices: of what a manifest does not list there is plenty.
-        """
-        name, version = node["metadata"]["name"], _version(node)
-        known = self._nodes.get(name)
-        if known is None or known[0] != version:
-            fit_node = None
-            with suppress(ModelError):
-                fit_node = fit_node_from(node, UNLISTED)
-            known = self._nodes[name] = (version, fit_node)
-        return known[1]
+class _ReadOnce(Generic[T]):
+    """Reads objects, each as often as it changes."""
 
-    def _pod_needs(self, pod: Json) -> PodNeeds | None:
-        """Return None for a pod that cannot be read."""
-        uid, version = pod["metadata"]["uid"], _version(pod)
-        known = self._needs.get(uid)
-        if known is None or known[0] != version or known[1] is None or known[1].node != pod["spec"].get("nodeName"):
-            needs = None
+    def __init__(self, read: Callable[[Json], T]) -> None:
+        self._read = read
+        self._known: dict[str, tuple[tuple[str, str], T | None]] = {}
+
+    def __call__(self, thing: Json) -> T | None:
+        """Return None for an object that cannot be read."""
+        # A scheduler assumes that a pod is on a node before the pod has another version.
+        state = (_version(thing), str(part(thing, "spec").get("nodeName")))
+        uid = thing["metadata"]["uid"]
+        known = self._known.get(uid)
+        if known is None or known[0] != state:
+            value = None
             with suppress(ModelError):
-                needs = pod_needs_from(pod)
-            if len(self._needs) >= _MOST_VERDICTS:
-                self._needs.clear()
-            known = self._needs[uid] = (version, needs)
+                value = self._read(thing)
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            known = self._known[uid] = (state, value)
         return known[1]
 
 
