@@ -20,7 +20,6 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from dra_extender.runtime import garbage
-from fastapi.dependencies import models as fastapi_models
 
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.network import SimulatedSocket, address_info
@@ -160,7 +159,6 @@ def collected() -> Iterator[None]:
             yield
         finally:
             said, sys.unraisablehook = sys.unraisablehook, lambda _: None
-            forget_functions()
             try:
                 _collect_all()
             finally:
@@ -177,13 +175,6 @@ def _collect_all() -> None:
     with patch.object(gc, "unfreeze", lambda: None), patch.object(gc, "enable", lambda: None):
         REAL.collect()
         REAL.collect()
-
-
-def forget_functions() -> None:
-    """Free what FastAPI keeps: every function that it was ever given, and with it the process that has it."""
-    for each in vars(fastapi_models).values():
-        if hasattr(each, "cache_clear"):
-            each.cache_clear()
 
 
 @contextmanager

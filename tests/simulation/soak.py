@@ -21,7 +21,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind, key_of
 
 from tests.simulation.cluster import random_kind
 from tests.simulation.course import Course, freed
-from tests.simulation.environment import REAL, START, collected, forget_functions, simulated
+from tests.simulation.environment import REAL, START, collected, simulated
 from tests.simulation.invariants import left_at_rest
 from tests.simulation.network import NetworkedLoop
 from tests.simulation.world import LEASE, REPLICAS, World, logged, new_folder, run_until_complete
@@ -255,4 +255,4 @@ def _attributes(thing: object) -> Iterator[tuple[str, object]]:
 def _collect() -> None:
     """Free what processes that have ended have left."""
     with collected():
-        forget_functions()
+        pass

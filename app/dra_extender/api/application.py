@@ -1,18 +1,23 @@
-"""The routes: the verbs of the extender protocol; probes, metrics and the version for kubelet, Prometheus and people."""
+"""The routes: the verbs of the extender protocol; probes, metrics and the version for kubelet, Prometheus and people.
+
+FastAPI takes a millisecond to make a route.  So the routes are made once, and an endpoint finds in the state of its application
+who answers.
+"""
 
 import asyncio
 import platform
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
+from dra_extender.api.call_route import CallRoute
 from dra_extender.api.calls import JSON, VerbCalls, failure
 from dra_extender.api.health import Health, HealthReport, ReadinessGate
 from dra_extender.api.protocol import encode
@@ -21,61 +26,104 @@ from dra_extender.api.verbs import Verbs, verb_handlers
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, Metrics, build_version
 
-
-def _add_health(app: FastAPI, health: Health) -> None:
-    """Serve /livez and /readyz."""
-
-    @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
-    async def livez(request: Request) -> Response:
-        """Tell whether the process works; `?verbose` lists the checks."""
-        return _health_response(health.live(), request)
-
-    @app.get(
-        "/readyz",
-        tags=["operations"],
-        response_class=PlainTextResponse,
-        responses={503: {"description": "A check failed; the text says which"}},
-    )
-    async def readyz(request: Request) -> Response:
-        """Tell whether calls of kube-scheduler are answered.
-
-        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
-        is healthy then.
-        """
-        return _health_response(health.ready(request.query_params.getlist("exclude")), request)
+_HEALTH: Final = APIRouter(route_class=CallRoute, tags=["operations"])
+_METRICS: Final = APIRouter(route_class=CallRoute, tags=["operations"])
+_VERSION: Final = APIRouter(route_class=CallRoute, tags=["operations"])
+_VERBS: Final = APIRouter(route_class=CallRoute, tags=["extender"])
 
 
-def _add_metrics(app: FastAPI, metrics: Metrics, access: ScrapeAccess | None = None) -> None:
-    """Serve /metrics to the callers that `access` admits; None: to all."""
-
-    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
-    async def scrape(request: Request) -> Response:
-        """Metrics in Prometheus' text format."""
-        if access is not None:
-            client = request.client.host if request.client is not None else ""
-            refusal = await access.refusal(request.headers.get("authorization", ""), client)
-            if refusal is not None:
-                return Response(encode({"Error": refusal.sentence}), refusal.status, refusal.headers, JSON)
-        # Calls that have just been answered are counted first.
-        await asyncio.sleep(0)
-        return Response(await metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+@_HEALTH.get("/livez", response_class=PlainTextResponse)
+async def livez(request: Request) -> Response:
+    """Tell whether the process works; `?verbose` lists the checks."""
+    health: Health = request.app.state.health
+    return _health_response(health.live(), request)
 
 
-def _add_version(app: FastAPI) -> None:
-    """Serve /version."""
-    version = encode(
-        {
-            "version": build_version(),
-            "python": platform.python_version(),
-            "implementation": platform.python_implementation(),
-            "platform": f"{platform.system().lower()}/{platform.machine()}",
-        }
-    )
+@_HEALTH.get(
+    "/readyz",
+    response_class=PlainTextResponse,
+    responses={503: {"description": "A check failed; the text says which"}},
+)
+async def readyz(request: Request) -> Response:
+    """Tell whether calls of kube-scheduler are answered.
 
-    @app.get("/version", tags=["operations"], responses={200: {"model": docs.VersionInfo}})
-    async def show_version() -> Response:
-        """Tell what is running."""
-        return Response(version, media_type=JSON)
+    `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
+    is healthy then.
+    """
+    health: Health = request.app.state.health
+    return _health_response(health.ready(request.query_params.getlist("exclude")), request)
+
+
+@_METRICS.get("/metrics", response_class=PlainTextResponse)
+async def scrape(request: Request) -> Response:
+    """Metrics in Prometheus' text format."""
+    metrics: Metrics = request.app.state.metrics
+    access: ScrapeAccess | None = request.app.state.access
+    if access is not None:
+        client = request.client.host if request.client is not None else ""
+        refusal = await access.refusal(request.headers.get("authorization", ""), client)
+        if refusal is not None:
+            return Response(encode({"Error": refusal.sentence}), refusal.status, refusal.headers, JSON)
+    # Calls that have just been answered are counted first.
+    await asyncio.sleep(0)
+    return Response(await metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@_VERSION.get("/version", responses={200: {"model": docs.VersionInfo}})
+async def show_version(_: Request) -> Response:
+    """Tell what is running."""
+    facts = {
+        "version": build_version(),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+    return Response(encode(facts), media_type=JSON)
+
+
+@_VERBS.post(
+    "/filter",
+    responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(errors_in_body=True)},
+    openapi_extra=docs.request_body(docs.FilterArguments),
+)
+async def filter_nodes(request: Request) -> Response:
+    """Find the nodes that can give the pod its devices, and say why the others cannot."""
+    return await _answer(request, "filter")
+
+
+@_VERBS.post(
+    "/prioritize",
+    responses={200: {"model": list[docs.HostPriority]}, **docs.failures(errors_in_body=False)},
+    openapi_extra=docs.request_body(docs.FilterArguments),
+)
+async def prioritize(request: Request) -> Response:
+    """Score the nodes from 0 to 10."""
+    return await _answer(request, "prioritize")
+
+
+@_VERBS.post(
+    "/bind",
+    responses={200: {"model": docs.BindingResult}, **docs.failures(errors_in_body=True)},
+    openapi_extra=docs.request_body(docs.BindingArguments),
+)
+async def bind(request: Request) -> Response:
+    """Allocate the pod's devices, wait until they are ready, and bind the pod."""
+    return await _answer(request, "bind")
+
+
+@_VERBS.post(
+    "/preempt",
+    responses={200: {"model": docs.PreemptionResult}, **docs.failures(errors_in_body=False)},
+    openapi_extra=docs.request_body(docs.PreemptionArguments),
+)
+async def preempt(request: Request) -> Response:
+    """Find the nodes on which evicting the proposed victims would help the pod."""
+    return await _answer(request, "preempt")
+
+
+async def _answer(request: Request, verb: str) -> Response:
+    answers: Mapping[str, Callable[[Request], Awaitable[Response]]] = request.app.state.answers
+    return await answers[verb](request)
 
 
 def _health_response(report: HealthReport, request: Request) -> Response:
@@ -110,10 +158,13 @@ def create_app(
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
-    _add_verbs(app, verbs, VerbCalls(gate or ReadinessGate(None), metrics, settings.body_limit_bytes))
-    _add_health(app, health)
-    _add_metrics(app, metrics)
-    _add_version(app)
+    calls = VerbCalls(gate or ReadinessGate(None), metrics, settings.body_limit_bytes)
+    app.state.answers = {
+        verb: partial(calls.answer, verb=verb, handle=handle) for verb, handle in verb_handlers(verbs).items()
+    }
+    app.state.health, app.state.metrics, app.state.access = health, metrics, None
+    for router in (_VERBS, _HEALTH, _METRICS, _VERSION):
+        app.router.routes.extend(router.routes)
     _add_errors(app, _VERB_PATHS)
     return app
 
@@ -124,61 +175,12 @@ def create_probe_app(health: Health, metrics: Metrics | None, access: ScrapeAcce
     `access` decides who may read metrics; None means all.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
-    _add_health(app, health)
+    app.state.health, app.state.metrics, app.state.access = health, metrics, access
+    app.router.routes.extend(_HEALTH.routes)
     if metrics is not None:
-        _add_metrics(app, metrics, access)
+        app.router.routes.extend(_METRICS.routes)
     _add_errors(app, "the verbs are served elsewhere")
     return app
-
-
-class _CallRoute(APIRoute):
-    """A route whose endpoint takes the request alone; FastAPI would spend some 30 us on looking for further arguments."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return cast("Callable[[Request], Coroutine[Any, Any, Response]]", self.endpoint)
-
-
-def _add_verbs(app: FastAPI, verbs: Verbs, calls: VerbCalls) -> None:
-    handlers = verb_handlers(verbs)
-    router = APIRouter(route_class=_CallRoute, tags=["extender"])
-
-    @router.post(
-        "/filter",
-        responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(errors_in_body=True)},
-        openapi_extra=docs.request_body(docs.FilterArguments),
-    )
-    async def filter_nodes(request: Request) -> Response:
-        """Find the nodes that can give the pod its devices, and say why the others cannot."""
-        return await calls.answer(request, "filter", handlers["filter"])
-
-    @router.post(
-        "/prioritize",
-        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(errors_in_body=False)},
-        openapi_extra=docs.request_body(docs.FilterArguments),
-    )
-    async def prioritize(request: Request) -> Response:
-        """Score the nodes from 0 to 10."""
-        return await calls.answer(request, "prioritize", handlers["prioritize"])
-
-    @router.post(
-        "/bind",
-        responses={200: {"model": docs.BindingResult}, **docs.failures(errors_in_body=True)},
-        openapi_extra=docs.request_body(docs.BindingArguments),
-    )
-    async def bind(request: Request) -> Response:
-        """Allocate the pod's devices, wait until they are ready, and bind the pod."""
-        return await calls.answer(request, "bind", handlers["bind"])
-
-    @router.post(
-        "/preempt",
-        responses={200: {"model": docs.PreemptionResult}, **docs.failures(errors_in_body=False)},
-        openapi_extra=docs.request_body(docs.PreemptionArguments),
-    )
-    async def preempt(request: Request) -> Response:
-        """Find the nodes on which evicting the proposed victims would help the pod."""
-        return await calls.answer(request, "preempt", handlers["preempt"])
-
-    app.include_router(router)
 
 
 def _add_errors(app: FastAPI, paths: str) -> None:

@@ -4,14 +4,16 @@ The listener may serve a whole network, so the route looks at the connection: th
 host that the request names as well (see `request_guard`), and no proxy may stand between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
+from dra_extender.api.call_route import CallRoute
 from dra_extender.api.calls import JSON, failure
 from dra_extender.api.protocol import encode
 from dra_extender.api.request_guard import RequestGuard
@@ -30,6 +32,13 @@ _GUARD: Final = RequestGuard(loopback=True)
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
 
 
+@dataclass(frozen=True)
+class _Report:
+    make: Callable[[], Value]
+    clock: Callable[[], float]
+    bucket: TokenBucket
+
+
 def add_debug(
     app: FastAPI,
     holds: Callable[[], HoldReport],
@@ -37,24 +46,28 @@ def add_debug(
     clock: Callable[[], float] = monotonic,
 ) -> None:
     """Serve what is held for pods that wait at /debug/holds, and the latest decisions at /debug/decisions."""
-    _add_report(app, HOLDS, holds, clock)
-    _add_report(app, DECISIONS, decisions, clock)
+    makers: Mapping[str, Callable[[], Value]] = {HOLDS: holds, DECISIONS: decisions}
+    app.state.reports = {path: _Report(make, clock, TokenBucket(RATE, BURST, clock())) for path, make in makers.items()}
+    app.router.routes.extend(_ROUTER.routes)
 
 
-def _add_report(app: FastAPI, path: str, report: Callable[[], Value], clock: Callable[[], float]) -> None:
-    bucket = TokenBucket(RATE, BURST, clock())
+_ROUTER: Final = APIRouter(route_class=CallRoute, include_in_schema=False)
 
-    @app.get(path, include_in_schema=False)
-    async def answer(request: Request) -> Response:
-        refusal = _refusal(request)
-        if refusal:
-            return failure(f"{path}: {refusal}", HTTPStatus.FORBIDDEN)
-        now = clock()
-        if not bucket.take(now):
-            response = failure(f"{path}: at most {RATE:g} answer a second", HTTPStatus.TOO_MANY_REQUESTS)
-            response.headers["Retry-After"] = str(max(1, round(bucket.wait(now))))
-            return response
-        return Response(encode(report()), media_type=JSON, headers={"Cache-Control": "no-store"})
+
+@_ROUTER.get(DECISIONS)
+@_ROUTER.get(HOLDS)
+async def _answer(request: Request) -> Response:
+    path = request.url.path
+    report: _Report = request.app.state.reports[path]
+    refusal = _refusal(request)
+    if refusal:
+        return failure(f"{path}: {refusal}", HTTPStatus.FORBIDDEN)
+    now = report.clock()
+    if not report.bucket.take(now):
+        response = failure(f"{path}: at most {RATE:g} answer a second", HTTPStatus.TOO_MANY_REQUESTS)
+        response.headers["Retry-After"] = str(max(1, round(report.bucket.wait(now))))
+        return response
+    return Response(encode(report.make()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
 def _refusal(request: Request) -> str:

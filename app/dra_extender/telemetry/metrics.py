@@ -3,6 +3,7 @@
 import asyncio
 import platform
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -26,6 +27,7 @@ from dra_extender.telemetry.upstream import UpstreamMetrics
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
+@cache
 def build_version() -> str:
     """Return the version of the installed package, or `unknown` when it runs from a bare source tree."""
     try:
