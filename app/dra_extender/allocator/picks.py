@@ -13,7 +13,6 @@ from dra_extender.allocator.rules.counter_sets import CompatibilityTable, Counte
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.neighbours import DeviceLocation, NeighbourTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 
@@ -90,7 +89,6 @@ class SearchState:
 
         Raises:
             SearchEndedError: a derived attribute does not compile or fails on the device; nothing is changed.
-            SearchPaused: the deadline raised it; nothing is changed.
         """
         if self.is_picked(claim, wanted, location):
             return Exclusion.PICKED
@@ -104,7 +102,7 @@ class SearchState:
             exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
             if not exclusion and not exact and self._is_exhausted(wanted, location):
                 exclusion = Exclusion.CAPACITY
-        except (SearchEndedError, SearchPaused):
+        except BaseException:
             trail.undo_to(mark)
             raise
         if exclusion:

@@ -29,7 +29,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import FilterResult, Pending
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.account import GangAccount
@@ -54,7 +54,7 @@ from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
-from dra_extender.scheduling.time_slices import CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 from dra_extender.telemetry.upstream import UNSCHEDULABLE

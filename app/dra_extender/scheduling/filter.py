@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
@@ -25,7 +24,7 @@ from dra_extender.scheduling.claims.preconditions import (
 )
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
-from dra_extender.scheduling.evaluation.result import FilterResult, Pending, rejected_everywhere
+from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,
@@ -41,7 +40,7 @@ from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
 
 _HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
 
@@ -172,7 +171,7 @@ class Filter:
                 budget.close()
             return True
         if isinstance(pending, UnreadSpecs):
-            await self._spec_reader.read_for(pod, pending, budget)
+            await self._spec_reader.wait_for(pod, pending, budget)
             return True
         self._slices.end(pod, budget)
         if pending is Pending.CLAIM_DELIVERY and call.asks_about_claims:
@@ -202,26 +201,29 @@ class Filter:
         """
         in_backoff = self._backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
-        result = FilterResult()
-        try:
-            # Whether names that were sent are empty is not asked: that would decode thousands of them.
-            if not in_backoff or candidates:
-                self._holds.expire()
-                gang = None if pod.pod_group is None else gang_of(pod, self._ledger)
-                planned = None if gang is None else self._gangs.place_member(pod, gang, candidates, budget)
-                if planned is not None and (planned.fits or Code.GANG not in planned.codes):
-                    result = planned
-                else:
-                    alone = self.evaluate_alone(pod, candidates, budget)
-                    # A member that would not even fit alone is rejected with more reasons than the gang's.
-                    result = alone if planned is None or not alone.fits else planned
-        except SearchPaused:
-            return FilterResult(unfinished=Pending.TIME_SLICE)
+        # Whether names that were sent are empty is not asked: that would decode thousands of them.
+        if in_backoff and not candidates:
+            result = FilterResult()
+        else:
+            self._holds.expire()
+            evaluated = within_slice(partial(self._evaluate_with_gang, pod, candidates, budget))
+            if isinstance(evaluated, Pending):
+                return FilterResult(unfinished=evaluated)
+            result = evaluated
         if in_backoff and result.unfinished is None:
             for name in nodes:
                 if name in in_backoff:
                     result.reject(name, NODE_IN_BACKOFF)
         return result
+
+    def _evaluate_with_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        gang = None if pod.pod_group is None else gang_of(pod, self._ledger)
+        planned = None if gang is None else self._gangs.place_member(pod, gang, nodes, budget)
+        if planned is not None and (planned.fits or Code.GANG not in planned.codes):
+            return planned
+        alone = self.evaluate_alone(pod, nodes, budget)
+        # A member that would not even fit alone is rejected with more reasons than the gang's.
+        return alone if planned is None or not alone.fits else planned
 
     def evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the pod as if no other pods had to be placed with it.
@@ -229,9 +231,6 @@ class Filter:
         The pod goes to a node on which it can use an allocated claim for its extended resources from an earlier bind, if there is
         one.  If no such node fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim
         does not fit with a new one, which needs more devices.
-
-        Raises:
-            SearchPaused: the slice is over.
         """
         ledger = self._ledger
         self._holds.release_pods(pod.uid)
@@ -350,10 +349,7 @@ class Filter:
         if gang is None:
             result = self.evaluate(self._ledger.pods.newest(pod), nodes, budget)
             return result.unfinished or bool(result.fits) or result.narrowing or bool(result.revocable)
-        try:
-            return self._gangs.may_fit(pod, gang, nodes, budget, lacking)
-        except SearchPaused:
-            return Pending.TIME_SLICE
+        return within_slice(partial(self._gangs.may_fit, pod, gang, nodes, budget, lacking))
 
 
 def _with_new_claim(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:

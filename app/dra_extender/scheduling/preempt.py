@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import NoFit, SearchPaused
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Reduced
@@ -16,9 +17,8 @@ from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import extended_need
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _CREATED_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
@@ -61,17 +61,11 @@ class Preempt:
             pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         while True:
-            try:
-                kept = self._evaluate(pod, pod_claims, victims, budget)
-            except SearchPaused:
-                if not await self._slices.next(pod, budget):
-                    raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
-                continue
-            if isinstance(kept, UnreadSpecs):
-                await self._spec_reader.read_for(pod, kept, budget)
-                continue
-            self._slices.end(pod, budget)
-            return kept
+            kept = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
+            if not isinstance(kept, (Pending, UnreadSpecs)):
+                self._slices.end(pod, budget)
+                return kept
+            await self._spec_reader.wait_for(pod, kept, budget)
 
     def _evaluate(
         self, pod: Pod, pod_claims: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget

@@ -11,8 +11,9 @@ one slice of time.  Whether it gets more depends on the pods that wait for the s
 """
 
 import asyncio
-from collections.abc import Hashable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Hashable
+from enum import Enum, auto
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.budget import Budget
@@ -34,10 +35,28 @@ _RECENT_SECONDS: Final = 10.0
 """As long as kube-scheduler backs a pod off at most."""
 
 
+T = TypeVar("T")
+
+
+class Pending(Enum):
+    """What an evaluation waits for: another evaluation may have another result after that.
+
+    TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
+    NARROWING_HOLDS: holds keep devices on several nodes and are about to keep those of one.  STALE_HOLDS: the pod would fit if
+    stale holds were revoked.
+    """
+
+    TIME_SLICE = auto()
+    CLAIM_DELIVERY = auto()
+    NARROWING_HOLDS = auto()
+    STALE_HOLDS = auto()
+
+
 class CallBudget(Budget):
     """What one call may spend on expressions and searches, in slices of time.
 
-    When a slice is over, it raises SearchPaused where a search can go on, after at least one step or evaluation in each slice.
+    When a slice is over, it raises SearchPaused where a search can go on, after at least one step or evaluation in each slice;
+    `within_slice` catches it, whatever is between.
     The time of the call ends in the same way, so a clock never ends a search.  Compiling an expression pauses before it begins,
     in `afford`.
 
@@ -100,11 +119,7 @@ class CallBudget(Budget):
         return self._now() > self.end
 
     def __call__(self) -> bool:
-        """Return whether no further evaluation may begin.
-
-        Raises:
-            SearchPaused: the slice is over.
-        """
+        """Return whether no further evaluation may begin; raise SearchPaused if the slice is over."""
         self._pause()
         return super().__call__()
 
@@ -138,6 +153,14 @@ class CallBudget(Budget):
     def _pause(self) -> None:
         if self.pause_due():
             raise SearchPaused
+
+
+def within_slice(step: Callable[[], T]) -> T | Literal[Pending.TIME_SLICE]:
+    """Return the result of the step, or TIME_SLICE if the slice is over: the same step goes on in the next one."""
+    try:
+        return step()
+    except SearchPaused:
+        return Pending.TIME_SLICE
 
 
 class _Call(NamedTuple):

@@ -82,7 +82,6 @@ class NodeView:
 
         Raises:
             SearchEndedError: the time is up.
-            SearchPaused: the deadline raised it.
         """
         self._unpolled += devices
         if self._unpolled >= _POLL_DEVICES:

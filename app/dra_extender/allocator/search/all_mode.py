@@ -36,7 +36,6 @@ class AllModeDevices:
         Raises:
             SearchEndedError: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices
                 than it may have.
-            SearchPaused: the deadline raised it; a further call goes on.
         """
         for number, claim in enumerate(self._demand.claims):
             if claim.uses_all:

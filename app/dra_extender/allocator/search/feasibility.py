@@ -63,11 +63,7 @@ class Feasibility:
         self._solve_claim: Callable[[], bool] | None = None
 
     def is_infeasible(self) -> bool:
-        """Analyse the node; return whether the demand certainly has no solution there.
-
-        Raises:
-            SearchPaused: the deadline raised it; a further call goes on.
-        """
+        """Analyse the node; return whether the demand certainly has no solution there."""
         if self._analysis is None:
             self._analysis = self._analyse_node()
         demand, error_free_claims, index = self._analysis

@@ -70,7 +70,6 @@ class PruningIndex:
 
         Raises:
             SearchEndedError: a selector or a derived attribute fails on a device, or the time is up; the index cannot be used then.
-            SearchPaused: the deadline raised it; a further call goes on.
         """
         for option, wanted in self.options():
             if option not in self.masks:

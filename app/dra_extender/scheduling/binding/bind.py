@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
@@ -33,9 +33,10 @@ from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
-from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError, Shutdown
+from dra_extender.scheduling.ports.errors import RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+from dra_extender.scheduling.time_slices import Pending, within_slice
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import Spans
 
@@ -174,15 +175,10 @@ class BindSession:
         budget = slices.begin(pod, parts.options.filter_budget_seconds)
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
-            try:
-                decided = parts.decision.decide(pod, self.node, claims, budget)
-            except SearchPaused:
-                if not await slices.next(pod, budget):
-                    raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
-                continue
-            if not isinstance(decided, UnreadSpecs):
+            decided = within_slice(partial(parts.decision.decide, pod, self.node, claims, budget))
+            if not isinstance(decided, (Pending, UnreadSpecs)):
                 break
-            live = await parts.spec_reader.read_for(pod, decided, budget)
+            live = await parts.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         slices.end(pod, budget)
         stamp = time_text(self._clock.now())

@@ -68,9 +68,6 @@ class Competitors:
         """Return a pod that competes for one of these devices and is not of this scheduler; `known` is looked at first.
 
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
-
-        Raises:
-            SearchPaused: the slice of the budget is over.  What was compiled and evaluated is known in the next slice.
         """
         pods = self._ledger.pods
         waiting = pods.waiting_for_devices(self._own | {scheduler})

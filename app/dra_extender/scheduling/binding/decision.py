@@ -50,7 +50,6 @@ class BindDecision:
 
         Raises:
             RetryableError: the pod cannot have its devices on this node (any more).
-            SearchPaused: the slice of the budget is over; another call with equal arguments goes on.
         """
         ledger = self._ledger
         node = ledger.nodes.get(node_name)

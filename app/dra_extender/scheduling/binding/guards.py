@@ -8,12 +8,12 @@ last one, the allocation; another scheduler's pending pod would be given the dev
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import structlog
 
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationEnded, GuardObserved, GuardReservationObserved, Subscription
 from dra_extender.ledger.guard_index import (
@@ -36,7 +36,7 @@ from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
 
 MOST_GUARDS: Final = 256
 GUARD_LABEL: Final = "dra-extender.io/guard"
@@ -275,13 +275,9 @@ class GuardReservations:
 
     def find_competitor(
         self, record: ClaimRecord, scheduler: str, budget: CallBudget, known: Pod | None = None
-    ) -> Pod | None:
-        """Return a pod to which a scheduler other than this one could give a device twice if the claim were released now.
-
-        Raises:
-            SearchPaused: the slice of the budget is over.
-        """
-        return self._competitors.find(self._lost(record), scheduler, budget, known)
+    ) -> Pod | Literal[Pending.TIME_SLICE] | None:
+        """Return a pod to which a scheduler other than this one could give a device twice if the claim were released now."""
+        return within_slice(partial(self._competitors.find, self._lost(record), scheduler, budget, known))
 
     async def add(self, record: ClaimRecord, pod: Pod) -> None:
         """Reserve the claim of this pod for the guard claim of a device that another scheduler's claim has, too.
@@ -349,11 +345,8 @@ class GuardReservations:
         if is_used:
             return False
         reserved.budget.open_slice(self._slice_seconds)
-        try:
-            competitor = self.find_competitor(
-                record, self._schedulers.get(uid, ""), reserved.budget, reserved.competitor
-            )
-        except SearchPaused:
+        competitor = self.find_competitor(record, self._schedulers.get(uid, ""), reserved.budget, reserved.competitor)
+        if isinstance(competitor, Pending):
             return False
         self._reserved[uid] = reserved._replace(competitor=competitor)
         return competitor is None

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.guard_index import guard_reservations, whole_devices
 from dra_extender.ledger.ledger import Ledger
@@ -26,7 +25,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, Pending
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -152,14 +151,12 @@ class ConflictYield:
                 return _Loss(conflict, None)
             else:
                 budget.open_slice(self._slice_seconds)
-                try:
-                    competitor = self._reservations.find_competitor(
-                        claim.record, bind.pod.scheduler_name, budget, competitor
-                    )
-                except SearchPaused:
+                judged = self._reservations.find_competitor(claim.record, bind.pod.scheduler_name, budget, competitor)
+                if isinstance(judged, Pending):
                     await self._reservations.add(claim.record, bind.pod)
                     await asyncio.sleep(0)
                 else:
+                    competitor = judged
                     if competitor is None or budget.seconds_left <= 0:
                         return _Loss(conflict, competitor)
                     await self._reservations.add(claim.record, bind.pod)

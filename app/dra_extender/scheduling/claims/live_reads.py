@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
@@ -11,9 +11,9 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBuckets
 from dra_extender.scheduling.claims.lookup import claim_names
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
-from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 READS: Final = 16
@@ -45,10 +45,20 @@ class SpecReader:
         self._metrics = metrics
         self._turns = asyncio.Semaphore(READS)
 
-    async def read_for(self, pod: Pod, unread: UnreadSpecs, budget: CallBudget) -> Mapping[str, bytes]:
-        """Read as `read` does, in a call about this pod: its slice of time ends before, and another one begins after that."""
+    async def wait_for(
+        self, pod: Pod, pending: Literal[Pending.TIME_SLICE] | UnreadSpecs, budget: CallBudget
+    ) -> Mapping[str, bytes]:
+        """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that.
+
+        Raises:
+            RetryableError: as for `read`; or the call gets no further slice.
+        """
+        if pending is Pending.TIME_SLICE:
+            if not await self.slices.next(pod, budget):
+                raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
+            return {}
         self.slices.interrupt(pod, budget)
-        live = await self.read(unread, budget)
+        live = await self.read(pending, budget)
         self.slices.reopen(pod, budget)
         return live
 

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import NoFit, SearchPaused
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
@@ -20,7 +21,7 @@ from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResu
 from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, within_slice
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
@@ -106,9 +107,6 @@ class NodeEvaluator:
 
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
         takes, never the outcome.
-
-        Raises:
-            SearchPaused: `out_of_time` raised it.
         """
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
@@ -172,9 +170,6 @@ class NodeEvaluator:
         """Evaluate the nodes without these devices, which are in backoff for one pod, until `max_feasible` nodes fit.
 
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
-
-        Raises:
-            SearchPaused: the slice is over.
         """
         ledger, allocator = self._ledger, self.allocator
         usage, state, held = ledger.usage(), ledger.state, ledger.held
@@ -208,9 +203,6 @@ class NodeEvaluator:
         """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.
 
         The next pod with the same demand then finds cached results.  Nodes under holds are skipped while `max_feasible` others fit.
-
-        Raises:
-            SearchPaused: `out_of_time` raised it.
         """
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
@@ -234,11 +226,7 @@ class NodeEvaluator:
         return table
 
     def _node_result(self, evaluation: _Evaluation, name: str) -> NodeResult:
-        """Return the result for one node: cached if nothing that it depends on has changed, else that of its class, else searched.
-
-        Raises:
-            SearchPaused: `out_of_time` raised it.
-        """
+        """Return the result for one node: cached if nothing that it depends on has changed, or of its class, or searched."""
         ledger, table = self._ledger, evaluation.table
         node = ledger.nodes.get(name)
         if node is None:
@@ -323,11 +311,10 @@ class Prefetch:
             return
         budget = CallBudget(self._clock, _PREFETCH_STEP_SECONDS)
         budget.open_slice(_PREFETCH_STEP_SECONDS)
-        try:
-            more = self._evaluator.prefetch(self._demand, _PREFETCHED_PER_STEP, self._max_feasible, budget)
-        except SearchPaused:
-            more = False
-        if more and left > _PREFETCHED_PER_STEP:
+        more = within_slice(
+            partial(self._evaluator.prefetch, self._demand, _PREFETCHED_PER_STEP, self._max_feasible, budget)
+        )
+        if more is True and left > _PREFETCHED_PER_STEP:
             asyncio.get_running_loop().call_soon(self._step, turn, left - _PREFETCHED_PER_STEP)
         elif not self._waits_for_holds:
             self._waits_for_holds = True

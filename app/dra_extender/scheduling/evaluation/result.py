@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from dra_extender.model.node_selector import only_node
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.ports.errors import OneText
+from dra_extender.scheduling.time_slices import Pending
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
@@ -133,20 +133,6 @@ class RejectionGroup(NamedTuple):
     nodes: int
     example: str
     rejection: Rejection
-
-
-class Pending(Enum):
-    """What an evaluation waits for: another evaluation may have another result after that.
-
-    TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
-    NARROWING_HOLDS: holds keep devices on several nodes and are about to keep those of one.  STALE_HOLDS: the pod would fit if
-    stale holds were revoked.
-    """
-
-    TIME_SLICE = auto()
-    CLAIM_DELIVERY = auto()
-    NARROWING_HOLDS = auto()
-    STALE_HOLDS = auto()
 
 
 @dataclass(slots=True)

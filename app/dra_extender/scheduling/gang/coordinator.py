@@ -100,9 +100,6 @@ class GangCoordinator:
         If the planned node is not among the offered `nodes`, the member gets another one next to the other assignments, or a new
         plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
         invalid, the whole gang is planned anew; other members keep their announced assignments if the gang fits with these.
-
-        Raises:
-            SearchPaused: the slice of the budget is over; the same call continues.
         """
         rejection = too_large(group, self._ledger)
         if rejection is not None:
@@ -158,9 +155,6 @@ class GangCoordinator:
 
         Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
         reason of the last rejection: the call then says what is true now.
-
-        Raises:
-            SearchPaused: the slice of the budget is over.
         """
         plan = self._plans.get(group.metadata.key)
         if plan is not None and self._holds.exist_for(plan.assignments):

@@ -6,7 +6,7 @@ import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import NoFit, SearchPaused
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Overlaid, UsageTable
@@ -112,11 +112,7 @@ class PlacementOracle:
             extra.add(kept)
             usage = Overlaid(usage, extra)
         under = (tuple(kept), without, self._ledger.state.version(node), self._ledger.held.version(node))
-        try:
-            answer = self._allocator.search(demand, at, usage, self.budget, under)
-        except SearchPaused:
-            self._answers = self._answers or {}
-            raise
+        answer = self._allocator.search(demand, at, usage, self.budget, under)
         if isinstance(answer, NoFit):
             self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)
             return None
@@ -127,9 +123,13 @@ class PlacementOracle:
         return self.budget.left <= 0
 
     def pause_due(self) -> bool:
-        """Return whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
+        """Return whether the search has to pause now, between two questions."""
         self._answers = None
         return self.budget.pause_due()
+
+    def keep_answers(self) -> None:
+        """Answer from now on the parts of the present question once: its search was paused, and it is asked again."""
+        self._answers = self._answers or {}
 
     def allowed(self, member: GangMember, node: str) -> bool:
         """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""

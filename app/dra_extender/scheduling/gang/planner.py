@@ -137,7 +137,6 @@ class GangPlanner:
         `unit`: the UID of the PodGroup, whose own holds do not block it.
 
         Raises:
-            SearchPaused: the slice of the budget is over; the same call continues.
             PlanUnfinishedError: claims must be read first, or the budget is closed.
         """
         if budget.closed:
@@ -187,7 +186,6 @@ class GangPlanner:
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
 
         Raises:
-            SearchPaused: the slice of the budget is over.
             PlanLimitError: the search ended at a limit.
         """
         key, facts = question.key, self._facts(question)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.gang.placements import PlacementOracle
 from dra_extender.scheduling.permit.gang_members import GangMember
+from dra_extender.scheduling.time_slices import Pending, within_slice
 
 MAX_STEPS: Final = 50_000
 MAX_EXCHANGES: Final = 2_000
@@ -296,7 +296,7 @@ class GangSearch:
                 break
             self._poll_time()
             if self._is_allowed(members[-1], index):
-                capacity = yield from _until_answered(partial(self._oracle.capacity, members, node))
+                capacity = yield from self._until_answered(partial(self._oracle.capacity, members, node))
                 if capacity is None:
                     return 0
                 left = max(left - capacity, 0)
@@ -333,7 +333,7 @@ class GangSearch:
                 assign = partial(
                     self._partial.assign, self._members[position], self._nodes[choice.node], choice.without
                 )
-                level.assigned = yield from _until_answered(assign)
+                level.assigned = yield from self._until_answered(assign)
                 if level.assigned is None:
                     continue
                 level.node = choice.node
@@ -411,11 +411,9 @@ class GangSearch:
         if not self._polls & _POLL and self._oracle.out_of_time():
             raise PlanLimitError
 
-
-def _until_answered(question: Callable[[], T]) -> Pausable[T]:
-    """Ask again after each pause, until there is an answer."""
-    while True:
-        try:
-            return question()
-        except SearchPaused:
+    def _until_answered(self, question: Callable[[], T]) -> Pausable[T]:
+        """Ask again after each pause, until there is an answer."""
+        while (answer := within_slice(question)) is Pending.TIME_SLICE:
+            self._oracle.keep_answers()
             yield
+        return answer

@@ -216,11 +216,7 @@ def search_without_holds(
     nodes: Sequence[str],
     budget: CallBudget,
 ) -> PlacementsWithoutHolds:
-    """Search the nodes under holds; also the other `nodes` that reach devices of stale gangs at the permit.
-
-    Raises:
-        SearchPaused: the slice is over.
-    """
+    """Search the nodes under holds; also the other `nodes` that reach devices of stale gangs at the permit."""
 
     def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
         for name in names:

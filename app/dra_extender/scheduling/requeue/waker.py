@@ -16,13 +16,12 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
-from dra_extender.scheduling.evaluation.result import Pending
 from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget, Pending
 from dra_extender.telemetry.decisions import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
