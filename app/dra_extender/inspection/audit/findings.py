@@ -1,30 +1,91 @@
 """What an audit can find: the rules that API objects can break, the check that each rule belongs to, and how grave it is."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from dra_extender.cel.explain.values import shortened
 from dra_extender.model.api_json import Value
 
 _LONGEST_DETAIL: Final = 1_000
-DEVICE_TWICE: Final = "device in two claims"
-SHARE_TWICE: Final = "share in two claims"
-CAPACITY_EXCEEDED: Final = "capacity exceeded"
-COUNTER_OVERDRAWN: Final = "counter overdrawn"
-TWO_NODES: Final = "device bound to a node has shares on another"
-GROUPS_CONFLICT: Final = "compatibility groups in conflict"
-NEIGHBOURS: Final = "neighbours not compatible"
-UNREADABLE: Final = "allocation that cannot be read"
-NO_FINALIZER: Final = "allocation without finalizer"
-NO_CONSUMER: Final = "allocation without consumer"
-FOREIGN_CONSUMER: Final = "reservation that the controller-manager cannot read"
-NO_SUCH_CONSUMER: Final = "reservation of nobody"
-KUBELET: Final = "kubelet would not start the pod"
-ORPHANED: Final = "claim of a running pod is gone"
-AWAY: Final = "bound pod without its devices"
-UNUSED_EXTENDED_CLAIM: Final = "claim for extended resources that nobody uses"
+_ALLOCATIONS: Final = ("resourceclaims", "resourceslices")
+_USERS: Final = ("resourceclaims", "pods")
+
+
+class CheckSeverity(StrEnum):
+    """ERROR: devices are in danger, or a pod does not run.  WARNING: something has no effect."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+_ERROR: Final = CheckSeverity.ERROR
+_WARNING: Final = CheckSeverity.WARNING
+
+
+class Check(StrEnum):
+    """What an audit looks for, by the name that metrics and answers use."""
+
+    kinds: frozenset[str]
+    severity: CheckSeverity
+
+    def __new__(cls, name: str, severity: CheckSeverity, *kinds: str) -> Self:
+        """Declare a check that cannot be judged without these plural kinds."""
+        check = str.__new__(cls, name)
+        check._value_ = name
+        check.kinds, check.severity = frozenset(kinds), severity
+        return check
+
+    DOUBLE_ALLOCATION = "double_allocation", _ERROR, "resourceclaims"
+    COUNTERS = "counters", _ERROR, *_ALLOCATIONS
+    CAPACITY = "capacity", _ERROR, *_ALLOCATIONS
+    NODE_BINDING = "node_binding", _ERROR, *_ALLOCATIONS
+    GROUPS = "groups", _ERROR, *_ALLOCATIONS
+    NEIGHBOURS = "neighbours", _ERROR, *_ALLOCATIONS
+    UNREADABLE_ALLOCATION = "unreadable_allocation", _ERROR, "resourceclaims"
+    UNRESERVED_POD = "unreserved_pod", _ERROR, "nodes", *_USERS
+    MISSING_CLAIM = "missing_claim", _ERROR, *_USERS
+    STALE_RESERVATION = "stale_reservation", _ERROR, *_USERS
+    ORPHANED_CLAIM = "orphaned_claim", _ERROR, *_USERS
+    STUCK_CLAIM = "stuck_claim", _ERROR, "nodes", *_USERS
+    FINALIZER = "finalizer", _ERROR, "resourceclaims"
+    CONDITIONS_OVERDUE = "conditions_overdue", _ERROR, "resourceclaims"
+    SLICES = "slices", _ERROR, "resourceslices"
+    TWO_ALLOCATORS = "two_allocators", _ERROR, "resourceclaims"
+    MISSING_DEVICE = "missing_device", _ERROR, *_ALLOCATIONS
+    TAINTED_DEVICE = "tainted_device", _ERROR, "resourceslices", *_USERS
+    REQUEST_NOT_MET = "request_not_met", _ERROR, "resourceclaims"
+    DEVICE_MISMATCH = "device_mismatch", _ERROR, "deviceclasses", *_ALLOCATIONS
+    ALLOCATION_NODES = "allocation_nodes", _ERROR, *_ALLOCATIONS
+    DEVICE_DRIFT = "device_drift", _WARNING, "deviceclasses", *_ALLOCATIONS
+    CLASS_WITHOUT_DEVICES = "class_without_devices", _WARNING, "deviceclasses", "resourceslices"
+    POLICY_WITHOUT_EFFECT = "policy_without_effect", _WARNING, "resourceslices"
+
+
+_RULES: Final[dict[str, tuple[Check, str]]] = {}
+
+
+def _rule(text: str, check: Check, about: str) -> str:
+    """Declare a rule that API objects can break: the check it belongs to, and the kind of object that a violation is about."""
+    _RULES[text] = check, about
+    return text
+
+
+DEVICE_TWICE: Final = _rule("device in two claims", Check.DOUBLE_ALLOCATION, "device")
+SHARE_TWICE: Final = _rule("share in two claims", Check.DOUBLE_ALLOCATION, "device")
+CAPACITY_EXCEEDED: Final = _rule("capacity exceeded", Check.CAPACITY, "device")
+COUNTER_OVERDRAWN: Final = _rule("counter overdrawn", Check.COUNTERS, "counter set")
+TWO_NODES: Final = _rule("device bound to a node has shares on another", Check.NODE_BINDING, "device")
+GROUPS_CONFLICT: Final = _rule("compatibility groups in conflict", Check.GROUPS, "counter set")
+NEIGHBOURS: Final = _rule("neighbours not compatible", Check.NEIGHBOURS, "device")
+UNREADABLE: Final = _rule("allocation that cannot be read", Check.UNREADABLE_ALLOCATION, "claim")
+NO_FINALIZER: Final = _rule("allocation without finalizer", Check.FINALIZER, "claim")
+NO_CONSUMER: Final = _rule("allocation without consumer", Check.ORPHANED_CLAIM, "claim")
+FOREIGN_CONSUMER: Final = _rule("reservation that the controller-manager cannot read", Check.STALE_RESERVATION, "claim")
+NO_SUCH_CONSUMER: Final = _rule("reservation of nobody", Check.STALE_RESERVATION, "claim")
+KUBELET: Final = _rule("kubelet would not start the pod", Check.UNRESERVED_POD, "pod")
+ORPHANED: Final = _rule("claim of a running pod is gone", Check.MISSING_CLAIM, "pod")
+AWAY: Final = _rule("bound pod without its devices", Check.UNRESERVED_POD, "pod")
+UNUSED_EXTENDED_CLAIM: Final = _rule("claim for extended resources that nobody uses", Check.ORPHANED_CLAIM, "claim")
 
 
 class InvariantViolation(Value, frozen=True, rename=None):
@@ -36,106 +97,6 @@ class InvariantViolation(Value, frozen=True, rename=None):
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.about}: {self.detail}"
-
-
-class CheckSeverity(StrEnum):
-    """ERROR: devices are in danger, or a pod does not run.  WARNING: something has no effect."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-class Check(StrEnum):
-    """What an audit looks for, by the name that metrics and answers use."""
-
-    DOUBLE_ALLOCATION = "double_allocation"
-    COUNTERS = "counters"
-    CAPACITY = "capacity"
-    NODE_BINDING = "node_binding"
-    GROUPS = "groups"
-    NEIGHBOURS = "neighbours"
-    UNREADABLE_ALLOCATION = "unreadable_allocation"
-    UNRESERVED_POD = "unreserved_pod"
-    MISSING_CLAIM = "missing_claim"
-    STALE_RESERVATION = "stale_reservation"
-    ORPHANED_CLAIM = "orphaned_claim"
-    STUCK_CLAIM = "stuck_claim"
-    FINALIZER = "finalizer"
-    CONDITIONS_OVERDUE = "conditions_overdue"
-    SLICES = "slices"
-    TWO_ALLOCATORS = "two_allocators"
-    MISSING_DEVICE = "missing_device"
-    TAINTED_DEVICE = "tainted_device"
-    REQUEST_NOT_MET = "request_not_met"
-    DEVICE_MISMATCH = "device_mismatch"
-    ALLOCATION_NODES = "allocation_nodes"
-    DEVICE_DRIFT = "device_drift"
-    CLASS_WITHOUT_DEVICES = "class_without_devices"
-    POLICY_WITHOUT_EFFECT = "policy_without_effect"
-
-    @property
-    def severity(self) -> CheckSeverity:
-        return CheckSeverity.WARNING if self in _WARNINGS else CheckSeverity.ERROR
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Plural kinds without which it cannot be judged."""
-        return _KINDS[self]
-
-
-_WARNINGS: Final = frozenset({Check.DEVICE_DRIFT, Check.CLASS_WITHOUT_DEVICES, Check.POLICY_WITHOUT_EFFECT})
-_CLAIMS: Final = frozenset({"resourceclaims"})
-_ALLOCATIONS: Final = frozenset({"resourceclaims", "resourceslices"})
-_USERS: Final = frozenset({"resourceclaims", "pods"})
-_KINDS: Final[Mapping[Check, frozenset[str]]] = MappingProxyType(
-    {
-        Check.DOUBLE_ALLOCATION: _CLAIMS,
-        Check.COUNTERS: _ALLOCATIONS,
-        Check.CAPACITY: _ALLOCATIONS,
-        Check.NODE_BINDING: _ALLOCATIONS,
-        Check.GROUPS: _ALLOCATIONS,
-        Check.NEIGHBOURS: _ALLOCATIONS,
-        Check.UNREADABLE_ALLOCATION: _CLAIMS,
-        Check.UNRESERVED_POD: _USERS | {"nodes"},
-        Check.MISSING_CLAIM: _USERS,
-        Check.STALE_RESERVATION: _USERS,
-        Check.ORPHANED_CLAIM: _USERS,
-        Check.STUCK_CLAIM: _USERS | {"nodes"},
-        Check.FINALIZER: _CLAIMS,
-        Check.CONDITIONS_OVERDUE: _CLAIMS,
-        Check.SLICES: frozenset({"resourceslices"}),
-        Check.TWO_ALLOCATORS: _CLAIMS,
-        Check.MISSING_DEVICE: _ALLOCATIONS,
-        Check.TAINTED_DEVICE: _USERS | {"resourceslices"},
-        Check.REQUEST_NOT_MET: _CLAIMS,
-        Check.DEVICE_MISMATCH: _ALLOCATIONS | {"deviceclasses"},
-        Check.ALLOCATION_NODES: _ALLOCATIONS,
-        Check.DEVICE_DRIFT: _ALLOCATIONS | {"deviceclasses"},
-        Check.CLASS_WITHOUT_DEVICES: frozenset({"deviceclasses", "resourceslices"}),
-        Check.POLICY_WITHOUT_EFFECT: frozenset({"resourceslices"}),
-    }
-)
-_OF_RULES: Final[Mapping[str, tuple[Check, str]]] = MappingProxyType(
-    {
-        DEVICE_TWICE: (Check.DOUBLE_ALLOCATION, "device"),
-        SHARE_TWICE: (Check.DOUBLE_ALLOCATION, "device"),
-        CAPACITY_EXCEEDED: (Check.CAPACITY, "device"),
-        TWO_NODES: (Check.NODE_BINDING, "device"),
-        COUNTER_OVERDRAWN: (Check.COUNTERS, "counter set"),
-        GROUPS_CONFLICT: (Check.GROUPS, "counter set"),
-        NEIGHBOURS: (Check.NEIGHBOURS, "device"),
-        UNREADABLE: (Check.UNREADABLE_ALLOCATION, "claim"),
-        NO_FINALIZER: (Check.FINALIZER, "claim"),
-        NO_CONSUMER: (Check.ORPHANED_CLAIM, "claim"),
-        FOREIGN_CONSUMER: (Check.STALE_RESERVATION, "claim"),
-        NO_SUCH_CONSUMER: (Check.STALE_RESERVATION, "claim"),
-        KUBELET: (Check.UNRESERVED_POD, "pod"),
-        ORPHANED: (Check.MISSING_CLAIM, "pod"),
-        AWAY: (Check.UNRESERVED_POD, "pod"),
-        UNUSED_EXTENDED_CLAIM: (Check.ORPHANED_CLAIM, "claim"),
-    }
-)
-"""Rule -> the check, and the kind of object that `about` names."""
 
 
 class AuditFinding(Value, frozen=True):
@@ -156,5 +117,5 @@ def finding(check: Check, about: str, detail: str) -> AuditFinding:
 
 
 def finding_of(violation: InvariantViolation) -> AuditFinding:
-    check, kind = _OF_RULES[violation.rule]
+    check, kind = _RULES[violation.rule]
     return finding(check, f"{kind} {violation.about}", f"{violation.rule}: {violation.detail}")
