@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _soak(seed: int, hours: float, nodes: int) -> int:
-    result = soak(seed, hours, nodes, max(LEAST_LOOKS, round(hours)), lambda hour: print(hour, flush=True))
+    result = soak(seed, hours, nodes, max(LEAST_LOOKS, round(hours / 2)), lambda hour: print(hour, flush=True))
     for line in result.lines():
         print(line)
     return bool(result.failed)

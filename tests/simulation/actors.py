@@ -19,7 +19,7 @@ from dra_extender.simulator.controllers.generated_claims import is_finished
 from tests.controlplane import objects
 from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices
 from tests.simulation.loop import SimulationLoop
-from tests.simulation.views import View
+from tests.simulation.views import OF_PODS, View
 from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
 
 _CONTROLLER_SECONDS: Final = 0.5
@@ -42,7 +42,7 @@ class Actor:
         self.store = store
         self.random = random.Random(f"{type(self).__name__} {loop.random.random()}")
         view.subscribe(self.saw)
-        for kind in StoredKind:
+        for kind in OF_PODS:
             for thing in view.all(kind):
                 self.saw(
                     Change(WatchEventType.ADDED, key_of(kind, thing), thing["metadata"]["uid"], 0, b""), None, thing

@@ -3,6 +3,7 @@
 Functions that modules have bound already, as a name or as the default of a parameter, are replaced as well.
 """
 
+import asyncio
 import gc
 import os
 import random
@@ -19,6 +20,7 @@ from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 
+import uvicorn
 from dra_extender.runtime import garbage
 
 from tests.simulation.loop import SimulationLoop
@@ -132,6 +134,7 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
         stack.enter_context(_without_garbage_collection())
         # As there is nothing to collect, nobody need look for it ten times a second.
         stack.enter_context(patch.object(garbage, "LOOK_SECONDS", _LOOK_SECONDS))
+        stack.enter_context(patch.object(uvicorn.Server, "main_loop", _main_loop))
         for module, name in _names(frozenset(real), len(sys.modules)):
             stack.enter_context(patch.object(module, name, real[getattr(module, name)]))
         for function in _functions(frozenset(real), len(sys.modules)):
@@ -141,6 +144,14 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
+
+
+async def _main_loop(server: uvicorn.Server) -> None:
+    """Look every second whether the server is to end, where uvicorn looks ten times a second."""
+    seconds = 0
+    while not await server.on_tick(seconds * 10):
+        seconds += 1
+        await asyncio.sleep(1.0)
 
 
 @contextmanager
@@ -216,13 +227,10 @@ def _functions(functions: frozenset[Any], _: int) -> list[types.FunctionType]:
         given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         return any(id(each) in wanted for each in given)
 
-    # A module was imported since the collector was told not to look at what was there.
-    frozen = gc.get_freeze_count()
+    # A module was imported since the collector was told not to look at what was there.  To tell it so again would keep what
+    # has begun since for ever.
     REAL.unfreeze()
-    found = [each for each in gc.get_objects() if type(each) is types.FunctionType and has(each)]
-    if frozen:
-        REAL.freeze()
-    return found
+    return [each for each in gc.get_objects() if type(each) is types.FunctionType and has(each)]
 
 
 @contextmanager

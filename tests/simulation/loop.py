@@ -206,14 +206,16 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def read_clock(self) -> float:
         """Return the time; only within a callback that reads it very often it goes on."""
         self._readings += 1
-        return self._now + max(0, self._readings - _FREE_READINGS) * _READING_SECONDS
+        if self._readings <= _FREE_READINGS:
+            return self._now
+        return self._now + (self._readings - _FREE_READINGS) * _READING_SECONDS
 
     def call_soon(  # type: ignore[override]  # typeshed spells the arguments with TypeVarTuple
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         context = context or copy_context()
         handle = asyncio.Handle(callback, args, self, context)
-        process = context.get(PROCESS) or self.current
+        process = context.get(PROCESS) or PROCESS.get(self._current)
         if process.alive and not self.ended:
             process.ready.append(handle)
         return handle
@@ -234,9 +236,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
         context = context or copy_context()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True  # type: ignore[attr-defined]
-        process = context.get(PROCESS) or self.current
+        process = context.get(PROCESS) or PROCESS.get(self._current)
         if process.alive and not self.ended:
-            heapq.heappush(self._timers, (when, self.number(), timer, process))
+            self._numbers += 1
+            heapq.heappush(self._timers, (when, self._numbers, timer, process))
         return timer
 
     def take_timers(self, process: Process) -> Timers:
@@ -294,9 +297,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
         if not ready:
             self._skip()
             return
-        process = self.random.choice(ready) if len(ready) > 1 else ready[0]
+        draw = self.random.random
+        process = ready[int(draw() * len(ready))] if len(ready) > 1 else ready[0]
         self._current = process
-        for _ in range(self.random.randrange(_MOST_CALLBACKS) + 1):
+        for _ in range(int(draw() * _MOST_CALLBACKS) + 1):
             self._readings = 0
             if not process.step():
                 break

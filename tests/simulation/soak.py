@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Final
-from unittest.mock import patch
 
-import uvicorn
 from dra_extender.model.metadata import seconds_of
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import StoredKind, key_of
@@ -24,7 +22,7 @@ from tests.simulation.course import Course, freed
 from tests.simulation.environment import REAL, START, collected, simulated
 from tests.simulation.invariants import left_at_rest
 from tests.simulation.network import NetworkedLoop
-from tests.simulation.world import LEASE, REPLICAS, World, logged, new_folder, run_until_complete
+from tests.simulation.world import LEASE, REPLICAS, Periods, World, logged, new_folder, run_until_complete
 
 POD_SECONDS: Final = 45.0
 """A pod comes after so many seconds on average."""
@@ -38,6 +36,8 @@ _EVENT_SECONDS: Final = 3_600.0
 _HOUR: Final = 3_600.0
 _AGAIN_SECONDS: Final = 10.0
 _REST_SECONDS: Final = 240.0
+_PERIODS: Final = Periods(lease=60, renewal=40.0, retry=10.0, count=120.0, audit=300.0)
+"""Each costs as much as the placement of a pod or more; the worlds of seeds have the defaults."""
 _CONTAINERS: Final = (dict, list, set, frozenset, tuple, deque)
 _MEBIBYTE: Final = 1 << 20
 GROWTH: Final = 2 * _MEBIBYTE
@@ -202,8 +202,8 @@ def soak(seed: int, hours: float, nodes: int, looks: int, report: Callable[[Look
 
 def _soak(folder: Path, seed: int, hours: float, nodes: int, looks: int, report: Callable[[Look], None]) -> Soaked:
     loop = NetworkedLoop(seed)
-    with simulated(loop, seed), patch.object(uvicorn.Server, "main_loop", _main_loop):
-        world = World(loop, folder, nodes)
+    with simulated(loop, seed):
+        world = World(loop, folder, nodes, periods=_PERIODS)
         course = Soak(world, seed, nodes)
         with logged(world.log.append, lambda: f"{loop.time():.4f} {loop.current.name}"):
             run_until_complete(loop, course.run(hours * _HOUR, looks, report))
@@ -213,14 +213,6 @@ def _soak(folder: Path, seed: int, hours: float, nodes: int, looks: int, report:
     soaked.writes = world.invariants.writes
     loop.abandon()
     return soaked
-
-
-async def _main_loop(server: uvicorn.Server) -> None:
-    """Look every second whether the server is to end, where uvicorn looks ten times a second."""
-    seconds = 0
-    while not await server.on_tick(seconds * 10):
-        seconds += 1
-        await asyncio.sleep(1.0)
 
 
 def resident_bytes() -> int:

@@ -1,7 +1,7 @@
 """What processes have seen of the store, each in its own time."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Final
 
@@ -11,20 +11,31 @@ from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 
 from tests.simulation.loop import Process, SimulationLoop
 
+OF_PODS: Final = tuple(
+    kind for kind in StoredKind if kind not in (StoredKind.EVENT, StoredKind.LEASE, StoredKind.ENDPOINT_SLICE)
+)
+"""The kinds that whoever places, starts or serves pods watches."""
 _DECODED: Final = 2_000
 
 
 class View:
     """What one process has seen of the store: changes of one kind come in their order, of two kinds in any."""
 
-    def __init__(self, store: Store, loop: SimulationLoop, process: Process, slowest: float) -> None:
-        """`slowest`: seconds by which a change may be late."""
+    def __init__(
+        self,
+        store: Store,
+        loop: SimulationLoop,
+        process: Process,
+        slowest: float,
+        kinds: Collection[StoredKind] = OF_PODS,
+    ) -> None:
+        """`slowest`: seconds by which a change may be late; `kinds`: what the process watches."""
         self._loop = loop
         self._process = process
         self._slowest = slowest
         self._random = random.Random(f"view {loop.random.random()}")
-        self._arrival = dict.fromkeys(StoredKind, 0.0)
-        self._objects = {kind: {key_of(kind, thing): thing for thing in store.all(kind)} for kind in StoredKind}
+        self._arrival = dict.fromkeys(kinds, 0.0)
+        self._objects = {kind: {key_of(kind, thing): thing for thing in store.all(kind)} for kind in kinds}
         self._listeners: list[Callable[[Change, Json | None, Json | None], None]] = []
         store.subscribe(self._note)
 
@@ -54,8 +65,8 @@ class View:
             self._objects[StoredKind.POD][key] = pod
 
     def _note(self, change: Change) -> None:
-        if self._process.alive:
-            kind = change.key.kind
+        kind = change.key.kind
+        if self._process.alive and kind in self._arrival:
             self._arrival[kind] = max(self._arrival[kind], self._loop.time() + self._random.uniform(0, self._slowest))
             self._loop.call_at(self._arrival[kind], self._see, change, context=self._process.context)
 

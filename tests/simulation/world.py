@@ -3,15 +3,22 @@
 import asyncio
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, SchedulingSettings
-from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, ServerSettings
+from dra_extender.config.service_settings import (
+    AuditSettings,
+    ClusterSettings,
+    LeaderElectionSettings,
+    MetricsSettings,
+    ServerSettings,
+)
 from dra_extender.config.settings import Settings
 from dra_extender.service.wiring import serve
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
@@ -31,7 +38,7 @@ from tests.simulation.loop import Process
 from tests.simulation.moments import Moments
 from tests.simulation.network import Address, NetworkedLoop, SimulatedTransport
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.views import View
+from tests.simulation.views import OF_PODS, View
 
 REPLICAS: Final = ("replica-0", "replica-1")
 _SYSTEM: Final = "kube-system"
@@ -58,6 +65,17 @@ class _StoreClock:
         return self._loop.time()
 
 
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Seconds that a Lease lasts, that it may go without renewal, between two tries, two counts of devices, and two audits."""
+
+    lease: int = 15
+    renewal: float = 10.0
+    retry: float = 2.0
+    count: float = 30.0
+    audit: float = 60.0
+
+
 class World:
     """The processes of one cluster.  `log` has the last lines that the replicas have logged."""
 
@@ -70,9 +88,11 @@ class World:
         lacking: frozenset[str] = frozenset(),
         completing: float = 0.5,
         lag: float = 1.0,
+        periods: Periods = Periods(),
         honest: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        """`lacking`: devices no node has; `completing`: the share of pods that end; `lag`: how slow others learn of changes.
+        """`lacking`: devices no node has; `completing`: the share of pods that end; `lag`: how slow others learn of changes;
+        `periods`: how often the service does what it does again and again.
 
         In the context of `honest` the service's own rules judge as they are, whatever is planted.
         """
@@ -86,7 +106,7 @@ class World:
         self.api = ApiServer(clock, users={name: User(name) for name in REPLICAS}, store=Store(clock))
         self.store = self.api.store
         furnish(self.store, nodes, lacking)
-        self._lacking, self._completing, self._lag = lacking, completing, lag
+        self._lacking, self._completing, self._lag, self._periods = lacking, completing, lag, periods
         self.honest = honest
         self.moments = Moments()
         self.knowledge = Knowledge(self.store, loop.time)
@@ -111,7 +131,7 @@ class World:
 
     async def start(self) -> None:
         """Start everything."""
-        self._proxy = self._view(self._process("kube-proxy", "10.0.0.6"), 1.0)
+        self._proxy = self._view(self._process("kube-proxy", "10.0.0.6"), 1.0, (StoredKind.ENDPOINT_SLICE,))
         await self._start("api-server").start(self._serve_api())
         for name in ("controllers", "kubelets", "drivers", "rival", "scheduler", *REPLICAS):
             self.run(name)
@@ -155,8 +175,8 @@ class World:
             _BINDING_SECONDS + BIND_MARGIN_SECONDS,
         )
 
-    def _view(self, process: Process, slowest: float) -> View:
-        return View(self.store, self.loop, process, slowest * self._lag)
+    def _view(self, process: Process, slowest: float, kinds: Collection[StoredKind] = OF_PODS) -> View:
+        return View(self.store, self.loop, process, slowest * self._lag, kinds)
 
     def _start(self, name: str) -> Process:
         return self._process(name, self._addresses[name])
@@ -181,12 +201,18 @@ class World:
         self.loop.call_soon(process.kill)
 
     def _settings(self, name: str, address: str) -> Settings:
+        periods = self._periods
         return Settings(
             server=ServerSettings(host=address, port=_PORT, plain_http=True),
             cluster=ClusterSettings(kubeconfig=self._kubeconfig(name)),
             scheduling=SchedulingSettings(binding_timeout_seconds=_BINDING_SECONDS),
+            metrics=MetricsSettings(devices_interval_seconds=periods.count),
+            audit=AuditSettings(interval_seconds=periods.audit),
             leader_election=LeaderElectionSettings(
                 enabled=True,
+                duration_seconds=periods.lease,
+                renew_seconds=periods.renewal,
+                retry_seconds=periods.retry,
                 namespace=_SYSTEM,
                 service=_SERVICE,
                 address=address,
