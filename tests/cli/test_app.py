@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import re
@@ -12,9 +13,9 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 import yaml
 from dra_extender.cli.app import NAMES, PLUGIN_NAMES, app, plugin
+from dra_extender.service import wiring
 from typer.testing import CliRunner
 
-PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app"]
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,12 +41,14 @@ def kubeconfig(tmp_path: Path) -> Path:
     return file
 
 
-def invoke(*arguments: str) -> tuple[int, str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRA_EXTENDER_")}
-    done = subprocess.run(
-        [*PROGRAM, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stderr
+def serve(*arguments: str) -> tuple[int, str]:
+    """Status and standard error of a service that cannot start."""
+    with pytest.MonkeyPatch.context() as patch:
+        # It is a limit of the process of the tests.
+        patch.setattr(wiring, "raise_limit", lambda: None)
+        done = CliRunner().invoke(app, ["serve", "--host", "127.0.0.1", "--port", "0", *arguments])
+    assert isinstance(done.exception, SystemExit)
+    return done.exit_code, done.stderr
 
 
 def test_version_is_shown_for_people_and_programs() -> None:
@@ -71,35 +74,38 @@ def test_the_help_of_the_program_has_the_first_sentence_of_each_command(name: st
 
 
 SLOW = {"aiohttp", "kubernetes", "pydantic", "rich"}
+SAYS_WHAT_IT_LOADS = """
+import sys
+from dra_extender.cli.app import plugin_main
+loaded = set()
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["kubectl-dra", *line.split()]
+    try: plugin_main()
+    except SystemExit: pass
+    print(line, *(sys.modules.keys() - loaded), sep="|", file=sys.stderr)
+    loaded.update(sys.modules)
+"""
 
 
-def loaded(*arguments: str) -> set[str]:
-    """The modules that the plugin has loaded when it ends."""
-    program = (
-        "import sys\nfrom dra_extender.cli.app import plugin_main\ntry: plugin_main()\nexcept SystemExit: pass\n"
-        "print(*sys.modules, file=sys.stderr)"
-    )
+def test_help_version_and_completion_load_no_command_and_nothing_that_takes_long() -> None:
+    """Asked one after the other in one process; what an answer has loaded is said of the first that loads it."""
+    helps = [f"{name} -h" for name in PLUGIN_NAMES]
+    questions = ["--help", "-h", "completion bash", "__complete why --", "--version", *helps]
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SAYS_WHAT_IT_LOADS],
+        cwd=ROOT,
+        input="\n".join(questions),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout
-    return set(done.stderr.split())
-
-
-def test_help_of_the_program_imports_no_command() -> None:
-    ours = {each for each in loaded("--help") if each.startswith("dra_extender")}
+    loaded = {question: set(names) for question, *names in (line.split("|") for line in done.stderr.splitlines())}
+    assert list(loaded) == questions
     names = ("", ".cli", ".cli.app", ".cli.commands", ".cli.completion")
-    assert ours == {f"dra_extender{each}" for each in names}
-
-
-@pytest.mark.parametrize("name", PLUGIN_NAMES)
-def test_help_of_a_command_loads_nothing_that_takes_long(name: str) -> None:
-    assert loaded(name, "-h") & SLOW == set()
-
-
-@pytest.mark.parametrize("arguments", [("-h",), ("--version",), ("__complete", "why", "--"), ("completion", "bash")])
-def test_version_and_completion_load_nothing_that_takes_long(arguments: tuple[str, ...]) -> None:
-    assert loaded(*arguments) & SLOW == set()
+    assert {each for each in loaded["--help"] if each.startswith("dra_extender")} == {
+        f"dra_extender{each}" for each in names
+    }
+    assert {question: slow for question, names in loaded.items() if (slow := names & SLOW)} == {}
 
 
 def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> None:
@@ -129,10 +135,22 @@ def test_a_wrong_flag_or_file_gives_a_sentence_and_status_2(arguments: list[str]
 
 
 def test_a_kubeconfig_that_cannot_be_read_gives_a_sentence_and_status_2() -> None:
-    status, told = invoke("serve", "--host", "127.0.0.1", "--port", "0", "--kubeconfig", "/no/such/file")
+    status, told = serve("--kubeconfig", "/no/such/file")
     assert status == 2
     assert "kubeconfig /no/such/file does not exist" in told
-    assert "Traceback" not in told
+
+
+def test_a_wrong_policy_file_gives_a_sentence_and_status_2(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placing pods without the policy could put two schemes on one device."""
+    file = tmp_path / "policy.yaml"
+    file.write_text("rules: [{name: a, bindsToNode: 5}]\n")
+    monkeypatch.setenv("DRA_EXTENDER_SCHEDULING__POLICY_FILE", str(file))
+    status, told = serve("--kubeconfig", str(kubeconfig))
+    assert status == 2
+    expected = f"policy file {file}: rules[0].bindsToNode (rule a): expected true, or the field left out, got 5"
+    assert json.loads(told.splitlines()[-1])["err"] == expected
 
 
 def test_a_user_without_a_home_is_no_obstacle(kubeconfig: Path) -> None:
@@ -155,10 +173,9 @@ def test_a_user_without_a_home_is_no_obstacle(kubeconfig: Path) -> None:
 def test_a_taken_port_gives_a_sentence_and_status_1(kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        status, told = invoke("serve", "--host", "127.0.0.1", "--port", port, "--kubeconfig", str(kubeconfig))
+        status, told = serve("--port", port, "--kubeconfig", str(kubeconfig))
     assert status == 1
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in told
-    assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -167,12 +184,11 @@ def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(
 ) -> None:
     """In the format of the log: programs read its last line too."""
     file = tmp_path / "settings.yaml"
-    file.write_text("cluster: {startup_timeout_seconds: 0}\nserver: {host: 127.0.0.1, port: 0}\n")
-    status, told = invoke("serve", "--config", str(file), "--kubeconfig", str(kubeconfig), "--log-format", log_format)
+    file.write_text("cluster: {startup_timeout_seconds: 0}\n")
+    status, told = serve("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-format", log_format)
     assert status == 1
     lines = told.splitlines()
     assert lines[-1].startswith("dra-extender: ") if log_format == "text" else all(map(json.loads, lines))
-    assert "Traceback" not in told
 
 
 def get(url: str) -> tuple[int, str]:
@@ -185,11 +201,11 @@ def get(url: str) -> tuple[int, str]:
             return refused.code, refused.read().decode()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_service_with_status_0(kubeconfig: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_service_with_status_0(kubeconfig: Path) -> None:
     """Even while it waits for the API server; until then it is alive and not ready, and its log is JSON."""
-    arguments = ["serve", "--host", "127.0.0.1", "--port", "0", "--kubeconfig", str(kubeconfig)]
-    with subprocess.Popen([*PROGRAM, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True) as program:
+    command = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app", "serve"]
+    arguments = ["--host", "127.0.0.1", "--port", "0", "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen([*command, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True) as program:
         try:
             assert program.stderr is not None
             address = json.loads(program.stderr.readline())["address"]
@@ -197,9 +213,24 @@ def test_a_signal_ends_the_service_with_status_0(kubeconfig: Path, number: signa
             status, told = get(f"http://{address}/readyz")
             assert status == 503
             assert "[-]service failed: the extender is starting" in told
-            program.send_signal(number)
+            program.send_signal(signal.SIGTERM)
             lines = [json.loads(line)["msg"] for line in program.stderr]
             assert program.wait(timeout=30) == 0
         finally:
             program.kill()
     assert lines[-1] == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_asks_to_stop_and_the_next_is_the_system_s(number: signal.Signals) -> None:
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop = wiring.stop_on_signal()
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(stop.wait(), 60)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)

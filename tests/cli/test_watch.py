@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from dra_extender.cli.answers import AnswerFormat, ChangedAnswers
@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 from tests.support.inspection.served_cluster import served
+from tests.support.turns import until
 
 SECONDS: Final = 60.0
 
@@ -80,21 +81,32 @@ async def test_answer_is_printed_again_after_a_change_until_the_person_stops_it(
         assert b"ml/train" not in out
 
 
-async def test_pod_that_is_deleted_ends_the_program_with_status_1(made: MadeCluster, tmp_path: Path) -> None:
-    async with served(made) as server, watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
-        await line(process, "ml/train")
+async def test_pod_that_is_deleted_ends_the_program_with_status_1(
+    made: MadeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = list[object]()
+    original = ChangedAnswers.print
+
+    def noted(answers: ChangedAnswers, report: Any, shown: Any) -> None:
+        original(answers, report, shown)
+        answered.append(report)
+
+    monkeypatch.setattr(ChangedAnswers, "print", noted)
+    async with served(made) as server:
+        asked = ("why", "train", "-n", NAMESPACE, "--watch")
+        asked += ("--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig")))
+        running = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, asked))
+        await until(lambda: answered)
         server.store.delete(Key(StoredKind.POD, NAMESPACE, "train"))
-        _, err = await asyncio.wait_for(process.communicate(), SECONDS)
-        assert process.returncode == 1
-        assert b"pod ml/train does not exist" in err
-        assert b"Traceback" not in err
+        result = await asyncio.wait_for(running, SECONDS)
+    assert result.exit_code == 1
+    assert "pod ml/train does not exist" in result.stderr
 
 
-async def test_cluster_that_cannot_be_reached_ends_the_program_with_status_2(tmp_path: Path) -> None:
-    async with watching(tmp_path / "none") as process:
-        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
-    assert (process.returncode, out) == (2, b"")
-    assert b"does not exist" in err
+def test_cluster_that_cannot_be_reached_ends_the_program_with_status_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["why", "train", "--watch", "--kubeconfig", str(tmp_path / "none")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "does not exist" in result.stderr
 
 
 def test_snapshot_is_not_watched(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dra_extender.telemetry.logging import (
     configure_logging,
 )
 
+from tests.support.restored_logging import restored_logging
 from tests.support.settable_time import SettableTime
 
 
@@ -30,15 +31,11 @@ def time() -> SettableTime:
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch, time: SettableTime) -> Iterator[io.StringIO]:
     """What is written, by a limit with a clock of its own."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
     written = io.StringIO()
     monkeypatch.setattr("dra_extender.telemetry.logging.LogLimit", lambda: LogLimit(time))
-    configure_logging(LogFormat.JSON, LogLevel.INFO, written)
-    yield written
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with restored_logging():
+        configure_logging(LogFormat.JSON, LogLevel.INFO, written)
+        yield written
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

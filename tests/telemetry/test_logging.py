@@ -7,15 +7,13 @@ import pytest
 import structlog
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
+from tests.support.restored_logging import restored_logging
+
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with restored_logging():
+        yield
 
 
 def lines(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:

@@ -110,7 +110,7 @@ async def serve(settings: Settings) -> None:
             watch_ages=cluster.contact_ages,
         )
         try:
-            await service.run(_stop_on_signal(), listener, probes)
+            await service.run(stop_on_signal(), listener, probes)
         finally:
             if reviewer is not None:
                 await reviewer.close()
@@ -304,7 +304,7 @@ def _namespace(settings: LeaderElectionSettings) -> str:
     return found
 
 
-def _stop_on_signal() -> asyncio.Event:
+def stop_on_signal() -> asyncio.Event:
     """Return an event that the first SIGTERM or SIGINT sets; a second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
