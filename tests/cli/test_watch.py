@@ -93,8 +93,8 @@ async def test_pod_that_is_deleted_ends_the_program_with_status_1(
 
     monkeypatch.setattr(ChangedAnswers, "print", noted)
     async with served(made) as server:
-        asked = ("why", "train", "-n", NAMESPACE, "--watch")
-        asked += ("--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig")))
+        kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        asked = ["why", "train", "-n", NAMESPACE, "--watch", "--kubeconfig", kubeconfig]
         running = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, asked))
         await until(lambda: answered)
         server.store.delete(Key(StoredKind.POD, NAMESPACE, "train"))
