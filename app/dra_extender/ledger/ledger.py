@@ -102,7 +102,7 @@ class Ledger:
 
     @property
     def hold_book(self) -> HoldBook:
-        """All holds, deferred ones included, for the one service that changes them (scheduling/hold_service.py)."""
+        """All holds, deferred ones included, for the one service that changes them (scheduling/holds/service.py)."""
         self._place_deferred()
         return self._holds
 

@@ -22,7 +22,7 @@ from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservation
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import GroupTrials
-from dra_extender.scheduling.claims.live_reads import SpecReader
+from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -36,9 +36,9 @@ from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangFailures, GangHolds
-from dra_extender.scheduling.hold_report import HoldReporter
-from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.holds.node_offers import NodeOffers
+from dra_extender.scheduling.holds.report import HoldReporter
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import gang_of
@@ -196,16 +196,22 @@ class Extender:
         evaluator = NodeEvaluator(ledger, self.allocator, metrics, options.result_cache_entries, equivalence)
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes)
         self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
+        slices = self._spec_reader.slices
         return Filter(
-            ledger,
-            self._cluster,
-            options,
-            evaluator,
-            self.gangs,
-            backoff,
-            self._offers,
-            self._spec_reader,
-            self.unschedulable,
+            ledger=ledger,
+            clock=clock,
+            options=options,
+            evaluator=evaluator,
+            gangs=self.gangs,
+            backoff=backoff,
+            shares=shares,
+            stale=stale,
+            holds=self._holds,
+            offers=self._offers,
+            slices=slices,
+            spec_reader=self._spec_reader,
+            undelivered=UndeliveredClaims(ledger, self._cluster.claims, slices, options),
+            unschedulable=self.unschedulable,
         )
 
     def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:

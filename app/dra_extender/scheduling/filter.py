@@ -34,13 +34,15 @@ from dra_extender.scheduling.extended_resources.need import (
 )
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds.node_offers import NodeOffers
-from dra_extender.scheduling.holds.stale import RevocationScope, search_without_holds
+from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.shares import HoldShares
+from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds, search_without_holds
 from dra_extender.scheduling.permit.gang_members import gang_of
-from dra_extender.scheduling.ports.cluster import Cluster
+from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
+from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices, within_slice
 
 _HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
 
@@ -81,49 +83,38 @@ class _NodeGroup(NamedTuple):
 class _FilterCall:
     """A filter call and what it may still wait for.
 
-    `narrowing_until` (monotonic): how long it waits for holds that narrow to one node.
+    `multi_node_until` (monotonic): how long it waits for pods whose holds keep several nodes.
     `scopes`: the stale holds that it revokes next.
     """
 
     pod: Pod
     budget: CallBudget
-    narrowing_until: float
+    multi_node_until: float
     asks_about_claims: bool = True
     scopes: Iterator[RevocationScope] = field(default_factory=lambda: iter(RevocationScope))
 
 
+@dataclass(eq=False, slots=True)
 class Filter:
     """Finds the nodes on which a pod fits, and holds devices there until the bind names one of them.
 
     A call changes nothing but holds, and a further call for the same pod replaces them.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        options: Options,
-        evaluator: NodeEvaluator,
-        gangs: GangCoordinator,
-        backoff: DeviceBackoff,
-        offers: NodeOffers,
-        spec_reader: SpecReader,
-        unschedulable: UnschedulablePods,
-    ) -> None:
-        self._ledger = ledger
-        self._options = options
-        self._clock = cluster.clock
-        self._evaluator = evaluator
-        self._gangs = gangs
-        self._shares = gangs.shares
-        self._stale = gangs.stale
-        self._backoff = backoff
-        self._holds = offers.holds
-        self._offers = offers
-        self._spec_reader = spec_reader
-        self._slices = spec_reader.slices
-        self._undelivered = UndeliveredClaims(ledger, cluster.claims, spec_reader.slices, options)
-        self._unschedulable = unschedulable
+    ledger: Ledger
+    clock: Clock
+    options: Options
+    evaluator: NodeEvaluator
+    gangs: GangCoordinator
+    backoff: DeviceBackoff
+    shares: HoldShares
+    stale: StaleHolds
+    holds: HoldService
+    offers: NodeOffers
+    slices: TimeSlices
+    spec_reader: SpecReader
+    undelivered: UndeliveredClaims
+    unschedulable: UnschedulablePods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
         """Return the nodes on which the pod fits, at most `offered_nodes` if devices are held there, and why the others do not fit.
@@ -132,7 +123,7 @@ class Filter:
             RetryableError: the searches did not end within the pod's time, the pod may be offered no node at present, or one of its
                 claims exists and is not delivered yet.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         ledger.pod_asked_about(pod)
         if not pod.needs_devices:
             return FilterResponse(nodes, {}, {})
@@ -140,20 +131,20 @@ class Filter:
         if not (pod.node_name or ledger.pods.is_being_bound(pod.uid)):
             # A pod that is neither bound nor being bound uses no devices.
             ledger.release_orphans(pod.uid)
-        budget = self._slices.begin(pod, self._options.filter_budget_seconds)
-        call = _FilterCall(pod, budget, budget.slice_start + self._options.hold_wait_seconds)
+        budget = self.slices.begin(pod, self.options.filter_budget_seconds)
+        call = _FilterCall(pod, budget, budget.slice_start + self.options.hold_wait_seconds)
         result = self.evaluate(pod, nodes, budget)
         while await self._wait(result, call):
             result = self.evaluate(pod, nodes, budget)
         if result.fits:
-            self._unschedulable.forget(pod.uid)
-            return FilterResponse(self._offers.offer(pod, result), {}, result.texts and result.node_texts())
-        self._shares.record_rejection(pod, result.without_holds)
+            self.unschedulable.forget(pod.uid)
+            return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_texts())
+        self.shares.record_rejection(pod, result.without_holds)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
-        began = self._clock.monotonic()
-        self._unschedulable.record(pod, result, budget)
-        self._slices.charge(pod, self._clock.monotonic() - began)
+        began = self.clock.monotonic()
+        self.unschedulable.record(pod, result, budget)
+        self.slices.charge(pod, self.clock.monotonic() - began)
         return FilterResponse((), {}, result.node_texts())
 
     async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
@@ -167,31 +158,31 @@ class Filter:
         """
         pod, budget, pending = call.pod, call.budget, result.pending
         if pending is Pending.TIME_SLICE:
-            if not await self._slices.next(pod, budget):
+            if not await self.slices.next(pod, budget):
                 budget.close()
             return True
         if isinstance(pending, UnreadSpecs):
-            await self._spec_reader.wait_for(pod, pending, budget)
+            await self.spec_reader.wait_for(pod, pending, budget)
             return True
-        self._slices.end(pod, budget)
+        self.slices.end(pod, budget)
         if pending is Pending.CLAIM_DELIVERY and call.asks_about_claims:
             call.asks_about_claims = False
-            if not await self._undelivered.wait_for_delivery(pod, budget):
+            if not await self.undelivered.wait_for_delivery(pod, budget):
                 return False
-            self._slices.reopen(pod, budget)
+            self.slices.reopen(pod, budget)
             return True
-        if pending is Pending.NARROWING_HOLDS:
-            seconds = call.narrowing_until - self._clock.monotonic()
-            if seconds <= 0 or not await self._ledger.holds.changed.wait(seconds):
+        if pending is Pending.MULTI_NODE_HOLDS:
+            seconds = call.multi_node_until - self.clock.monotonic()
+            if seconds <= 0 or not await self.ledger.holds.changed.wait(seconds):
                 return False
-            self._slices.reopen(pod, budget)
+            self.slices.reopen(pod, budget)
             return True
         scope = next(call.scopes, None) if pending is Pending.STALE_HOLDS else None
         if scope is None:
             return False
         # No more than necessary: the stale holds on the very devices first, then those in their pools, then all.
-        call.narrowing_until = -math.inf
-        self._stale.revoke(result.revocable, scope)
+        call.multi_node_until = -math.inf
+        self.stale.revoke(result.revocable, scope)
         return True
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -199,13 +190,13 @@ class Filter:
 
         Nothing is held but what the plan of a gang takes.
         """
-        in_backoff = self._backoff.nodes_of(pod.uid)
+        in_backoff = self.backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
         # Whether names that were sent are empty is not asked: that would decode thousands of them.
         if in_backoff and not candidates:
             result = FilterResult()
         else:
-            self._holds.expire()
+            self.holds.expire()
             evaluated = within_slice(partial(self._evaluate_with_gang, pod, candidates, budget))
             if isinstance(evaluated, Pending):
                 return FilterResult(unfinished=evaluated)
@@ -217,8 +208,8 @@ class Filter:
         return result
 
     def _evaluate_with_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        gang = None if pod.pod_group is None else gang_of(pod, self._ledger)
-        planned = None if gang is None else self._gangs.place_member(pod, gang, nodes, budget)
+        gang = None if pod.pod_group is None else gang_of(pod, self.ledger)
+        planned = None if gang is None else self.gangs.place_member(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         alone = self.evaluate_alone(pod, nodes, budget)
@@ -232,8 +223,8 @@ class Filter:
         one.  If no such node fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim
         does not fit with a new one, which needs more devices.
         """
-        ledger = self._ledger
-        self._holds.release_pods(pod.uid)
+        ledger = self.ledger
+        self.holds.release_pods(pod.uid)
         query = self._build_query(pod, budget)
         if isinstance(query, UnreadSpecs):
             return FilterResult(unfinished=query)
@@ -249,7 +240,7 @@ class Filter:
                 usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, ledger))
                 others = [name for name in nodes if name not in usable]
                 result = _with_new_claim(result, self._evaluate_query(query, others, budget), usable)
-                if not (result.fits or result.narrowing or result.unfinished):
+                if not (result.fits or result.multi_node_holds or result.unfinished):
                     result = rejected_everywhere(
                         nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
                     )
@@ -259,7 +250,7 @@ class Filter:
 
     def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
-        ledger, claims, uid = self._ledger, query.claims, query.pod.uid
+        ledger, claims, uid = self.ledger, query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
         for extended_claim, names in self._group_nodes(query, nodes, result):
             wanted = claims.open if extended_claim is None else (*claims.open, extended_claim)
@@ -267,7 +258,7 @@ class Filter:
                 result.fits.update(dict.fromkeys(names))
                 continue
             of_open_claims = query.demand if extended_claim is None else None
-            demand = of_open_claims or self._evaluator.allocator.demand(wanted, budget)
+            demand = of_open_claims or self.evaluator.allocator.demand(wanted, budget)
             if isinstance(demand, UnreadSpecs):
                 return FilterResult(unfinished=demand)
             if isinstance(demand, Rejection):
@@ -277,33 +268,33 @@ class Filter:
             result.open, result.demand = max(result.open, wanted, key=len), demand
             # Beginning at a place that depends on the pod, so that pods spread.
             in_order = rotated(names, zlib.crc32(uid.encode()))
-            max_feasible = self._options.offered_nodes - len(result.fits)
-            in_backoff = self._backoff.devices_of(uid)
+            max_feasible = self.options.offered_nodes - len(result.fits)
+            in_backoff = self.backoff.devices_of(uid)
             if in_backoff:
-                evaluation = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
+                evaluation = self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
             else:
-                evaluation = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
+                evaluation = self.evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
             result.add(evaluation)
-            if not (result.fits or in_backoff or (views := self._stale.views()).is_empty):
+            if not (result.fits or in_backoff or (endable := self.stale.endable_holds()).is_empty):
                 unheld = search_without_holds(
-                    ledger, self._evaluator.allocator, views, demand, evaluation.under_holds, names, budget
+                    ledger, self.evaluator.allocator, endable, demand, evaluation.under_holds, names, budget
                 )
                 result.without_holds += unheld.placements
                 result.revocable = result.revocable or unheld.revocable
-                for name in unheld.narrowing:
-                    result.narrowing = True
+                for name in unheld.multi_node:
+                    result.multi_node_holds = True
                     result.reject(name, _HELD_FOR_OTHERS)
         return result
 
     def _build_query(self, pod: Pod, budget: CallBudget) -> _PodQuery | Rejection | UnreadSpecs:
         """Return what the pod asks for, or the precondition that fails on every node."""
-        ledger, options, allocator = self._ledger, self._options, self._evaluator.allocator
+        ledger, options, allocator = self.ledger, self.options, self.evaluator.allocator
         pod_claims = find_claims(pod, ledger)
         if isinstance(pod_claims, Rejection):
             return pod_claims
         rejection = fully_reserved(pod_claims, ledger)
         if rejection is None and options.binding_conditions:
-            rejection = not_ready(pod_claims, pod, ledger, self._clock.now(), options.binding_timeout_seconds)
+            rejection = not_ready(pod_claims, pod, ledger, self.clock.now(), options.binding_timeout_seconds)
         if rejection is not None:
             return rejection
         claims = sort_claims(pod_claims, ledger)
@@ -320,7 +311,7 @@ class Filter:
             return (_NodeGroup(None, nodes),)
         groups: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
         for name in nodes:
-            node = self._ledger.nodes.get(name)
+            node = self.ledger.nodes.get(name)
             if node is None:
                 result.reject(name, NODE_UNKNOWN)
                 continue
@@ -328,7 +319,7 @@ class Filter:
             if isinstance(claim_need, Rejection):
                 result.reject(name, claim_need)
                 continue
-            rejection = excluded(query.pod, node, claims, self._ledger)
+            rejection = excluded(query.pod, node, claims, self.ledger)
             if rejection is None:
                 groups.setdefault(id(claim_need), (claim_need, []))[1].append(name)
             else:
@@ -345,18 +336,18 @@ class Filter:
         Nothing is held for the pod.  True also if only a call that holds devices could find out, and if the pod's gang no longer
         lacks the members named in `lacking`.
         """
-        gang = gang_of(pod, self._ledger)
+        gang = gang_of(pod, self.ledger)
         if gang is None:
-            result = self.evaluate(self._ledger.pods.newest(pod), nodes, budget)
-            return result.unfinished or bool(result.fits) or result.narrowing or bool(result.revocable)
-        return within_slice(partial(self._gangs.may_fit, pod, gang, nodes, budget, lacking))
+            result = self.evaluate(self.ledger.pods.newest(pod), nodes, budget)
+            return result.unfinished or bool(result.fits) or result.multi_node_holds or bool(result.revocable)
+        return within_slice(partial(self.gangs.may_fit, pod, gang, nodes, budget, lacking))
 
 
 def _with_new_claim(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:
     """Return the result with a new claim, and for the nodes on which the existing one is `usable` that with the existing one."""
     if anew.unfinished is not None:
         return anew
-    anew.narrowing |= adopted.narrowing
+    anew.multi_node_holds |= adopted.multi_node_holds
     anew.without_holds += adopted.without_holds
     anew.revocable = anew.revocable or adopted.revocable
     for name in usable:

@@ -42,13 +42,13 @@ class Pending(Enum):
     """What an evaluation waits for: another evaluation may have another result after that.
 
     TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
-    NARROWING_HOLDS: holds keep devices on several nodes and are about to keep those of one.  STALE_HOLDS: the pod would fit if
+    MULTI_NODE_HOLDS: holds keep devices on several nodes until the pod is bound to one of them.  STALE_HOLDS: the pod would fit if
     stale holds were revoked.
     """
 
     TIME_SLICE = auto()
     CLAIM_DELIVERY = auto()
-    NARROWING_HOLDS = auto()
+    MULTI_NODE_HOLDS = auto()
     STALE_HOLDS = auto()
 
 

@@ -211,7 +211,7 @@ async def test_a_refused_pod_with_a_short_claim_is_woken_when_it_fits_and_not_be
     async with refused() as world:
         assert short(world) == 2
         seam: Any = Seam(world.cluster.claims).before("read", ServerUnavailableError("not now"))
-        world.extender._filter._spec_reader._claims = seam
+        world.extender._filter.spec_reader._claims = seam
         # What p2 asks for is remembered no more, nor is the claim.
         world.ledger.claims._specs.drop(world.claim("c2")["metadata"]["uid"])
         gpu = world.cluster.store.get(Key(StoredKind.CLASS, "", "gpu"))

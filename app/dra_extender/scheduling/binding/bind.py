@@ -28,7 +28,7 @@ from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver

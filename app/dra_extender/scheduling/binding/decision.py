@@ -24,7 +24,7 @@ from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need, named
-from dra_extender.scheduling.hold_service import HoldService, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.time_slices import CallBudget
 

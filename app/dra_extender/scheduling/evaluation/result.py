@@ -143,9 +143,9 @@ class FilterResult:
     that does not fit, `reasons` one rejection with its details for each summary.
     `unfinished`: the evaluation stopped before the end and has no result yet.
     `open` and `held` are the pod's claims in these states, and `demand` is what the open ones ask for.
-    `narrowing`: some node would fit if holds that are about to narrow to one node went elsewhere.  `limited`: the search on some
-    node was not finished.  `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if
-    stale holds were revoked.
+    `multi_node_holds`: some node would fit if the pods whose holds keep several nodes went to others.
+    `limited`: the search on some node was not finished.
+    `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if stale holds were revoked.
     `searched`: see EvaluationResult.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
@@ -156,7 +156,7 @@ class FilterResult:
     unfinished: Pending | UnreadSpecs | None = None
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
-    narrowing: bool = False
+    multi_node_holds: bool = False
     limited: bool = False
     without_holds: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
@@ -174,7 +174,7 @@ class FilterResult:
             return Pending.CLAIM_DELIVERY
         if self.revocable:
             return Pending.STALE_HOLDS
-        return Pending.NARROWING_HOLDS if self.narrowing else None
+        return Pending.MULTI_NODE_HOLDS if self.multi_node_holds else None
 
     def reject(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """Record that the node does not fit, in place of an earlier reason; `text` is the rejection's summary, if it is known."""

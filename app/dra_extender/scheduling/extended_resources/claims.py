@@ -26,7 +26,7 @@ from dra_extender.scheduling.claims.preconditions import useless_on
 from dra_extender.scheduling.claims.reservations import ClaimReleasedError
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 

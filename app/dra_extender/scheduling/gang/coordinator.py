@@ -181,7 +181,7 @@ class GangCoordinator:
             )
         except PlanUnfinishedError as unfinished:
             return unfinished.unread or False
-        return planned.narrowing or bool(planned.revocable) or pod.uid in planned.assignments
+        return planned.multi_node_holds or bool(planned.revocable) or pod.uid in planned.assignments
 
     def revoke(self, group_uid: str) -> None:
         """Drop the plan of this gang."""
@@ -284,9 +284,9 @@ class GangCoordinator:
             self._assign(plan, call, planned.assignments, candidates)
             return None
         why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
-        if planned.narrowing or planned.revocable:
+        if planned.multi_node_holds or planned.revocable:
             result = rejected_everywhere(nodes, why)
-            result.narrowing = planned.narrowing
+            result.multi_node_holds = planned.multi_node_holds
             result.without_holds = planned.without_holds
             result.revocable = planned.revocable
             return _Failure(result, short=False)

@@ -33,13 +33,13 @@ class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
     `unplaceable`: members that get no devices even alone, one of each kind, and why.
-    `limited`: it is not known whether the gang fits.  `narrowing`, `without_holds` and `revocable`: see FilterResult.
+    `limited`: it is not known whether the gang fits.  `multi_node_holds`, `without_holds` and `revocable`: see FilterResult.
     """
 
     assignments: Mapping[str, Assignment] = {}
     unplaceable: Sequence[tuple[Pod, Rejection]] = ()
     limited: bool = False
-    narrowing: bool = False
+    multi_node_holds: bool = False
     without_holds: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
 
@@ -152,22 +152,25 @@ class GangPlanner:
         except PlanLimitError:
             return PlanResult(limited=True)
         assignments = answer.assignments or {}
-        views = self._stale.views(besides=unit)
+        endable = self._stale.endable_holds(besides=unit)
         try:
             without_holds: Mapping[str, Assignment] = {}
-            if pod_uid not in assignments and not views.is_empty:
-                without_holds = planned(lambda: views.without_loose(ledger), views.loose)
+            if pod_uid not in assignments and not endable.is_empty:
+                without_holds = planned(lambda: endable.without_loose(ledger), endable.loose)
             if pod_uid not in without_holds:
                 return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
-            revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
-            narrowing = bool(views.multi_node) and pod_uid in planned(
-                lambda: views.without_multi_node(ledger), views.multi_node
+            revocable = planned(lambda: endable.without_stale(ledger), endable.stale) if endable.has_stale else {}
+            multi_node_holds = bool(endable.multi_node) and pod_uid in planned(
+                lambda: endable.without_multi_node(ledger), endable.multi_node
             )
         except PlanLimitError:
             return PlanResult(assignments)
         revocable = revocable if pod_uid in revocable else {}
         return PlanResult(
-            assignments, narrowing=narrowing, without_holds=_placements(without_holds), revocable=_placements(revocable)
+            assignments,
+            multi_node_holds=multi_node_holds,
+            without_holds=_placements(without_holds),
+            revocable=_placements(revocable),
         )
 
     def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Sequence[tuple[Pod, Rejection]]:

@@ -12,7 +12,7 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.search import Assignment
-from dra_extender.scheduling.hold_service import HoldService, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.permit.gang_members import MemberCandidate
 from dra_extender.scheduling.ports.cluster import Clock
 

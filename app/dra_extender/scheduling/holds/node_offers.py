@@ -11,7 +11,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
-from dra_extender.scheduling.hold_service import HoldService, HoldUnit, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, HoldUnit, with_own_shares
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options

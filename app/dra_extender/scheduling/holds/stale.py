@@ -11,7 +11,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
@@ -30,11 +30,12 @@ class RevocationScope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class HoldViews:
-    """UIDs of claims with holds, by what may become of the hold.
+class EndableHolds:
+    """The holds that may end before their pod is bound, as UIDs of claims, and what is in use once they have ended.
 
-    `loose` holds may end any moment: no nomination keeps them, and no bind has begun.  `multi_node` holds keep several nodes.
-    `stale` holds are loose ones that may be revoked.  `freed` are the allocations of members of stale gangs at the permit.
+    `loose` holds may end any moment: no nomination keeps them, and no bind has begun.  `multi_node` holds keep several nodes, and
+    their pods go to one of these.  `stale` holds are loose ones that may be revoked.  `freed` are the allocations of members of
+    stale gangs at the permit, which can be evicted.
     """
 
     loose: frozenset[str]
@@ -44,28 +45,23 @@ class HoldViews:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no hold may end."""
         return not (self.loose or self.freed)
 
     @property
     def has_stale(self) -> bool:
-        """Whether something can be revoked."""
         return bool(self.stale or self.freed)
 
     def without_loose(self, ledger: Ledger) -> Usage:
-        """Return what is in use when every hold that may end has ended."""
         return ledger.usage_without(self.loose, self.freed)
 
     def without_stale(self, ledger: Ledger) -> Usage:
-        """Return what is in use when everything stale is revoked."""
         return ledger.usage_without(self.stale, self.freed)
 
     def without_multi_node(self, ledger: Ledger) -> Usage:
-        """Return what is in use without holds that are about to narrow to one of several nodes."""
         return ledger.usage_without(self.multi_node)
 
 
-_NOTHING: Final = HoldViews(frozenset(), frozenset(), frozenset())
+_NOTHING: Final = EndableHolds(frozenset(), frozenset(), frozenset())
 
 
 class StaleHolds:
@@ -104,14 +100,14 @@ class StaleHolds:
             units = {hold.unit for hold in self._ledger.holds.all()} | {unit}
             self._progress = {known: at for known, at in self._progress.items() if known in units}
 
-    def views(self, besides: str = "") -> HoldViews:
+    def endable_holds(self, besides: str = "") -> EndableHolds:
         """Return the present holds, except those of the gang or pod `besides`."""
         if not len(self._ledger.holds) and not self._permit.has_members:
             return _NOTHING
         holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
         # A nomination keeps a hold, and so does a bind that has begun.
         loose = [hold for hold in holds if not (hold.nominated or any(uid in self._binding for uid in hold.pods))]
-        return HoldViews(
+        return EndableHolds(
             loose=frozenset(hold.claim_uid for hold in loose),
             multi_node=frozenset(hold.claim_uid for hold in holds if not hold.is_single_node),
             stale=frozenset(hold.claim_uid for hold in loose if self._is_stale(hold)),
@@ -127,7 +123,7 @@ class StaleHolds:
         """Revoke the stale holds that stand in the way of these placements."""
         holds = self._ledger.holds
         wanted_holdings = [holding for placement in wanted for holding in placement.holdings]
-        for claim_uid in sorted(self.views().stale):
+        for claim_uid in sorted(self.endable_holds().stale):
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
                 self._publish_revoked(hold.unit)
@@ -199,18 +195,18 @@ def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], sc
 class PlacementsWithoutHolds(NamedTuple):
     """What the pod would get without loose holds (`placements`), and if stale holds were revoked (`revocable`).
 
-    On the `narrowing` nodes it would fit if holds that are about to narrow to one node went elsewhere.
+    On the `multi_node` nodes it would fit if the pods whose holds keep several nodes went to others.
     """
 
     placements: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
-    narrowing: Collection[str] = ()
+    multi_node: Collection[str] = ()
 
 
 def search_without_holds(
     ledger: Ledger,
     allocator: NodeAllocator,
-    views: HoldViews,
+    endable: EndableHolds,
     demand: Demand,
     under_holds: Sequence[str],
     nodes: Sequence[str],
@@ -226,17 +222,17 @@ def search_without_holds(
                 if isinstance(answer, Placement):
                     yield name, answer
 
-    concerned = _reaching(ledger, views.freed, under_holds, nodes) if views.freed else under_holds
-    fits = dict(fitting(concerned, views.without_loose(ledger), ("loose", views.loose, views.freed)))
+    concerned = _reaching(ledger, endable.freed, under_holds, nodes) if endable.freed else under_holds
+    fits = dict(fitting(concerned, endable.without_loose(ledger), ("loose", endable.loose, endable.freed)))
     revocable: tuple[ClaimPlacement, ...] = ()
-    if fits and views.has_stale:
-        stale = fitting(fits, views.without_stale(ledger), ("stale", views.stale, views.freed))
+    if fits and endable.has_stale:
+        stale = fitting(fits, endable.without_stale(ledger), ("stale", endable.stale, endable.freed))
         revocable = next((placement.claims for _, placement in stale), ())
-    narrowing: Collection[str] = fits
-    if views.multi_node != views.loose:
-        narrowing = dict(fitting(fits, views.without_multi_node(ledger), ("narrowing", views.multi_node)))
+    multi_node: Collection[str] = fits
+    if endable.multi_node != endable.loose:
+        multi_node = dict(fitting(fits, endable.without_multi_node(ledger), ("multi node", endable.multi_node)))
     placements = tuple(claim for placement in fits.values() for claim in placement.claims)
-    return PlacementsWithoutHolds(placements, revocable, narrowing)
+    return PlacementsWithoutHolds(placements, revocable, multi_node)
 
 
 def _reaching(

@@ -22,6 +22,7 @@ from dra_extender.model.pod import PodClaimStatus
 from dra_extender.model.pod_group import GROUP, POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, read_claim
 from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
+from dra_extender.runtime.stopping import StoppableWork
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.podgroup_claims.plan import (
@@ -217,9 +218,7 @@ class PodGroupClaimController:
         self._due: dict[Key, dict[StepKey, float]] = {}
         self._next: dict[Key, float] = {}
         self._problems: dict[Key, dict[StepKey, str]] = {}
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._work = StoppableWork()
 
     def notes(self) -> Mapping[str, str]:
         """Return the state for `/readyz?verbose`; nothing while the controller is off or has no problem."""
@@ -247,7 +246,7 @@ class PodGroupClaimController:
             _LOG.info("claims of PodGroups need no controller: the API server does not serve PodGroups")
             return
         next_sweep = self._clock.monotonic()
-        while self._stop_reason is None and not await self._stopped(_TICK_SECONDS):
+        while self._stop_reason is None and not await self._work.stopped_within(_TICK_SECONDS):
             now = self._clock.monotonic()
             if now >= next_sweep:
                 self.sweep()
@@ -257,7 +256,7 @@ class PodGroupClaimController:
 
     def begin(self) -> None:
         """Begin a term: existing objects count as they are; what appears from now on may be evidence of another controller."""
-        self._stopping.clear()
+        self._work.begin()
         self._has_begun = True
         self._changed.clear()
         self._due.clear()
@@ -274,9 +273,8 @@ class PodGroupClaimController:
 
     async def stop(self) -> None:
         """End `keep_reconciling`; return when the writes in progress have ended."""
-        self._stopping.set()
         self._has_begun = False
-        await self._idle.wait()
+        await self._work.stop()
 
     def sweep(self) -> None:
         """Reconcile every PodGroup in the next `reconcile_due`."""
@@ -291,7 +289,7 @@ class PodGroupClaimController:
         loop = asyncio.get_running_loop()
         turn = loop.time()
         for key in sorted(keys):
-            if self._stop_reason is not None or self._stopping.is_set():
+            if self._stop_reason is not None or self._work.is_stopping:
                 return
             # A group whose reconciliation raises is tried again later, after the other groups.
             self._next[key] = self._clock.monotonic() + _RETRY_SECONDS["failed"]
@@ -309,7 +307,7 @@ class PodGroupClaimController:
         """Plan what the group lacks, and do what is due of it."""
         key = group.metadata.key
         plan = await plan_reconcile(group, self._ledger, self._groups.api_version, lambda: asyncio.sleep(0))
-        if self._stopping.is_set():
+        if self._work.is_stopping:
             return
         evidence = self._competing.evidence(group, plan)
         if evidence is not None:
@@ -333,11 +331,8 @@ class PodGroupClaimController:
         known = self._problems.get(key, {})
         self._problems[key] = {step_key: problem for step_key, problem in known.items() if step_key in steps}
         ready = [step for step in steps.values() if now >= due[step.key]]
-        self._idle.clear()
-        try:
+        with self._work.piece():
             await self._run_steps(key, ready, due)
-        finally:
-            self._idle.set()
         self._next[key] = now if ready else min((due[step_key] for step_key in steps), default=math.inf)
 
     def _steps(self, group: PodGroup, plan: ReconcilePlan, *, is_leaving: bool) -> Iterator[_Step]:
@@ -365,7 +360,7 @@ class PodGroupClaimController:
     async def _run_steps(self, key: Key, steps: Sequence[_Step], due: dict[StepKey, float]) -> None:
         """Do these writes, some at a time.  Each is due again later, in case it failed or the watch never delivers it."""
         for start in range(0, len(steps), _PARALLEL_WRITES):
-            if self._stopping.is_set():
+            if self._work.is_stopping:
                 return
             batch = steps[start : start + _PARALLEL_WRITES]
             results = await asyncio.gather(*(self._write(step.key[0], step.write) for step in batch))
@@ -418,22 +413,10 @@ class PodGroupClaimController:
 
     async def _withdraw(self, groups: Sequence[PodGroup]) -> None:
         """Delete the claims that this service created for these groups and that no status records."""
-        self._idle.clear()
-        try:
+        with self._work.piece():
             for group in groups:
                 for record in unrecorded(group, self._ledger):
                     await self._write("withdraw", partial(self.writer.withdraw, record.claim))
-        finally:
-            self._idle.set()
-
-    async def _stopped(self, seconds: float) -> bool:
-        """Wait for this time or the stop; return whether it was the stop."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 def _publish_key(pod_uid: str) -> StepKey:

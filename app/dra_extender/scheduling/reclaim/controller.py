@@ -17,11 +17,12 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.runtime.stopping import StoppableWork
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.decision import PendingClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import (
     Clock,
     Cluster,
@@ -99,16 +100,14 @@ class ReclaimController:
         self._supervisor = supervisor
         self._suspects: dict[str, _Suspect] = {}
         self._expired = 0
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._work = StoppableWork()
 
     async def keep_reclaiming(self) -> None:
         """Check suspects often and all claims now and then, until `stop`."""
-        self._stopping.clear()
+        self._work.begin()
         self._suspects.clear()
         next_sweep = self._clock.monotonic()
-        while not await self._stopped(_TICK_SECONDS):
+        while not await self._work.stopped_within(_TICK_SECONDS):
             await self.check_suspects()
             if self._clock.monotonic() >= next_sweep:
                 await self.sweep()
@@ -116,8 +115,7 @@ class ReclaimController:
 
     async def stop(self) -> None:
         """End `keep_reclaiming`; return when a write in progress has ended."""
-        self._stopping.set()
-        await self._idle.wait()
+        await self._work.stop()
 
     async def check_suspects(self) -> None:
         """End expired holds, and check claims that block a rejected pod or were suspects before."""
@@ -153,7 +151,7 @@ class ReclaimController:
             except Exception as problem:  # noqa: BLE001 - a failure costs this claim alone, and its grace begins anew
                 self._supervisor.report(str(BackgroundTask.RECLAIM), problem, claim=record.claim.metadata.key)
                 self._suspects.pop(record.claim.metadata.uid, None)
-            if due is not None and await self._stopped(self._options.reclaim_pause_seconds):
+            if due is not None and await self._work.stopped_within(self._options.reclaim_pause_seconds):
                 return
             if due is not None or loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
@@ -180,27 +178,14 @@ class ReclaimController:
         if self.facts.is_being_bound(uid):
             self._suspects.pop(uid, None)
             return
-        self._idle.clear()
-        try:
+        with self._work.piece():
             result = await self._writer.release(record, due, blocking)
-        finally:
-            self._idle.set()
         self._metrics.reclaims.labels(due.releasable.reason, result).inc()
         suspect = self._suspects.get(uid)
         if result is ReclaimResult.FOREIGN and suspect is not None:
             suspect.foreign_version = record.claim.metadata.resource_version
         else:
             self._suspects.pop(uid, None)
-
-    async def _stopped(self, seconds: float) -> bool:
-        """Wait for this time or the stop; return whether it was the stop."""
-        try:
-            # Not `wait_for`, which loses a cancellation that comes together with the stop.
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class ReclaimWriter:

@@ -150,7 +150,9 @@ class UnschedulablePods:
             pod=pod,
             nodes=asked,
             seen=self.changes(),
-            helped_by_holds=result.narrowing or bool(result.without_holds) or not codes.isdisjoint(_HELPED_BY_HOLDS),
+            helped_by_holds=result.multi_node_holds
+            or bool(result.without_holds)
+            or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
             lacking=by_code.get(Code.GANG_INCOMPLETE),

@@ -16,7 +16,7 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
-from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
