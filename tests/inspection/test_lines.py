@@ -1,7 +1,8 @@
 """Lines of a terminal: nothing is cut, and what no calendar has is still written."""
 
 import pytest
-from dra_extender.inspection.lines import age_text, beside_label, clock_text, number_of, wrapped
+from dra_extender.inspection.lines import age_text, beside_label, clock_text, wrapped
+from dra_extender.model.api_json import number_of
 
 
 def test_long_text_is_wrapped_below_itself_and_a_long_word_is_not_cut() -> None:

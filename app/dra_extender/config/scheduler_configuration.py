@@ -23,6 +23,7 @@ from dra_extender.manifests.documents import (
     node_at,
     read_documents,
 )
+from dra_extender.model.api_json import number_of
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
@@ -137,7 +138,7 @@ def read_configuration(file: Path | None) -> FoundConfiguration:
         return configurations[0]
     if len(documents) == 1 and _kind(documents[0].value) != _CONFIG_MAP:
         return FoundConfiguration(documents[0])
-    count = f"{len(documents)} document{'' if len(documents) == 1 else 's'}"
+    count = number_of(len(documents), "document")
     raise InvalidSettingsError(
         f"{name}: expected one {KIND}, by itself or in a ConfigMap, found {len(configurations)} in {count}"
     )

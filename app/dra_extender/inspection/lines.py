@@ -73,12 +73,6 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return buffer.getvalue()
 
 
-def number_of(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`, `3 classes`."""
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{count} {noun}{'' if count == 1 else plural}"
-
-
 def age_text(seconds: float) -> str:
     """Return a duration as kubectl shows ages: `12m`, `3h`, `41s`."""
     for size, unit in _UNITS:

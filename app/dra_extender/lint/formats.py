@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.lint.report import LintReport, ReportedFinding
-from dra_extender.model.api_json import printable
+from dra_extender.model.api_json import number_of, printable
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ESCAPES: Final[Mapping[str, str]] = MappingProxyType({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -32,8 +32,8 @@ def as_json(report: LintReport) -> str:
 
 def as_text(report: LintReport) -> str:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    counts = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}, {report.expected} expected"
-    read = [_number(report.objects, "object"), _number(report.expressions, "expression")]
+    counts = f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}, {report.expected} expected"
+    read = [number_of(report.objects, "object"), number_of(report.expressions, "expression")]
     read += ["1 policy" if report.policies == 1 else f"{report.policies} policies"] if report.policies else []
     summary = f"{', '.join(read)}: {counts}"
     return "\n".join((*(_finding_text(finding) for finding in report.findings), summary))
@@ -101,7 +101,3 @@ def _property(text: str) -> str:
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:
     return "".join(escapes.get(character, character) for character in text)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -227,6 +227,12 @@ def printable(line: str) -> str:
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
+def number_of(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `3 classes`."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """The first names, comma-separated, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -17,8 +17,9 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.lines import age_text, answer_text, clock_text, csv_text, number_of, table_text
+from dra_extender.inspection.lines import age_text, answer_text, clock_text, csv_text, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
+from dra_extender.model.api_json import number_of
 from dra_extender.model.device import PHYSICAL_DEVICE
 from dra_extender.model.metadata import time_text
 

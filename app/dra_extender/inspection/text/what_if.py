@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, beside_labels, number_of, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, beside_labels, wrapped
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     Fate,
@@ -20,7 +20,7 @@ from dra_extender.inspection.what_if.report import (
     Stranded,
     WhatIfReport,
 )
-from dra_extender.model.api_json import listed
+from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.device import device_id_of
 
 _MOST_NODES: Final = 8

@@ -16,7 +16,6 @@ from dra_extender.inspection.lines import (
     beside_label,
     beside_labels,
     clock_text,
-    number_of,
     unknown_lines,
     wrapped,
 )
@@ -40,7 +39,7 @@ from dra_extender.inspection.why.report import (
     WhyReport,
 )
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
-from dra_extender.model.api_json import listed
+from dra_extender.model.api_json import listed, number_of
 
 _IN_SECONDS: Final = 600
 

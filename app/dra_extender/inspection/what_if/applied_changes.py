@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import Any, Final
 
-from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.objects import KINDS, kept
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
+from dra_extender.model.api_json import number_of
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 MOST_NODES_ADDED: Final = 5_000

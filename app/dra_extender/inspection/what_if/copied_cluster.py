@@ -18,7 +18,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import conditional_devices
 from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims, MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, with_claims
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.generated_claims import (
     claim_for_entry,
@@ -26,7 +26,6 @@ from dra_extender.simulator.controllers.generated_claims import (
     group_of,
     is_group_entry,
     lacking_entries,
-    with_claims,
 )
 
 ASSUMED: Final = "WhatIf"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
+from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 
 if TYPE_CHECKING:

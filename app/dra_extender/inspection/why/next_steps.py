@@ -23,7 +23,6 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_class
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeAccount
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
@@ -41,6 +40,7 @@ from dra_extender.inspection.why.trials import (
     without_constraint,
     without_request,
 )
+from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 
 MOST_TOGETHER: Final = 24

@@ -8,6 +8,7 @@ from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -82,7 +83,7 @@ class RejectionMessages:
         usage, only = self._ledger.usage(), (rejection.claim, rejection.request)
         surveyed = self._allocator.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
         unmet = [
-            f"{refused.devices} {'device' if refused.devices == 1 else 'devices'}: {refused.detail}"
+            f"{number_of(refused.devices, 'device')}: {refused.detail}"
             for request in surveyed
             for refused in request.refused
             if refused.code is Code.NO_MATCH and refused.detail

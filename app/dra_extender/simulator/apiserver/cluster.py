@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod, read_pod
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, RequestRejectedError
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part, with_claims
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.apiserver.watch import StoreWatch
@@ -72,14 +72,7 @@ async def record_claims(store: Store, key: Key, uid: str, version: str, claims: 
     stored = store.get(key)["metadata"]
     if (stored["uid"], stored["resourceVersion"]) != (uid, version):
         raise ConflictError(f'Operation cannot be fulfilled on {key.kind} "{key.name}": the object has been modified')
-    store.replace(key, lambda thing: _record(thing, claims))
-
-
-def _record(thing: Json, claims: Mapping[str, str]) -> None:
-    status = thing.setdefault("status", {})
-    kept = [each for each in status.get("resourceClaimStatuses") or [] if each["name"] not in claims]
-    made = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(claims.items())]
-    status["resourceClaimStatuses"] = [*kept, *made]
+    store.replace(key, lambda thing: thing.update(with_claims(thing, dict(sorted(claims.items())))))
 
 
 class MemoryClaims:

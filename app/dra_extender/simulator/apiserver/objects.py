@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -134,3 +135,11 @@ def group_name(pod: Json) -> str | None:
 def controller_uid(thing: Json) -> str | None:
     owners = part(thing, "metadata").get("ownerReferences") or []
     return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
+
+
+def with_claims(owner: Json, made: Mapping[str, str]) -> Json:
+    """Return a pod or PodGroup whose status records these claims, by entry."""
+    status = part(owner, "status")
+    kept = [each for each in status.get("resourceClaimStatuses") or () if each.get("name") not in made]
+    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
+    return {**owner, "status": {**status, "resourceClaimStatuses": [*kept, *entries]}}

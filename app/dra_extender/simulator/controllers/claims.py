@@ -15,6 +15,7 @@ from dra_extender.simulator.apiserver.objects import (
     group_name,
     key_of,
     part,
+    with_claims,
 )
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.generated_claims import (
@@ -27,7 +28,6 @@ from dra_extender.simulator.controllers.generated_claims import (
     is_group_entry,
     lacking_entries,
     unprotect_group,
-    with_claims,
 )
 
 _ROUNDS = 10

@@ -60,14 +60,6 @@ def create_claim(store: Store, kind: StoredKind, owner: Json, entry: Json, creat
     return str(claim["metadata"]["name"])
 
 
-def with_claims(owner: Json, made: Mapping[str, str]) -> Json:
-    """Return a pod or PodGroup whose status records these claims, by entry."""
-    status = part(owner, "status")
-    kept = [each for each in status.get("resourceClaimStatuses") or () if each.get("name") not in made]
-    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
-    return {**owner, "status": {**status, "resourceClaimStatuses": [*kept, *entries]}}
-
-
 def group_of(store: Store, pod: Json) -> Json | None:
     """Return the PodGroup that the pod names, None if it names none or none exists; nobody may change it."""
     name = group_name(pod)
