@@ -11,8 +11,7 @@ from dra_extender.inspection import devices, usage
 from dra_extender.inspection.audit import report as audit_report
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
-from dra_extender.scheduling import recent_decisions
-from dra_extender.scheduling.holds import report as hold_report
+from dra_extender.scheduling import hold_report, recent_decisions
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
 REPORTS: Final[Mapping[str, type[msgspec.Struct]]] = MappingProxyType(

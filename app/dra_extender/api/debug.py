@@ -20,7 +20,7 @@ from dra_extender.api.request_guard import RequestGuard
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
-from dra_extender.scheduling.holds.report import HoldReport
+from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.recent_decisions import DecisionReport
 
 HOLDS: Final = "/debug/holds"

@@ -62,7 +62,6 @@ class ScrapeAccess:
     """Decides about each scrape.  Only hashes of tokens are kept."""
 
     def __init__(self, reviewer: ScrapeReviewer, clock: Callable[[], float] = monotonic) -> None:
-        """`clock`: seconds."""
         self._reviewer = reviewer
         self._clock = clock
         self._allowed: LruCache[bytes, _Known] = LruCache(KNOWN)

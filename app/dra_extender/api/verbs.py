@@ -85,8 +85,6 @@ _VICTIMS: Final = msgspec.json.Decoder(dict[Name, Victims] | None)
 
 
 def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
-    """Return the handler of each verb."""
-
     async def filter_nodes(body: bytes, _: Receive) -> bytes:
         pod, nodes = _fast_path_args(body) or _filter_args(body)
         try:

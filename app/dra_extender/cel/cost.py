@@ -132,12 +132,10 @@ class EvaluationFrame(msgspec.Struct):
 
 
 def over_cost() -> CelCostError:
-    """Return the error for an evaluation above the cost limit."""
     return CelCostError(f"operation cancelled: actual cost limit exceeded ({COST_LIMIT} units)")
 
 
 def over_work() -> CelCostError:
-    """Return the error for an evaluation above the work limit."""
     return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
 
 
@@ -156,7 +154,6 @@ Extra = Callable[[EvaluationFrame, tuple[Any, ...], Any], int]
 
 
 def first_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Return the cost of reading the first argument."""
     return tenth(size_of(arguments[0])) - 1
 
 
@@ -166,7 +163,6 @@ def first_traversed_twice(_: EvaluationFrame, arguments: tuple[Any, ...], __: An
 
 
 def second_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Return the cost of reading the second argument."""
     return tenth(size_of(arguments[1])) - 1
 
 

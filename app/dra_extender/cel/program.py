@@ -46,7 +46,6 @@ class CostedProgram(msgspec.Struct, frozen=True):
     owner: str = ""
 
     def frame(self, device: DeviceActivation, deadline: Deadline | None) -> EvaluationFrame:
-        """Return the state of one evaluation."""
         return EvaluationFrame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
 
 

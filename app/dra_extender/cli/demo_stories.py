@@ -215,7 +215,6 @@ async def play(
 
 
 def with_policy(settings: Settings, policy: Path | None) -> Settings:
-    """Return the settings with this policy file, if there is one."""
     if policy is None:
         return settings
     scheduling = settings.scheduling.model_copy(update={"policy_file": policy})

@@ -31,7 +31,7 @@ from dra_extender.nodefit.node_facts import NodeRefusal
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.holds.report import HoldReport
+from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import StoredKind

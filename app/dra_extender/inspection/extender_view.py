@@ -21,7 +21,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import WholePod
-from dra_extender.scheduling.holds.report import FORMAT, HoldReport
+from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
 

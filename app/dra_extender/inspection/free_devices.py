@@ -63,7 +63,6 @@ def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId
 
 
 def counted(devices: Iterable[DeviceAvailability]) -> FreeDevices:
-    """Return the number of devices by availability."""
     numbers = dict.fromkeys(Availability, 0)
     for device in devices:
         numbers[device.availability] += 1

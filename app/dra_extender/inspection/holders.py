@@ -20,7 +20,7 @@ from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import allocated_at
 from dra_extender.scheduling.extended_resources.claims import name_for
-from dra_extender.scheduling.holds.report import HoldReport
+from dra_extender.scheduling.hold_report import HoldReport
 
 
 class Holder(Value, frozen=True):

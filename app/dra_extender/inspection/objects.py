@@ -15,7 +15,7 @@ from dra_extender.model.fields import ListOf, Mark, Record, fields_of
 from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
-from dra_extender.scheduling.holds.report import HoldReport
+from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.cluster import ClusterError
 
 KINDS: Final = (
@@ -127,7 +127,6 @@ async def with_events(objects: ClusterObjects, settings: KubeSettings) -> Cluste
 
 
 def objects_of(reading: ClusterReading) -> ClusterObjects:
-    """Return the objects of a reading, and where they come from."""
     missing = (
         *(
             MissingKind(kind=kind, reason=reason, namespace=reading.namespace if kind in reading.one_namespace else "")

@@ -92,7 +92,6 @@ class ClusterConnection:
         return [plural for plural in sinks if plural not in served]
 
     def keep(self, work: BackgroundTask, run: Callable[[], Coroutine[Any, Any, None]], of: str = "") -> None:
-        """Run something in the background until `close`."""
         self._tasks.append(self.supervisor.keep(work, run, of))
 
     def contact_ages(self) -> Mapping[str, float]:

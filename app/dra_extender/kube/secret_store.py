@@ -45,7 +45,6 @@ class SecretStore:
         await self._transport.open()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.close()
 
     async def read(self, name: str) -> StoredSecret | None:

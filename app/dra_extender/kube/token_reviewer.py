@@ -72,7 +72,6 @@ class TokenReviewer:
             raise ServerUnavailableError(str(problem)) from problem
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.close()
 
     async def _connect(self) -> None:

@@ -106,7 +106,6 @@ class ClaimIndex:
         return len(self._by_uid)
 
     def records(self) -> Iterable[ClaimRecord]:
-        """Return all claims."""
         return self._by_uid.values()
 
     def counted(self) -> Iterable[ClaimRecord]:
@@ -116,11 +115,9 @@ class ClaimIndex:
             yield orphan.record
 
     def by_uid(self, uid: str) -> ClaimRecord | None:
-        """Return the claim with this UID."""
         return self._by_uid.get(uid)
 
     def by_key(self, namespace: str, name: str) -> ClaimRecord | None:
-        """Return the claim with this name."""
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 
@@ -305,7 +302,6 @@ class ClaimIndex:
             self._fire(claim.metadata.uid)
 
     def _read(self, data: bytes, *, from_watch: bool) -> PartlyReadClaim:
-        """Read the claim as far as it can be read."""
         try:
             claim = read_claim(data)
             return PartlyReadClaim(claim, holdings_of(claim))

@@ -55,11 +55,9 @@ class GuardIndex:
         return tuple(self._guards.values())
 
     def of_device(self, device: DeviceId) -> Guard | None:
-        """Return the guard claim of this device."""
         return self._guards.get(name_of_guard(device))
 
     def by_name(self, name: str) -> Guard | None:
-        """Return the guard claim of this name."""
         return self._guards.get(name)
 
     def has(self, namespace: str, name: str) -> bool:
@@ -99,7 +97,6 @@ class GuardIndex:
 
 
 def annotation_text(device: DeviceId) -> str:
-    """Return the device as the annotation of its guard claim names it."""
     return "/".join(device)
 
 
@@ -117,7 +114,6 @@ def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
 
 
 def name_of_guard(device: DeviceId) -> str:
-    """Return the name of the guard claim of this device."""
     return GUARD_PREFIX + hashlib.blake2b(annotation_text(device).encode(), digest_size=16).hexdigest()
 
 

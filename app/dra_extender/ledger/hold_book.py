@@ -79,15 +79,12 @@ class HoldView:
         return len(self._holds)
 
     def get(self, claim_uid: str) -> Hold | None:
-        """Return the hold of this claim, if there is one."""
         return self._holds.get(claim_uid)
 
     def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
-        """Return the holds this pod is part of."""
         return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
 
     def all(self) -> Iterable[Hold]:
-        """Return every hold."""
         return self._holds.values()
 
     def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:

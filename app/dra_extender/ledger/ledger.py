@@ -56,7 +56,6 @@ class Ledger:
     """
 
     def __init__(self, namespace_claim_bytes: int = 0) -> None:
-        """`namespace_claim_bytes`: see ClaimIndex."""
         self.events = LedgerEvents()
         # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
         self.slices = SliceIndex()

@@ -48,7 +48,6 @@ class MemberFit:
         return bool(self._members)
 
     def drop_node(self, name: str) -> None:
-        """Remove a node."""
         if self._nodes.pop(name, None) is not None:
             self._answers.clear()
 
@@ -76,7 +75,6 @@ class MemberFit:
         return before is not None and before.digest != member.digest
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a pod."""
         self._members.pop(uid, None)
         self._others.pop(uid, None)
 

@@ -27,7 +27,6 @@ class NodeVersions:
         self._orders: LruCache[frozenset[str], Sequence[str]] = LruCache(_ORDERS)
 
     def version(self, node: str) -> int:
-        """Return the version of this node."""
         return self._local.get(node, 0) + self._all
 
     def bump(self, nodes: frozenset[str] | set[str] | None) -> None:

@@ -32,11 +32,9 @@ class Orphans:
         return len(self._by_claim)
 
     def all(self) -> Iterable[Orphan]:
-        """Return all orphaned allocations."""
         return self._by_claim.values()
 
     def of_pod(self, pod_uid: str) -> tuple[Orphan, ...]:
-        """Return the orphaned allocations that this pod uses."""
         return tuple(self._by_claim[uid] for uid in self.by_pod.get(pod_uid, {}).values())
 
     def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:

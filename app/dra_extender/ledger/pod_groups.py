@@ -78,11 +78,9 @@ class PodGroupIndex:
         return len(self._by_key)
 
     def all(self) -> Iterable[PodGroup]:
-        """Return all PodGroups."""
         return self._by_key.values()
 
     def get(self, namespace: str, name: str) -> PodGroup | None:
-        """Return the PodGroup with this name."""
         return self._by_key.get((namespace, name))
 
     def put(self, group: PodGroup) -> PodGroup | None:
@@ -189,7 +187,6 @@ class GroupStarts:
             self._by_claim.setdefault(claim, set()).add(pod.uid)
 
     def end(self, pod_uid: str) -> None:
-        """End the trial of the pod, if there is one."""
         trial = self._trials.pop(pod_uid, None)
         self._started.pop(pod_uid, None)
         if trial is None:
@@ -242,7 +239,6 @@ class GroupStarts:
         return list(self._started.values())
 
     def is_open(self, trial: GroupEntryTrial) -> bool:
-        """Return whether the trial has not ended."""
         return self._trials.get(trial.pod.uid) is trial
 
     def mark_able(self, trial: GroupEntryTrial) -> bool:

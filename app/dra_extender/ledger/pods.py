@@ -50,15 +50,12 @@ class PodIndex:
         return len(self._by_uid)
 
     def all(self) -> Iterable[Pod]:
-        """Return all pods."""
         return self._by_uid.values()
 
     def by_uid(self, uid: str) -> Pod | None:
-        """Return the pod with this UID."""
         return self._by_uid.get(uid)
 
     def by_key(self, namespace: str, name: str) -> Pod | None:
-        """Return the pod with this name."""
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 

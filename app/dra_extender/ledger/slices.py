@@ -127,7 +127,6 @@ class _GroupedSlices(Generic[K]):
         self._sorted: dict[K, tuple[ResourceSlice, ...]] = {}
 
     def group(self, key: K) -> tuple[ResourceSlice, ...]:
-        """Return the slices of a group."""
         ordered = self._sorted.get(key)
         if ordered is None:
             members = self._members.get(key)
@@ -208,7 +207,6 @@ class Overlays:
 
     @property
     def rules(self) -> Mapping[str, DeviceTaintRule]:
-        """All DeviceTaintRules by name."""
         return self._rules
 
     @property
@@ -222,7 +220,6 @@ class Overlays:
         return (laid.effective for _, laid in sorted(self._under_policy.items()))
 
     def publish(self, item: ResourceSlice) -> None:
-        """Take in a slice that was published or changed."""
         self._published[item.name] = item
         self._under_policy[item.name] = laid = self._laid(item)
         self._effective.put(self._taints.apply(laid.effective).effective)

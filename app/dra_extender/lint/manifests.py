@@ -228,7 +228,6 @@ class _Reader:
 
 
 def value_at(value: Any, path: FieldPath) -> Any:
-    """Return the value at a path, None if there is none."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step)

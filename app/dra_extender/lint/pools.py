@@ -63,7 +63,6 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
 
 
 def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
-    """Return the slices of each pool in its newest generation."""
     pools: dict[PoolId, list[PlacedSlice]] = {}
     for published in {published.slice_.name: published for published in slices}.values():
         pools.setdefault(published.slice_.pool_id, []).append(published)

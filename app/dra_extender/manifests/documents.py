@@ -151,7 +151,6 @@ def read_documents(text: str, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
 
 
 def node_at(node: yaml.Node | None, path: FieldPath) -> yaml.Node | None:
-    """The node at a path below this one."""
     for step in path:
         if isinstance(node, yaml.MappingNode):
             node = next((child for key, child in reversed(node.value) if getattr(key, "value", None) == step), None)

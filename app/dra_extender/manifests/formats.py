@@ -41,12 +41,10 @@ Check = Callable[[Any], Wrong | None]
 
 
 def check_text(text_format: Format, value: Any) -> Wrong | None:
-    """Return what is wrong with a value in the place of a text of this format."""
     return _CHECKS[text_format](value)
 
 
 def check_parameters(value: Any) -> Wrong | None:
-    """Return what is wrong with the opaque parameters of a driver."""
     if not isinstance(value, dict):
         return Wrong(f"expected a mapping of fields, got {shown(value)}")
     size = len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))

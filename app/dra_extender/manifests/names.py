@@ -51,7 +51,6 @@ def is_label_key(text: Any) -> bool:
 
 
 def is_label_value(text: Any) -> bool:
-    """Whether this may be the value of a label."""
     return isinstance(text, str) and (text == "" or (len(text) <= MAX_LABEL and _NAME.fullmatch(text) is not None))
 
 
@@ -91,7 +90,6 @@ def is_node_allocatable(text: str) -> bool:
 
 
 def is_extended_resource(text: Any) -> bool:
-    """Whether this may be the name of an extended resource."""
     if not isinstance(text, str) or "/" not in text or _NATIVE in text or text.startswith("requests."):
         return False
     return is_label_key(f"requests.{text}")

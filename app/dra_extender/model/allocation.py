@@ -170,7 +170,6 @@ class DeviceHolding(Value, frozen=True, rename=None):
 
     @property
     def pool_id(self) -> PoolId:
-        """(driver, pool)."""
         return (self.driver, self.pool)
 
     @property

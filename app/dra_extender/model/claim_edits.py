@@ -89,7 +89,6 @@ def with_reservations(raw: bytes, consumers: Iterable[ConsumerReference]) -> byt
 
 
 def without_reservations(raw: bytes, uids: Collection[str]) -> bytes:
-    """The claim without the reservations of the consumers with these UIDs."""
     claim, status = _parts(raw)
     left = [each for uid, each in _entries(status) if uid not in uids]
     return _with_status(claim, {**status, "reservedFor": _json(left)})

@@ -23,7 +23,6 @@ class CompressedList(Sequence[T], Generic[T]):
     __slots__ = ("_compressed", "_count", "_data", "_kind")
 
     def __init__(self, values: Sequence[T], kind: type[T]) -> None:
-        """`values` are of the type `kind`."""
         data = msgspec.json.encode(values)
         self._compressed = len(data) > _LONG_BYTES
         self._data = zlib.compress(data, _FASTEST) if self._compressed else data

@@ -34,7 +34,6 @@ class DeviceClass(Value, frozen=True):
 
     @property
     def name(self) -> str:
-        """metadata.name."""
         return self.metadata.name
 
     @property

@@ -42,12 +42,10 @@ class DeviceTaintRule(Value, frozen=True):
 
     @property
     def name(self) -> str:
-        """metadata.name."""
         return self.metadata.name
 
     @property
     def selector(self) -> DeviceTaintSelector | None:
-        """The selector; None if the rule has none."""
         return self.spec.device_selector
 
 

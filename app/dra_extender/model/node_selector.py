@@ -59,7 +59,6 @@ class NodeSelector(Value, frozen=True):
 
 
 def only_node(name: str) -> NodeSelector:
-    """The selector that names exactly one node."""
     field = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=(name,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))
 

@@ -155,7 +155,6 @@ class ConsumerReference(Value, frozen=True):
 
     @property
     def is_pod(self) -> bool:
-        """Whether the consumer is a pod."""
         return self.resource == "pods" and not self.api_group
 
 
@@ -192,7 +191,6 @@ class ClaimHead(Value, frozen=True):
         return owner.uid
 
     def reserved_by(self, uid: str) -> bool:
-        """Whether the consumer with this UID is in `reservedFor`."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
 
 

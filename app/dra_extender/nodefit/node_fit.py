@@ -52,7 +52,6 @@ class NodeFit:
         return frozenset(name for node in self._nodes.values() for name, amount in node.allocatable.items() if amount)
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:
-        """Return what each pod that has this node, and has not ended, needs."""
         return [self._by_pod[key] for key in self._running.get(node, ())]
 
     def add(self, needs: PodNeeds) -> None:

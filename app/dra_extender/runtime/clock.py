@@ -58,7 +58,6 @@ class Turns:
 
     @property
     def worked(self) -> float:
-        """Seconds of work."""
         return self._worked + self._monotonic() - self._began
 
     async def pause(self) -> None:

@@ -15,7 +15,6 @@ class TokenBucket:
     __slots__ = ("_at", "_burst", "_debt", "_level", "_rate")
 
     def __init__(self, rate: float, burst: float, now: float, *, debt: float = 0.0) -> None:
-        """`spend` overdraws it by at most `debt` tokens; what is spent beyond that is forgiven."""
         self._rate = rate
         self._burst = burst
         self._debt = debt
@@ -53,7 +52,6 @@ class TokenBuckets:
     """
 
     def __init__(self, rate: float, burst: float, limit: int, *, debt: float = 0.0) -> None:
-        """All buckets have this rate, burst and debt."""
         self._rate = rate
         self._burst = burst
         self._debt = debt

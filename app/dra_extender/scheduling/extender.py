@@ -36,8 +36,8 @@ from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangFailures, GangHolds
+from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.node_offers import NodeOffers
-from dra_extender.scheduling.holds.report import HoldReporter
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
@@ -158,7 +158,7 @@ class Extender:
             pods=self._pods,
             decision=BindDecision(ledger, self.allocator, backoff, self._holds),
             spec_reader=self._spec_reader,
-            extended=ExtendedClaims(ledger, writer, cluster, self._holds, options.field_manager),
+            extended=ExtendedClaims(ledger, writer, cluster, options.field_manager),
             pending=self._pending,
             writer=writer,
             reserver=ClaimReserver(writer, supervisor),

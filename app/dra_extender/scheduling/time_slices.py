@@ -92,7 +92,6 @@ class CallBudget(Budget):
         self.read_again: set[str] = set()
 
     def open_slice(self, seconds: float) -> None:
-        """Begin a slice of so many seconds."""
         self.slice_start = start = self._now()
         self._slice_end = min(start + seconds, self.end)
         self._has_stepped = False

@@ -182,7 +182,6 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
         yield
 
     def new_protocol(self, handshake: "Handshake") -> asyncio.Protocol:

@@ -43,7 +43,6 @@ async def stop_tracing(spans: Spans) -> None:
 
 
 def traced(verbs: Verbs, spans: Spans) -> Verbs:
-    """Return the verbs, each call in a span if anybody collects them."""
     return verbs if spans is NO_SPANS else TracedVerbs(verbs, spans)
 
 

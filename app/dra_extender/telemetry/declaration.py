@@ -141,7 +141,6 @@ def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
 def counter(
     meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
 ) -> Declared[Bounded[Counter]]:
-    """Declare a counter with labels."""
     return _bounded(Counter, Definition("counter", meaning, labels, limit, upstream=upstream, prefix=prefix))
 
 
@@ -151,7 +150,6 @@ def plain_counter(meaning: str) -> Declared[Counter]:
 
 
 def gauge(meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Gauge]]:
-    """Declare a gauge with labels."""
     return _bounded(Gauge, Definition("gauge", meaning, labels, limit, prefix=prefix))
 
 
@@ -168,7 +166,6 @@ def histogram(
     upstream: str = "",
     prefix: str = PREFIX,
 ) -> Declared[Bounded[Histogram]]:
-    """Declare a histogram with labels."""
     return _bounded(Histogram, Definition("histogram", meaning, labels, limit, buckets, upstream, prefix))
 
 

@@ -46,7 +46,6 @@ class LogLimit(logging.Filter):
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`monotonic`: seconds."""
         super().__init__()
         self._monotonic = monotonic
         self._buckets: dict[Kind, _Bucket] = {}

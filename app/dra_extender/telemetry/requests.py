@@ -93,11 +93,9 @@ class ApiServerMetrics(MetricGroup):
     _field_served = gauge("1 when the API server serves this optional field, 0 when it does not", "field")
 
     def watch_event(self, kind: str, event: str) -> None:
-        """Count a watch event of a kind."""
         self._watch_events.labels(kind, event).inc()
 
     def listed(self, kind: str, objects: int, seconds: float) -> None:  # noqa: ARG002 - one counter is enough here
-        """Count a complete list of a kind."""
         self._lists.labels(kind).inc()
 
     def relisting(self, kind: str, reason: str) -> None:  # noqa: ARG002 - the reason is in the log
@@ -105,7 +103,6 @@ class ApiServerMetrics(MetricGroup):
         self._relists.labels(kind).inc()
 
     def watch_failed(self, kind: str, reason: str) -> None:
-        """Count a list or watch that failed."""
         self._watch_failures.labels(kind, reason).inc()
 
     def unreadable(self, kind: str) -> None:

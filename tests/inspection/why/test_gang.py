@@ -12,7 +12,7 @@ from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.pod_group import read_pod_group
-from dra_extender.scheduling.holds.report import FORMAT, HeldClaim, HeldNode, HoldReport
+from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 
 from tests.controlplane.objects import DRIVER, device, device_class, pod_group, request
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster

@@ -143,7 +143,6 @@ class Demand:
         return any(claim.constraints for claim in self.claims)
 
     def option(self, claim_label: str, name: str) -> SearchableRequest | None:
-        """Return the request (or `request/alternative`) of a claim; None if it is not there."""
         for claim in self.claims:
             for request in claim.requests:
                 for option in request.options:

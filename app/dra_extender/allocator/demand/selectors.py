@@ -149,7 +149,6 @@ class SelectorList:
             self._grown(self)
 
     def forget(self) -> None:
-        """Forget the verdicts."""
         self._rows.clear()
         self._drivers.clear()
         self._rows_bytes = 0
@@ -197,7 +196,6 @@ class SelectorList:
         return row
 
     def drop_slice(self, reference: "_SliceRef") -> None:
-        """Drop the verdicts about a slice that is gone."""
         row = self._rows.get(reference.key)
         if row is not None and row.slice_ref is reference:
             del self._rows[reference.key]

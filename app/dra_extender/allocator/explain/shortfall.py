@@ -91,7 +91,6 @@ class Shortfall:
             )
 
     def constraint_rejection(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
-        """Return the rejection of a device of mode All that a constraint excludes."""
         return Rejection(
             code=Code.CONSTRAINT,
             claim=self._demand.claims[claim].label,

@@ -33,7 +33,6 @@ class Overlay(Protocol):
 
 
 def apply_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> OverlaidSlice:
-    """Apply the overlays one after the other."""
     effective, problems = published, list[str]()
     for overlay in overlays:
         overlaid = overlay.apply(effective)

@@ -128,7 +128,6 @@ class _NeighbourRules:
         return self.is_true(owner, other)
 
     def is_true(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
-        """Return whether the owner's rule is true for the other device."""
         expression = owner.device.compatible_only_with or ""
         key = (expression, other.name)
         if key not in self._known:

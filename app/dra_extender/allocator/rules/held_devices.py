@@ -31,7 +31,6 @@ class FrozenView(NamedTuple):
 
     @classmethod
     def from_published(cls, device: Device) -> "FrozenView":
-        """Return the device as it is published."""
         return cls(device.consumes_counters, device.compatible_only_with, device.neighbours_on, device.sources)
 
 
@@ -170,7 +169,6 @@ def binds(published: ResourceSlice, device: Device) -> bool:
 
 
 def bound_nodes(published: ResourceSlice, device: Device, holdings: Iterable[DeviceHolding]) -> frozenset[str]:
-    """Return the nodes to which shares bind a published device."""
     if not can_move(published, device):
         return frozenset()
     return _nodes_of(holdings, device_binds=device.binds_to_node)

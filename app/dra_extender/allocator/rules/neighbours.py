@@ -46,7 +46,6 @@ class DeviceLocation:
 
     @property
     def device(self) -> Device:
-        """The device as it is published."""
         return self.published.devices[self.position]
 
 

@@ -112,7 +112,6 @@ class NodeView:
         return self.bound_nodes(location) - {self.pools.node}
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
-        """Return what allocated claims hold of the device."""
         pool = self.pools.views[location].pool
         if pool is not self._pool:
             self._pool, self._pool_usage = pool, self.usage(pool)

@@ -23,7 +23,6 @@ class Trail:
         return len(self._changes)
 
     def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
-        """Set `table[key]`."""
         self._changes.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 

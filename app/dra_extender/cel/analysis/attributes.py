@@ -90,7 +90,6 @@ def is_domain_name(key: str) -> bool:
 
 
 def is_device_field(node: ast.SyntaxNode, name: str) -> bool:
-    """Return whether a node is `device.name`."""
     if not isinstance(node, ast.Select) or node.field != name:
         return False
     return isinstance(node.operand, ast.Identifier) and node.operand.name == "device"
@@ -125,7 +124,6 @@ def access_of(node: ast.SyntaxNode, *, tested: bool = False) -> AttributeAccess 
 
 
 def kind_of(node: ast.SyntaxNode) -> AccessKind:
-    """Return the kind of value that a node stands for."""
     if isinstance(node, ast.Literal):
         if isinstance(node.value, str):
             return AccessKind.TEXT

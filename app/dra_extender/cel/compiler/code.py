@@ -36,7 +36,6 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def constant(value: Any) -> CompiledPart:
-    """Return a part that is a literal."""
     return CompiledPart(run=lambda _: value, cost=0, constant=True, known=True, value=value)
 
 

@@ -15,7 +15,6 @@ _NUMERIC: Final = NUMBERS | {bool}
 
 
 def compile_equality(node: typed_ast.Invoke, left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
-    """Compile a comparison of two parts."""
     cost = 1 + left.cost + right.cost
     swapped = left.known
     written, operand, known = (node.arguments[1], right, left) if swapped else (node.arguments[0], left, right)

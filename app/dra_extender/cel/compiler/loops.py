@@ -328,7 +328,6 @@ def compile_optional_map(
 
 
 def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, work_per_round: int) -> CompiledPart:
-    """Compile sortBy."""
     run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
 

@@ -33,13 +33,11 @@ _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
 def no_key(key: Any) -> CelRuntimeError:
-    """Return the error for a key that is not in a map."""
     shown = from_map_key(key)
     return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
 
 def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> CompiledPart:
-    """Compile a selection by name."""
     shortcut = _device_path(node)
     if shortcut is not None:
         run = shortcut

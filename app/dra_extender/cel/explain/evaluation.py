@@ -156,7 +156,6 @@ class Evaluation:
         return known
 
     def set_variables(self, slots: tuple[int, ...], values: tuple[Any, ...]) -> None:
-        """Set the variables of a round of a loop."""
         for slot, value in zip(slots, values, strict=True):
             self._frame.slots[slot] = value
 

@@ -56,7 +56,6 @@ def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, w
 
 
 def _value_text(evaluation: Evaluation, node: TypedNode) -> str:
-    """Return the value of a part, or the error of its evaluation."""
     outcome = evaluation.outcome(node)
     return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
 

@@ -246,7 +246,6 @@ def _unwrap(frame: EvaluationFrame, values: list[Any]) -> list[Any]:
 
 
 def _some(value: Any) -> Optional:
-    """Return an optional that holds a value."""
     return Optional(present=True, value=value)
 
 

@@ -23,7 +23,6 @@ _DOTTED: Final = re.compile(r"v?[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?([-+].{1,10
 
 
 def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
-    """Return the findings of a tree."""
     for node in nodes_of(root):
         if not isinstance(node, ast.CallExpression):
             continue

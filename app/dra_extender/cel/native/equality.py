@@ -187,7 +187,6 @@ def key_work(key: Any, size: int) -> int:
 
 
 def charge_key(frame: EvaluationFrame, key: Any, size: int) -> None:
-    """Charge the lookup of a dict key."""
     work = key_work(key, size)
     if work:
         frame.begin_call("a map's key", work)

@@ -84,7 +84,6 @@ def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
 
 
 def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
-    """Return the types of the elements."""
     if len(values) <= PIECE:
         return set(TYPES.call(frame, values, 0, len(values)))
     kinds: set[type] = set()
@@ -99,7 +98,6 @@ def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int,
 
 
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
-    """Return the first `count` numbers from 0."""
     made: list[int] = []
     for start, end in pieces(count):
         made += NUMBERS_OF_RANGE.call(frame, start, end)

@@ -107,7 +107,6 @@ class Comprehension(SyntaxNode, frozen=True, gc=False):
 
 
 def depth_above(*children: SyntaxNode | None) -> int:
-    """Return the depth of a node with these children."""
     deepest = 0
     for child in children:
         if child is not None and child.depth > deepest:

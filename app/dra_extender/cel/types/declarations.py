@@ -77,7 +77,6 @@ Library = Mapping[str, Function]
 
 
 def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Function:
-    """Declare a function."""
     return Function(name, overloads, extra)
 
 

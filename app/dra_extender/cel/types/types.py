@@ -65,7 +65,6 @@ TIMESTAMP: Final = Type("time", "timestamp")
 
 
 def opaque(name: str) -> Type:
-    """Return a type of a library."""
     return Type("opaque", name)
 
 
@@ -102,12 +101,10 @@ def compound(kind: str, name: str, *parameters: Type) -> Type:
 
 
 def list_of(element: Type) -> Type:
-    """Return the type of lists of such elements."""
     return compound("list", "list", element)
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Return the type of maps."""
     return compound("map", "map", key, value)
 
 
@@ -116,17 +113,14 @@ OPTIONAL_NAME: Final = "optional_type"
 
 
 def optional_of(value: Type) -> Type:
-    """Return the type of optional values."""
     return compound("opaque", OPTIONAL_NAME, value)
 
 
 def type_of(value: Type) -> Type:
-    """Return the type of `type(x)`."""
     return compound("type", "type", value)
 
 
 def variable(name: str) -> Type:
-    """Return a type variable of a declaration."""
     return Type("variable", name, (), 1, free=True, open=True)
 
 

@@ -314,7 +314,6 @@ def quantity(text: str) -> Quantity:
 
 
 def is_quantity(text: str) -> bool:
-    """Evaluate `isQuantity(text)`."""
     try:
         read_quantity(text)
     except QuantityError:

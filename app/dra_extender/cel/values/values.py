@@ -78,7 +78,6 @@ KIND_NAMES: Final[Mapping[type, str]] = {
 
 
 def type_name(value: object) -> str:
-    """Return the CEL name of a value's type."""
     return KIND_NAMES.get(type(value), type(value).__name__)
 
 
@@ -131,7 +130,6 @@ def member_key(value: Any) -> Any:
 
 
 def from_map_key(key: Any) -> Any:
-    """Return the inverse of `map_key`."""
     return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
 
 

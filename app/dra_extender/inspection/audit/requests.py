@@ -65,7 +65,6 @@ class UnjudgedClaims:
 
     @property
     def claims(self) -> Collection[str]:
-        """Return the claims, each once."""
         return set().union(*self._claims.values())
 
     def checks(self, missing: Collection[str] = ()) -> Iterator[UnjudgedCheck]:

@@ -87,7 +87,6 @@ class ClusterNames:
         return self.members.of(name)
 
     def driver(self, name: str) -> str:
-        """Of a driver."""
         self._drivers.add(name)
         return self.text(name)
 
@@ -102,12 +101,10 @@ class ClusterNames:
         return self.text(uid)
 
     def value(self, attribute: str, text: str) -> str:
-        """Of a text value of an attribute, given as domain/name."""
         self._values[attribute].add(text)
         return self.text(text)
 
     def label(self, key: str, text: str) -> str:
-        """Of the value of a label."""
         self._labels[key].add(text)
         return self.text(text)
 

@@ -167,7 +167,6 @@ def _node_called(template: Json, name: str, created: str) -> Json:
 
 
 def _is_local(spec: Json, node: str) -> bool:
-    """Return whether this is the spec of a slice that names the node."""
     return spec.get("nodeName") == node and bool((spec.get("pool") or {}).get("name"))
 
 

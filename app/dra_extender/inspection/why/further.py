@@ -115,7 +115,6 @@ def _kept_by(view: ClusterView, claim: str) -> Iterator[str]:
 
 
 def _allocated_nodes(view: ClusterView, pod: Pod, label: str) -> Sequence[str]:
-    """Return the nodes on which a claim of the pod is allocated."""
     found = find_claims(pod, view.ledger)
     claims = () if isinstance(found, Rejection) else found
     return [

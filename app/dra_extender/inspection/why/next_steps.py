@@ -173,7 +173,6 @@ class ReasonFacts(NamedTuple):
 
     @property
     def option(self) -> SearchableRequest | None:
-        """Return the request, None if it is not known."""
         return None if self.demand is None else self.demand.option(self.rejection.claim, self.rejection.request)
 
 

@@ -12,7 +12,6 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.what_if.copied_cluster import without_allocation
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
@@ -157,7 +156,7 @@ class ClaimChanges:
             if record is None or not record.raw:
                 return None
             before = decode_object("ResourceClaim", record.raw)
-            changes.append(ObjectChange(StoredKind.CLAIM, before, without_allocation(before)))
+            changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
         used = dict.fromkeys(name for holder in holders for name in holder.consumers)
         ends = dict.fromkeys(name for holder in holders if not holder.leaving for name in self._staying(holder))
         texts = [_wait_text(holder) for holder in holders if holder.leaving]
@@ -377,7 +376,6 @@ class Trials:
 
     @property
     def made(self) -> ProposedChange:
-        """Return what has been made already, as one change."""
         return together(self._made)
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:

@@ -8,9 +8,7 @@ class Observer(Protocol):
         """Count a watch event of a kind ("pods"): ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
         ...
 
-    def listed(self, kind: str, objects: int, seconds: float) -> None:
-        """Count a complete list of a kind."""
-        ...
+    def listed(self, kind: str, objects: int, seconds: float) -> None: ...
 
     def relisting(self, kind: str, reason: str) -> None:
         """Count that a kind must be listed again: "gone" (the server does not know our version) or "asked"."""

@@ -63,7 +63,6 @@ def field(number: int, content: bytes) -> ProtobufField:
 
 
 def message_of(parts: Iterable[ProtobufField]) -> bytes:
-    """Return the message with these fields."""
     return b"".join(part.encoded for part in parts)
 
 

@@ -200,7 +200,10 @@ class BindSession:
             if isinstance(claims, Rejection):
                 raise RetryableError(claims.text)
             if extended is not None:
-                claims = (*claims, parts.extended.known(extended))
+                made = parts.extended.known(extended)
+                # What was held for the claim before it existed is held under its UID now.
+                parts.holds.transfer(extended.special.claim.uid, made.uid)
+                claims = (*claims, made)
             if not any(parts.pending.is_busy(claim.record) for claim in claims):
                 return claims
             left = deadline - self._clock.monotonic()

@@ -179,7 +179,6 @@ class GroupTrials:
         return frozenset(found)
 
     def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
-        """Return the claims of the trial that still exist."""
         return [record for uid in sorted(trial.claims) if (record := self._ledger.claims.by_uid(uid)) is not None]
 
     async def _verify(self, trial: GroupEntryTrial) -> None:

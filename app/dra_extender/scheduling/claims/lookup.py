@@ -32,7 +32,6 @@ class FoundClaim(NamedTuple):
 
     @property
     def uid(self) -> str:
-        """The UID of the claim."""
         return self.record.claim.metadata.uid
 
     @property

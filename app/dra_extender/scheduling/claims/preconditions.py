@@ -28,7 +28,6 @@ class ClaimsByState(NamedTuple):
 
 
 def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
-    """Sort the claims by their state."""
     allocated, held, still_open = [], [], []
     for claim in claims:
         if claim.record.claim.status.allocation is not None or claim.record.pending is not None:

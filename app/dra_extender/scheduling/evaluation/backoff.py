@@ -64,7 +64,6 @@ class DeviceBackoff:
         _call_in(_NODE_SECONDS if binds.until else _FORGET_SECONDS, self.check_node, pod_uid, node)
 
     def devices_of(self, pod_uid: str) -> frozenset[DeviceId]:
-        """Return the devices that are in backoff for the pod now."""
         devices = self._devices.get(pod_uid)
         if not devices:
             return frozenset()
@@ -72,7 +71,6 @@ class DeviceBackoff:
         return frozenset(device for device, end in devices.items() if end > now)
 
     def nodes_of(self, pod_uid: str) -> frozenset[str]:
-        """Return the nodes that are in backoff for the pod now."""
         nodes = self._undone.get(pod_uid)
         if not nodes:
             return frozenset()
@@ -147,5 +145,4 @@ class BackoffUsage:
         return {**base, **{device: (*base.get(device, ()), taken) for device, taken in in_backoff.items()}}
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """Return whether something that is in use in the pool has rules of compatibility."""
         return self._base.has_compatibility_rules(pool_id)

@@ -245,7 +245,6 @@ class FilterResult:
 
     @property
     def codes(self) -> set[Code]:
-        """The codes of all reasons."""
         return {rejection.code for text, (_, rejection) in self.reasons.items() if self._counts.get(text)}
 
     @property

@@ -107,7 +107,6 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
 
 
 def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
-    """Return the sum of these score terms."""
     return sum(score_terms, ScoreTerms())
 
 

@@ -26,7 +26,6 @@ from dra_extender.scheduling.claims.preconditions import useless_on
 from dra_extender.scheduling.claims.reservations import ClaimReleasedError
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
-from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -44,14 +43,11 @@ class ExtendedResourceClaim(NamedTuple):
 class ExtendedClaims:
     """Makes, adopts and deletes the claims for extended resources."""
 
-    def __init__(
-        self, ledger: Ledger, writing: ClaimWriter, cluster: Cluster, holds: HoldService, field_manager: str
-    ) -> None:
+    def __init__(self, ledger: Ledger, writing: ClaimWriter, cluster: Cluster, field_manager: str) -> None:
         """`field_manager`: the name under which this service writes; an allocation by others is not adopted."""
         self._ledger = ledger
         self._writing = writing
         self._cluster = cluster
-        self._holds = holds
         self._field_manager = field_manager
 
     @asynccontextmanager
@@ -73,7 +69,7 @@ class ExtendedClaims:
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
-        """Return the claim for a decision; what was held for it before it existed is held under its UID now.
+        """Return the claim for a decision.
 
         Raises:
             RetryableError: it was deleted meanwhile.
@@ -81,7 +77,6 @@ class ExtendedClaims:
         claim, metadata = claimed.claim, claimed.claim.record.claim.metadata
         if self._ledger.claims.by_uid(metadata.uid) is not claim.record:
             raise RetryableError(f"claim {'/'.join(metadata.key)} was deleted meanwhile")
-        self._holds.transfer(claimed.special.claim.record.claim.metadata.uid, metadata.uid)
         return claim
 
     async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:

@@ -131,7 +131,6 @@ class PartialAssignment:
         return full is not None and self._question(member) in full
 
     def assignments(self) -> Mapping[str, Assignment]:
-        """Return the assignments of all members."""
         return {
             member.uid: Assignment(node, {uid: self._decided[uid][1] for uid in member.claims})
             for node, members in self._on_node.items()

@@ -42,7 +42,6 @@ class HoldService:
         self._options = options
 
     def unit(self, namespace: str, uid: str) -> HoldUnit:
-        """Return the unit of holds that are placed now."""
         now = self._clock.monotonic()
         expires = now + self._options.hold_seconds
         return HoldUnit(namespace, uid, now, expires, expires + self._options.binding_timeout_seconds)

@@ -151,7 +151,6 @@ class StaleHolds:
         return not being_bound or being_bound.isdisjoint(self._groups_of(hold.pods))
 
     def _groups_of(self, pods: Iterable[str]) -> set[tuple[str, str]]:
-        """Return (namespace, name) of the PodGroups of these pods."""
         known = (self._ledger.pods.by_uid(uid) for uid in pods)
         return {(pod.namespace, pod.pod_group) for pod in known if pod is not None and pod.pod_group is not None}
 

@@ -109,7 +109,6 @@ class Permit:
         return [waiting for waiting in self._waiting.values() if not self._opens(waiting)]
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
-        """Return the members of this gang that wait, if some do."""
         waiting = self._waiting.get(group_uid)
         return None if waiting is None or self._opens(waiting) else waiting
 

@@ -57,7 +57,6 @@ class ReconcilePlan:
 
 
 def has_claims(group: PodGroup) -> bool:
-    """Return whether the group has entries for claims."""
     return bool(group.spec.resource_claims)
 
 
@@ -72,7 +71,6 @@ def is_active(pod: Pod) -> bool:
 
 
 def owner_of_group(group: PodGroup, api_version: str) -> Owner:
-    """Return the group as the owner of its claims."""
     meta = group.metadata
     return Owner(api_version, POD_GROUP_KIND, meta.namespace, meta.name, meta.uid)
 

@@ -362,7 +362,6 @@ class ReclaimFacts:
         return pod_uid in self._binding or bool(self._ledger.holds.of_pod(pod_uid))
 
     def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
-        """Return the devices that are not ready."""
         return frozenset(problem.device for problem in self._verdict(claim).problems)
 
     def _verdict(self, claim: ClaimHead) -> ConditionVerdict:

@@ -34,7 +34,6 @@ class StoredKind(StrEnum):
 
     @property
     def api_version(self) -> str:
-        """`apiVersion` of the stored form."""
         return _API_VERSION.get(self, "resource.k8s.io/v1")
 
     @property

@@ -72,7 +72,6 @@ def is_group_entry(group: Json | None, entry: Json) -> bool:
 
 
 def group_claim(group: Json, entry: str) -> str | None:
-    """Return the name of the claim that the group's status records for an entry."""
     recorded = part(group, "status").get("resourceClaimStatuses") or ()
     return next((each.get("resourceClaimName") for each in recorded if each.get("name") == entry), None)
 

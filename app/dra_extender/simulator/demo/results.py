@@ -109,7 +109,6 @@ class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def checks(self) -> tuple[CheckedExpectation, ...]:
-        """Return every expectation, in the order of checking."""
         return (*(step.checked for step in self.steps if step.checked is not None), *self.at_end)
 
     @property

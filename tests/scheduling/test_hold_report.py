@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from dra_extender.scheduling.holds import report as hold_report
-from dra_extender.scheduling.holds.report import FORMAT, HoldReport
+from dra_extender.scheduling import hold_report
+from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
