@@ -394,13 +394,13 @@ def test_devices_beside_counters_are_accepted_for_the_release_that_stores_them()
 
 
 def test_file_that_holds_nothing_that_lint_knows_is_named_and_fails_only_if_asked_to() -> None:
-    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
-    result = lint("-", text=pod)
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
+    result = lint("-", text=service)
     assert result.exit_code == 0
     assert (
         "standard input:1:1: warning: the file holds nothing that lint knows: expected DeviceClass, " in result.stdout
     )
-    assert lint("-", "--strict", text=pod).exit_code == 1
+    assert lint("-", "--strict", text=service).exit_code == 1
 
 
 def test_a_slice_that_refuses_a_neighbour_without_objection_is_named_at_its_line() -> None:

@@ -75,8 +75,51 @@ def test_expression_in_a_slice_that_does_not_compile_is_an_error() -> None:
     assert found.endswith("[does-not-compile]")
 
 
+CLAIMS = "resourceClaims: [{name: a, resourceClaimName: b, resourceClaimTemplateName: c}]"
+BOTH = "expected exactly one of resourceClaimName or resourceClaimTemplateName"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "a: 1\n", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "- 1\n", "text\n"]
+    ("text", "sentence"),
+    [
+        (
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, image: i}}], {CLAIMS}}}",
+            BOTH,
+        ),
+        (
+            (
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  selector: {matchLabels: {a: b}}\n"
+                f"  template: {{spec: {{containers: [{{name: c, image: i}}], {CLAIMS}}}}}"
+            ),
+            BOTH,
+        ),
+        (f"apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {{{CLAIMS}}}", BOTH),
+        (
+            (
+                "apiVersion: scheduling.k8s.io/v1beta1\nkind: Workload\nmetadata: {name: w}\n"
+                f"spec: {{podGroupTemplates: [{{name: t, {CLAIMS}}}]}}"
+            ),
+            BOTH,
+        ),
+        (
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+                "spec: {containers: [{name: c, image: i, resources: {claims: [{name: a}]}}]}"
+            ),
+            "expected the name of an entry of resourceClaims, got 'a'",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, imgae: i}]}",
+            "did you mean 'image'",
+        ),
+    ],
+)
+def test_pods_and_what_makes_them_are_checked(text: str, sentence: str) -> None:
+    assert any(sentence in line and "[invalid-field]" in line for line in said(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "a: 1\n", "apiVersion: v1\nkind: Service\nmetadata: {name: p}\n", "- 1\n", "text\n"]
 )
 def test_file_that_holds_nothing_that_lint_knows_is_named(text: str) -> None:
     report = lint(text)

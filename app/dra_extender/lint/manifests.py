@@ -1,4 +1,4 @@
-"""The objects of resource.k8s.io in manifests: their expressions, and what is wrong with their fields."""
+"""The objects in manifests that lint checks: their expressions, and what is wrong with their fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from dra_extender.cel.lint.findings import LintCode, warning
-from dra_extender.lint.objects import FieldFinding, field_findings, is_ours
+from dra_extender.lint.objects import FieldFinding, field_findings, is_checked
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, node_at, read_documents
 from dra_extender.manifests.positions import ScalarPosition, written
 from dra_extender.manifests.problems import path_text
@@ -54,7 +54,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 class LintedObject(msgspec.Struct, frozen=True):
-    """An object of the API group, with its expressions and what is wrong with its fields."""
+    """An object that lint checks, with its expressions and what is wrong with its fields."""
 
     name: str
     line: int
@@ -68,7 +68,7 @@ class LintedObject(msgspec.Struct, frozen=True):
 def read_subjects(
     text: str, documents: Sequence[YamlDocument] | None = None, *, beside_counters: bool = False
 ) -> list[LintedObject]:
-    """Return the objects of the API group in a file; other objects are left out.
+    """Return the objects in a file that lint checks; other objects are left out.
 
     Args:
         text: The file.
@@ -107,9 +107,9 @@ class _Reader:
         self._name = ""
 
     def subject(self, *, beside_counters: bool) -> LintedObject | None:
-        """Return the object, None if it is none of the API group."""
+        """Return the object, None if lint does not check it."""
         thing = self._thing
-        if not is_ours(thing):
+        if not is_checked(thing):
             return None
         kind = str(thing.get("kind"))
         metadata = value_at(thing, ("metadata",))

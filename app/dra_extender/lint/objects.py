@@ -1,7 +1,7 @@
-"""Objects of resource.k8s.io that an API server would refuse, each problem at its place in the file."""
+"""Objects of resource.k8s.io, pods, and what makes pods, that an API server would refuse, each problem at its place in the file."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error
@@ -12,7 +12,19 @@ from dra_extender.manifests.problems import path_text, shown
 GROUP: Final = "resource.k8s.io/"
 SLICE: Final = "ResourceSlice"
 KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, "DeviceTaintRule")
-"""The kinds whose fields are checked."""
+"""The kinds of resource.k8s.io whose fields are checked."""
+_SCHEDULING: Final = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")
+_APPS: Final = ("apps/v1",)
+WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("v1",),
+    "PodGroup": _SCHEDULING,
+    "Workload": _SCHEDULING,
+    "Deployment": _APPS,
+    "ReplicaSet": _APPS,
+    "StatefulSet": _APPS,
+    "Job": ("batch/v1",),
+}
+"""The kinds whose pods may have claims, with the versions whose fields are checked."""
 _OTHERS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 _RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
@@ -29,20 +41,26 @@ class FieldFinding(NamedTuple):
     finding: LintFinding
 
 
-def is_ours(value: Any) -> bool:
-    """Return whether this is an object of the API group that is checked."""
-    return isinstance(value, dict) and str(value.get("apiVersion")).startswith(GROUP)
+def is_checked(value: Any) -> bool:
+    """Return whether this is an object of resource.k8s.io, or one whose pods may have claims."""
+    if not isinstance(value, dict):
+        return False
+    version = value.get("apiVersion")
+    return str(version).startswith(GROUP) or version in WITH_PODS.get(str(value.get("kind")), ())
 
 
 def field_findings(
     document: YamlDocument, path: FieldPath, value: dict[str, Any], *, beside_counters: bool
 ) -> Iterator[FieldFinding]:
-    """Yield what is wrong with the fields of an object of the group that is at this path of the document.
+    """Yield what is wrong with the fields of the object at this path of the document.
 
     Expressions are left to the lint of expressions, but for those in slices.  `beside_counters`: slices may have devices beside
     shared counters, as in Kubernetes 1.34.
     """
     kind = value.get("kind")
+    if isinstance(kind, str) and kind in WITH_PODS and not str(value.get("apiVersion")).startswith(GROUP):
+        yield from (_finding(document, path, problem) for problem in schema_problems(kind, value))
+        return
     if kind not in KINDS:
         if kind not in _OTHERS:
             yield _finding(document, path, SchemaProblem(("kind",), _unknown(kind)))

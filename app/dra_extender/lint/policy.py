@@ -10,7 +10,7 @@ from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, inef
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
 from dra_extender.lint.manifests import DELETE, DEMO, objects_in, value_at
-from dra_extender.lint.objects import SLICE, is_ours
+from dra_extender.lint.objects import SLICE, is_checked
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice
 from dra_extender.manifests.documents import Position, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -48,7 +48,7 @@ def slices_in(file: str, documents: Iterable[YamlDocument]) -> Iterator[PlacedSl
     for document in documents:
         for path in objects_in(document.value):
             thing = value_at(document.value, path)
-            if is_ours(thing) and thing.get("kind") == SLICE and not _deletes(thing):
+            if is_checked(thing) and thing.get("kind") == SLICE and not _deletes(thing):
                 with suppress(ModelError):
                     yield PlacedSlice(file, document.position_of(path), reader.convert(thing))
 

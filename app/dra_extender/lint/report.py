@@ -9,14 +9,15 @@ import msgspec
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
 from dra_extender.lint.manifests import LINT, ExpectedFindings, Expression, LintedObject, read_subjects
-from dra_extender.lint.objects import KINDS
+from dra_extender.lint.objects import KINDS, WITH_PODS
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice, pool_findings
 from dra_extender.manifests.documents import Position, YamlError, read_documents
 
 _START: Final = Position(1, 1)
 _NOTHING: Final = (
-    f"the file holds nothing that lint knows: expected {', '.join(KINDS)} (resource.k8s.io), or a policy with rules"
+    f"the file holds nothing that lint knows: expected {', '.join(KINDS)} (resource.k8s.io), {', '.join(WITH_PODS)},"
+    " or a policy with rules"
 )
 
 

@@ -22,7 +22,7 @@ from dra_extender.model.device import (
 )
 from dra_extender.model.fields import fields_of
 from dra_extender.model.node_selector import NODE_NAME_FIELD, FieldRequirement, NodeSelectorRequirement
-from dra_extender.model.pod import GroupResourceClaim, PodResourceClaim
+from dra_extender.model.pod import GroupResourceClaim, PodResourceClaim, WholePodSpec
 from dra_extender.model.pod_group import SchedulingPolicy
 from dra_extender.model.resource_claim import DeviceClaim, DeviceConstraint, DeviceRequest, ExactRequest, SubRequest
 from dra_extender.model.resource_slice import SliceSpec
@@ -249,6 +249,17 @@ def _compares(constraint: Json, attribute: str, request: str) -> bool:
     return concerned and attribute == _attribute(constraint)
 
 
+def _check_container_claims(spec: Json) -> Problems:
+    names = {entry["name"] for entry in spec.get("resourceClaims") or ()}
+    for field in ("initContainers", "containers"):
+        for number, container in enumerate(spec.get(field) or ()):
+            for index, use in enumerate((container.get("resources") or {}).get("claims") or ()):
+                name = use.get("name")
+                if name not in names:
+                    where = (field, number, "resources", "claims", index, "name")
+                    yield Problem(where, f"expected the name of an entry of resourceClaims, got {shown(name)}")
+
+
 RULES: Final[Mapping[type[Value], Sequence[Rule]]] = {
     SliceSpec: (
         _exactly_one_of("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"),
@@ -270,6 +281,7 @@ RULES: Final[Mapping[type[Value], Sequence[Rule]]] = {
     DeviceClaim: (_check_claim,),
     GroupResourceClaim: (_exactly_one_of(*_CLAIM_SOURCES),),
     PodResourceClaim: (_exactly_one_of(*_CLAIM_SOURCES, "podGroupResourceClaim"),),
+    WholePodSpec: (_check_container_claims,),
     SchedulingPolicy: (_exactly_one_of("basic", "gang"),),
     WorkloadSpec: (_exactly_one_of("podGroupTemplates", "podGroups"),),
 }

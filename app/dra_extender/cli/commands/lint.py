@@ -55,14 +55,15 @@ def command(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="Find what fits no node of the running cluster, even if all devices were free."),
+        typer.Option("--cluster", help="Find what fits no node of the running cluster, and names of nothing there."),
     ] = False,
 ) -> None:
-    """Find mistakes in device classes, claims, claim templates, slices, taint rules, and policy files.
+    """Find mistakes in device classes, claims, claim templates, slices, taint rules, pods and what makes pods, and policy files.
 
     Fields are checked as the API server checks them, slices of a pool against each other, and CEL expressions beyond what compiles.
     In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  With
-    --cluster, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve.  An
+    --cluster, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve, and with --cluster or
+    --snapshot names of claims, templates and PodGroups that do not exist, and changes that the API server refuses.  An
     error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
@@ -71,7 +72,7 @@ def command(
     from dra_extender.lint.report import lint_files
 
     texts, problems = _texts(files)
-    further = _never_fits(source, texts, cluster=cluster)
+    further = _found_by_asking(source, texts, cluster=cluster)
     report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
@@ -93,14 +94,18 @@ def command(
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _never_fits(source: ClusterSource, texts: Sequence[tuple[str, str]], *, cluster: bool) -> Iterable["PlacedFinding"]:
-    """Return the claims that no node could ever serve, if a cluster is asked or the files have devices."""
-    asks = cluster or bool(source.options())
-    if not asks and not any(_SLICE in text for _, text in texts):
-        return ()
+def _found_by_asking(
+    source: ClusterSource, texts: Sequence[tuple[str, str]], *, cluster: bool
+) -> Iterable["PlacedFinding"]:
+    """Return what is found by asking a cluster, or the objects of all files: names of nothing, and claims that fit no node."""
     from dra_extender.inspection.never_fits import never_fits
+    from dra_extender.inspection.unknown_names import unknown_names
 
-    return never_fits(source.read() if asks else None, texts)
+    asks = cluster or bool(source.options())
+    objects = source.read() if asks else None
+    yield from unknown_names(objects, texts)
+    if asks or any(_SLICE in text for _, text in texts):
+        yield from never_fits(objects, texts)
 
 
 def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -1,0 +1,224 @@
+"""What objects in files refer to and do not find, and what they would change although an API server refuses the change."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dra_extender.cel.lint.findings import LintCode, warning
+from dra_extender.cel.values.quantity import parse_quantity
+from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.why.names import is_slip, names_there
+from dra_extender.lint.manifests import objects_in, value_at
+from dra_extender.lint.pools import PlacedFinding
+from dra_extender.manifests.api_defaults import bodies, fill_in
+from dra_extender.manifests.documents import FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.problems import path_text
+from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind
+
+_POD: Final[FieldPath] = ("spec",)
+_TEMPLATE: Final[FieldPath] = ("spec", "template", "spec")
+_POD_SPECS: Final[Mapping[str, FieldPath]] = {
+    "Pod": _POD,
+    "Deployment": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+    "Job": _TEMPLATE,
+}
+_SOURCES: Final[Mapping[str, StoredKind]] = {
+    "resourceClaimName": StoredKind.CLAIM,
+    "resourceClaimTemplateName": StoredKind.TEMPLATE,
+}
+_CLAIM_SPECS: Final[Mapping[StoredKind, FieldPath]] = {
+    StoredKind.CLAIM: ("spec", "devices"),
+    StoredKind.TEMPLATE: ("spec", "spec", "devices"),
+}
+_NAMED: Final = (StoredKind.CLAIM, StoredKind.TEMPLATE, StoredKind.POD_GROUP)
+"""The kinds that pods and PodGroups name."""
+_FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
+    StoredKind.CLAIM: (("spec", "devices", "requests"), ("spec", "devices", "constraints")),
+    StoredKind.TEMPLATE: (("spec", "spec", "devices", "requests"), ("spec", "spec", "devices", "constraints")),
+    StoredKind.POD_GROUP: (("spec", "resourceClaims"),),
+    StoredKind.POD: (("spec", "resourceClaims"), ("spec", "schedulingGroup")),
+}
+"""Fields that no update may change."""
+_OLDER: Final = ("resource.k8s.io/v1beta1",)
+"""Versions with other fields than those that are read."""
+
+
+class _Written(NamedTuple):
+    """An object of a file; `thing` is the mapping of fields that the document has."""
+
+    file: str
+    document: YamlDocument
+    kind: str
+    namespace: str
+    thing: Json
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.thing['metadata'].get('name', '')}".strip()
+
+    def finding(self, field: FieldPath, code: LintCode, message: str, advice: str = "") -> PlacedFinding:
+        where = self.document.position_of(field)
+        return PlacedFinding(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
+
+
+class _Known:
+    """The claims, claim templates and PodGroups of files and cluster, by key.
+
+    `source` says where they are; `complete` has the kinds of which all objects are known.
+    """
+
+    def __init__(self, objects: ClusterObjects | None, written: Sequence[_Written]) -> None:
+        self.source = "these files" if objects is None else f"{objects.origin.source} or these files"
+        self.stored: dict[Key, Json] = {}
+        self.complete: frozenset[StoredKind] = frozenset()
+        if objects is not None:
+            unread = {missing.kind for missing in objects.origin.missing}
+            self.complete = frozenset(kind for kind in _NAMED if kind.value not in unread)
+            for kind in _FIXED:
+                for data in objects.of_kind(kind.value):
+                    thing: Json = msgspec.json.decode(data)
+                    self.stored[_key(kind, thing["metadata"].get("namespace", NAMESPACE), thing)] = thing
+        own = {
+            _key(KIND_OF[each.kind], each.namespace, each.thing): each.thing for each in written if each.kind in KIND_OF
+        }
+        self._things = self.stored | own
+
+    def find(self, key: Key) -> Json | None:
+        return self._things.get(key)
+
+    def names(self, kind: StoredKind, namespace: str) -> list[str]:
+        return [key.name for key in self._things if (key.kind, key.namespace) == (kind, namespace)]
+
+
+def unknown_names(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
+    """Yield a warning for each claim, claim template, PodGroup or request that is named and does not exist.
+
+    Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
+    cluster: they cannot be changed.
+
+    Args:
+        objects: The cluster; None: names are reported only if the files have a name that resembles them.
+        texts: Names and texts of the files.  What cannot be read is left out.
+    """
+    written = [thing for name, text in texts for thing in _read(name, text)]
+    known = _Known(objects, written)
+    for each in written:
+        for spec, pods in _specs(each):
+            yield from _unknown_in(each, spec, known, pods=pods)
+        yield from _changed(each, known)
+
+
+def _read(file: str, text: str) -> Iterator[_Written]:
+    try:
+        documents = read_documents(text)
+    except YamlError:
+        return
+    for document in documents:
+        for path in objects_in(document.value):
+            thing = value_at(document.value, path)
+            metadata = value_at(thing, ("metadata",))
+            if isinstance(metadata, dict):
+                namespace = str(metadata.get("namespace") or NAMESPACE)
+                yield _Written(
+                    file, document.inside(path) if path else document, str(thing.get("kind")), namespace, thing
+                )
+
+
+def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
+    return Key(kind, namespace, str(thing["metadata"].get("name", "")))
+
+
+def _specs(each: _Written) -> Iterator[tuple[FieldPath, bool]]:
+    """Yield the paths of the specs with entries for claims, and whether pods have the spec."""
+    if each.kind in _POD_SPECS:
+        yield _POD_SPECS[each.kind], True
+    elif each.kind == StoredKind.POD_GROUP.singular:
+        yield ("spec",), False
+    elif each.kind == "Workload":
+        for index, _ in enumerate(_list(each.thing, ("spec", "podGroupTemplates"))):
+            yield ("spec", "podGroupTemplates", index), False
+
+
+def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -> Iterator[PlacedFinding]:
+    group = (*spec, "schedulingGroup", "podGroupName")
+    if pods:
+        yield from _unknown(each, group, StoredKind.POD_GROUP, known)
+    claims: dict[str, tuple[StoredKind, str]] = {}
+    entries = (*spec, "resourceClaims")
+    for index, entry in enumerate(_list(each.thing, entries)):
+        for field, kind in _SOURCES.items():
+            name = value_at(entry, (field,))
+            if isinstance(name, str):
+                claims[str(entry.get("name"))] = kind, name
+                yield from _unknown(each, (*entries, index, field), kind, known)
+    for field in ("initContainers", "containers") if pods else ():
+        for number, _ in enumerate(_list(each.thing, (*spec, field))):
+            uses = (*spec, field, number, "resources", "claims")
+            for index, use in enumerate(_list(each.thing, uses)):
+                if isinstance(use, dict) and str(use.get("name")) in claims:
+                    yield from _unknown_request(each, (*uses, index, "request"), claims[str(use["name"])], known)
+
+
+def _unknown(each: _Written, field: FieldPath, kind: StoredKind, known: _Known) -> Iterator[PlacedFinding]:
+    name = value_at(each.thing, field)
+    if not isinstance(name, str) or known.find(Key(kind, each.namespace, name)) is not None:
+        return
+    names = known.names(kind, each.namespace)
+    if kind in known.complete or any(is_slip(name, other) for other in names):
+        message = f"{kind.singular} {each.namespace}/{name} is not in {known.source}{names_there(name, names)}"
+        yield each.finding(field, LintCode.UNKNOWN_NAME, message)
+
+
+def _unknown_request(
+    each: _Written, field: FieldPath, claim: tuple[StoredKind, str], known: _Known
+) -> Iterator[PlacedFinding]:
+    """Yield a finding if a container names a request that the claim does not have: the container gets no device then."""
+    kind, name = claim
+    wanted, thing = value_at(each.thing, field), known.find(Key(kind, each.namespace, name))
+    if not isinstance(wanted, str) or thing is None:
+        return
+    requests = [str(value_at(request, ("name",))) for request in _list(thing, (*_CLAIM_SPECS[kind], "requests"))]
+    if requests and wanted not in requests:
+        message = f"{kind.singular} {name} has no request {wanted}, and the container gets no device"
+        yield each.finding(field, LintCode.UNKNOWN_NAME, message + names_there(wanted, requests))
+
+
+def _changed(each: _Written, known: _Known) -> Iterator[PlacedFinding]:
+    kind = KIND_OF.get(each.kind)
+    stored = None if kind is None else known.stored.get(_key(kind, each.namespace, each.thing))
+    if kind is None or stored is None or each.thing.get("apiVersion") in _OLDER:
+        return
+    try:
+        wanted, there = _comparable(kind, each.thing), _comparable(kind, stored)
+    except (AttributeError, TypeError, KeyError, ValueError):
+        # A field has a wrong type, which is a finding of its own.
+        return
+    for field in _FIXED.get(kind, ()):
+        if value_at(wanted, field) != value_at(there, field):
+            message = f"{each.label} exists in namespace {each.namespace} with another value, which cannot be changed"
+            yield each.finding(field, LintCode.IMMUTABLE, message, "another name, or delete the object first")
+
+
+def _comparable(kind: StoredKind, thing: Json) -> Any:
+    """Return a copy with the defaults of an API server, amounts as numbers, and without what is empty."""
+    thing = msgspec.json.decode(msgspec.json.encode(thing))
+    fill_in(kind.value, thing)
+    for body in bodies(value_at(thing, _CLAIM_SPECS[kind][:-1])) if kind in _CLAIM_SPECS else ():
+        amounts = value_at(body, ("capacity", "requests")) or {}
+        amounts.update({name: parse_quantity(str(amount)) for name, amount in amounts.items()})
+    return _without_empty(thing)
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = {name: _without_empty(item) for name, item in value.items()}
+        return {name: item for name, item in fields.items() if item}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
+
+
+def _list(thing: Any, path: FieldPath) -> list[Any]:
+    items = value_at(thing, path)
+    return items if isinstance(items, list) else []

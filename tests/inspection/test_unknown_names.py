@@ -1,0 +1,143 @@
+"""What lint says of names of nothing, and of changes that an API server refuses."""
+
+import msgspec
+import pytest
+from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.unknown_names import unknown_names
+
+from tests.controlplane.objects import pod_group, request, resource_claim, resource_claim_template
+from tests.support.inspection.made_cluster import MadeCluster
+
+
+def cluster() -> MadeCluster:
+    made = MadeCluster()
+    made.add(resource_claim("shared", "default", request("gpu", "gpu", capacity={"requests": {"memory": "1Gi"}})))
+    made.add(resource_claim_template("single-gpu", "default", request("gpu", "gpu")))
+    made.add(resource_claim_template("elsewhere", "other", request("gpu", "gpu")))
+    made.add(pod_group("train", "default"))
+    return made
+
+
+def pod(entry: str, more: str = "", container: str = "") -> str:
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c{container}}}],"
+        f" resourceClaims: [{{name: a, {entry}}}]{more}}}\n"
+    )
+
+
+def deployment(entry: str) -> str:
+    return (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"
+        f"spec: {{template: {{spec: {{resourceClaims: [{{name: a, {entry}}}]}}}}}}\n"
+    )
+
+
+def group(entry: str) -> str:
+    return (
+        "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: train}\n"
+        f"spec: {{resourceClaims: [{entry}]}}\n"
+    )
+
+
+def workload(entry: str) -> str:
+    return (
+        "apiVersion: scheduling.k8s.io/v1beta1\nkind: Workload\nmetadata: {name: w}\n"
+        f"spec: {{podGroupTemplates: [{{name: t, resourceClaims: [{{name: a, {entry}}}]}}]}}\n"
+    )
+
+
+def claim(name: str, body: str) -> str:
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}}}\n"
+        f"spec: {{devices: {{requests: [{{name: gpu, exactly: {{{body}}}}}]}}}}\n"
+    )
+
+
+def found(text: str, *, asks: bool = True) -> list[str]:
+    """Return field and message of each finding."""
+    objects = cluster().cluster() if asks else None
+    return [f"{placed.field}: {placed.finding.message}" for placed in unknown_names(objects, [("a.yaml", text)])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pod("resourceClaimName: shared"),
+        pod("resourceClaimTemplateName: single-gpu", ", schedulingGroup: {podGroupName: train}"),
+        pod("resourceClaimName: own") + "---\n" + claim("own", "deviceClassName: gpu"),
+        pod("resourceClaimName: shared", container=", resources: {claims: [{name: a, request: gpu}]}"),
+        pod("resourceClaimName: shared", container=", resources: {claims: [{name: a}]}"),
+        deployment("resourceClaimTemplateName: single-gpu"),
+        workload("resourceClaimTemplateName: single-gpu"),
+        claim("shared", "deviceClassName: gpu, count: 1, capacity: {requests: {memory: 1024Mi}}"),
+        group(""),
+        "kind: Pod\nmetadata: [",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [5, {name: 6}], containers: 7}\n",
+    ],
+)
+def test_nothing_is_said_of_names_that_exist_and_equal_objects(text: str) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        (
+            pod("resourceClaimName: shard"),
+            (
+                "spec.resourceClaims[0].resourceClaimName: ResourceClaim default/shard is not in a test or these files;"
+                " nearest name shared"
+            ),
+        ),
+        (
+            deployment("resourceClaimTemplateName: elsewhere"),
+            (
+                "spec.template.spec.resourceClaims[0].resourceClaimTemplateName: ResourceClaimTemplate default/elsewhere is not in"
+                " a test or these files; there are single-gpu"
+            ),
+        ),
+        (
+            workload("resourceClaimTemplateName: single_gpu"),
+            (
+                "spec.podGroupTemplates[0].resourceClaims[0].resourceClaimTemplateName: ResourceClaimTemplate default/single_gpu"
+                " is not in a test or these files; there are single-gpu"
+            ),
+        ),
+        (
+            pod("resourceClaimName: shared", ", schedulingGroup: {podGroupName: trains}"),
+            "spec.schedulingGroup.podGroupName: PodGroup default/trains is not in a test or these files; nearest name train",
+        ),
+        (
+            pod("resourceClaimName: shared", container=", resources: {claims: [{name: a, request: card}]}"),
+            (
+                "spec.containers[0].resources.claims[0].request: ResourceClaim shared has no request card, and the container gets"
+                " no device; there are gpu"
+            ),
+        ),
+        (
+            claim("shared", "deviceClassName: gpu, count: 2, capacity: {requests: {memory: 1Gi}}"),
+            "spec.devices.requests: ResourceClaim shared exists in namespace default with another value, which cannot be changed",
+        ),
+        (
+            group("{name: a, resourceClaimName: shared}"),
+            "spec.resourceClaims: PodGroup train exists in namespace default with another value, which cannot be changed",
+        ),
+    ],
+)
+def test_what_does_not_exist_and_what_cannot_be_changed_is_named(text: str, finding: str) -> None:
+    assert found(text) == [finding]
+
+
+def test_without_a_cluster_only_a_slip_is_named() -> None:
+    own = "---\n" + claim("shared", "deviceClassName: gpu")
+    assert found(pod("resourceClaimName: other") + own, asks=False) == []
+    assert found(pod("resourceClaimName: shard") + own, asks=False) == [
+        "spec.resourceClaims[0].resourceClaimName: ResourceClaim default/shard is not in these files; nearest name shared"
+    ]
+
+
+def test_nothing_is_missing_of_a_kind_that_could_not_be_read() -> None:
+    objects = cluster().cluster()
+    missing = (MissingKind(kind="resourceclaims", reason="forbidden"),)
+    partial = objects._replace(origin=msgspec.structs.replace(objects.origin, missing=missing))
+    assert list(unknown_names(partial, [("a.yaml", pod("resourceClaimName: anything"))])) == []
