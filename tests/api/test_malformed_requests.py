@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import httpx
@@ -130,8 +131,13 @@ JSON = st.recursive(
 BODIES = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
 
 
+@cache
+def _site() -> Site:
+    return make_site()
+
+
 async def _post(verb: str, content: bytes) -> httpx.Response:
-    transport = httpx.ASGITransport(make_site().app)
+    transport = httpx.ASGITransport(_site().app)
     async with httpx.AsyncClient(transport=transport, base_url="http://extender", timeout=120) as client:
         return await client.post(f"/{verb}", content=content)
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import re
 from collections.abc import Callable
 from random import Random
@@ -14,8 +13,10 @@ import pytest
 
 from tests.support.api.serving import HEAD, PROBE, Peer, Server, serve
 
-CALLERS: Final = int(os.environ.get("WIRE_FUZZ_CALLERS", "250"))
-SEEDS: Final = range(int(os.environ.get("WIRE_FUZZ_SEEDS", "3")))
+CALLERS: Final = 250
+SEEDS: Final = (0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 30)))
+PATIENCE: Final = 1.0
+"""Seconds that the server waits for a request, and callers for the end of an answer."""
 AT_ONCE: Final = 50
 IN_FLIGHT: Final = 2_000_000
 BODY: Final = 200_000
@@ -147,7 +148,7 @@ def lying(random: Random) -> list[Part]:
 def slow(random: Random) -> list[Part]:
     request = HEAD % len(ECHO) + ECHO
     cut = random.randrange(1, len(request))
-    return [request[:cut], random.choice((0.01, 0.1, 2.5)), request[cut:]]
+    return [request[:cut], random.choice((0.01, 0.1, PATIENCE * 0.6)), request[cut:]]
 
 
 def strange_body(random: Random) -> list[Part]:
@@ -224,7 +225,7 @@ async def call(server: Server, random: Random) -> tuple[str, bytes]:
             case _:
                 pass
     try:
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(PATIENCE):
             return kind.__name__, await asyncio.shield(answered)
     except TimeoutError:
         # It is kept alive, or its end is still awaited.
@@ -248,7 +249,7 @@ async def test_random_callers_get_defined_answers_and_disturb_nobody(
     unexpected: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
     async with serve(
-        receive_seconds=4, body_limit_bytes=BODY, in_flight_bytes=IN_FLIGHT, connections=AT_ONCE // 2
+        receive_seconds=PATIENCE, body_limit_bytes=BODY, in_flight_bytes=IN_FLIGHT, connections=AT_ONCE // 2
     ) as server:
         over = asyncio.Event()
 

@@ -27,6 +27,10 @@ DIRECTION: Final = "\u202emoc.elpmaxe\u202c\u2066x\u2069\u200f\u200b\ufeff"
 TEMPLATE: Final = "{{ 7 * 7 }}{% raw %}"
 HOSTILE: Final = (TAG, ATTRIBUTE, ENTITY, CONTROL, DIRECTION, TEMPLATE)
 VIEWS: Final = ("pending", "map", "node", "node?name=n1", "waiting", "health")
+ADDRESSES: Final = (
+    *("{}", "pending?pod={}", "pending?pod=ml/{}", "pending?round={}"),
+    *("node?name={}", "map?driver={}", "map?nodes={}", "map?page={}"),
+)
 _NOT_SHOWN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -87,55 +91,30 @@ def _awaited(made: MadeCluster, text: str) -> None:
     status["devices"] = [{**result, "conditions": [failed]}]
 
 
-@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_page_has_the_same_tags_as_with_harmless_names(open_page: Open, view: str, text: str) -> None:
-    harmless, hostile = [await open_page(cluster(each)).get(view) for each in ("x", text)]
-    assert hostile.status_code == 200
-    assert Tags(hostile.text).found == Tags(harmless.text).found
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("text", [CONTROL, DIRECTION])
-async def test_control_characters_and_marks_of_direction_are_shown_as_escapes(
-    open_page: Open, view: str, text: str
+async def test_page_has_the_same_tags_as_with_harmless_names_and_characters_without_a_look_are_escapes(
+    open_page: Open, text: str
 ) -> None:
-    response = await open_page(cluster(text)).get(view)
-    assert _NOT_SHOWN.search(response.text) is None
-    if view != "node":
-        assert "\\u202e" in response.text or "\\u001b" in response.text
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-async def test_tree_of_a_pod_with_a_hostile_name_is_text(open_page: Open, text: str) -> None:
-    harmless, hostile = [
-        await open_page(cluster(each)).get(f"pending?pod={quote(f'ml/late{each}', safe='')}") for each in ("x", text)
-    ]
-    assert (harmless.status_code, hostile.status_code) == (200, 200)
-    assert Tags(hostile.text).found == Tags(harmless.text).found
-    assert _NOT_SHOWN.search(hostile.text) is None
+    """In each view, and in the tree of a pod."""
+    harmless, hostile = open_page(cluster("x")), open_page(cluster(text))
+    for view in (*VIEWS, "pending?pod=ml/late{}"):
+        expected, shown = await harmless.get(view.format("x")), await hostile.get(view.format(quote(text, safe="")))
+        assert (expected.status_code, shown.status_code) == (200, 200)
+        assert Tags(shown.text).found == Tags(expected.text).found
+        assert _NOT_SHOWN.search(shown.text) is None
+        if text in (CONTROL, DIRECTION) and view != "node":
+            assert "\\u202e" in shown.text or "\\u001b" in shown.text
 
 
 async def test_entities_in_names_are_not_read_as_entities(open_page: Open) -> None:
     assert f"mig{ENTITY}" in Tags((await open_page(cluster(ENTITY)).get("node?name=n1")).text).text
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize(
-    "path",
-    [
-        "{}",
-        "pending?pod={}",
-        "pending?pod=ml/{}",
-        "pending?round={}",
-        "node?name={}",
-        "map?driver={}",
-        "map?nodes={}",
-        "map?page={}",
-    ],
-)
-async def test_what_an_address_says_is_shown_as_text(open_page: Open, path: str, text: str) -> None:
+async def test_what_an_address_says_is_shown_as_text(open_page: Open) -> None:
     client = open_page(cluster("x"))
-    harmless, hostile = [await client.get(path.format(quote(each, safe=""))) for each in ("y", text)]
-    assert Tags(hostile.text).found == Tags(harmless.text).found
-    assert _NOT_SHOWN.search(hostile.text) is None
+    for path in ADDRESSES:
+        harmless = Tags((await client.get(path.format("y"))).text).found
+        for text in HOSTILE:
+            shown = (await client.get(path.format(quote(text, safe="")))).text
+            assert Tags(shown).found == harmless, (path, text)
+            assert _NOT_SHOWN.search(shown) is None, (path, text)

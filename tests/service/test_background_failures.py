@@ -63,7 +63,7 @@ Failing = Callable[[type, str, int], list[int]]
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     """Makes a coroutine method raise at its first calls; returns the list that counts its calls."""
-    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
 
     def prepare(owner: type, name: str, times: int) -> list[int]:
         original, calls = getattr(owner, name), [0]
@@ -115,7 +115,7 @@ async def test_a_task_of_the_service_starts_again(
 async def test_a_task_of_the_service_that_goes_on_failing_makes_it_unready_and_at_last_dead(
     task: BackgroundTask, place: tuple[type, str], failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.001)
     calls = failing(*place, 10**6)
     leadership = Elected()
     async with running(leadership) as site:

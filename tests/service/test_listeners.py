@@ -15,7 +15,7 @@ from dra_extender.service.wiring import assemble
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.service.test_service import WatchedMemory
-from tests.support.api.tls import caller, issuer
+from tests.support.api.tls import NO_AUTHORITY, caller, issuer
 from tests.support.turns import until_async
 
 VERBS = ("/filter", "/prioritize", "/bind", "/preempt")
@@ -43,7 +43,7 @@ async def running(tls: Path | None = None, **probes: Any) -> AsyncIterator[Both]
         "server": {"host": "127.0.0.1", "port": 0},
         "probes": {"host": "127.0.0.1", "port": 0, **probes},
     }
-    context: Any = True
+    context = NO_AUTHORITY
     if tls is not None:
         ours = issuer(tls)
         certificate, key = ours.server()
@@ -57,7 +57,9 @@ async def running(tls: Path | None = None, **probes: Any) -> AsyncIterator[Both]
         cluster.complete.set()
         task = asyncio.create_task(service.run(stop, verbs, others))
         async with (
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{verbs.getsockname()[1]}", timeout=60) as first,
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{verbs.getsockname()[1]}", verify=NO_AUTHORITY, timeout=60
+            ) as first,
             httpx.AsyncClient(
                 base_url=f"{scheme}://localhost:{others.getsockname()[1]}", timeout=60, verify=context
             ) as second,
@@ -120,7 +122,9 @@ async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> Non
     service = assemble(Settings(), cluster, Metrics())
     with listen_at("127.0.0.1", 0) as listener:
         task = asyncio.create_task(service.run(stop, listener))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", verify=NO_AUTHORITY, timeout=60
+        ) as client:
             for path in ("/livez", "/metrics", "/version", "/openapi.json"):
                 assert (await client.get(path)).is_success
         stop.set()

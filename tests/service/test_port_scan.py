@@ -14,8 +14,7 @@ import pytest
 from dra_extender.service.server import has_ipv6
 
 from tests.controlplane.ports import free_ports
-from tests.support.api.tls import caller, issuer
-from tests.support.turns import until_async
+from tests.support.api.tls import NO_AUTHORITY, caller, issuer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="sockets are found in /proc")
 
@@ -30,7 +29,7 @@ PATHS = (
 
 @asynccontextmanager
 async def process(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[int]:
-    """The service without an API server: it waits for one, and listens from the beginning; yields its process ID."""
+    """The service without an API server: it waits for one, and says that it listens on two addresses; yields its process ID."""
     (closed,) = free_ports(1)
     kubeconfig = folder / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed}"}}
@@ -42,9 +41,14 @@ async def process(folder: Path, environment: Mapping[str, str]) -> AsyncIterator
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dra_extender", "serve", "--kubeconfig", str(kubeconfig)),
         env={**os.environ, **environment},
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
+    assert started.stderr is not None
     try:
+        async with asyncio.timeout(SECONDS):
+            for _ in range(2):
+                while json.loads(await started.stderr.readline())["msg"] != "listening":
+                    pass
         yield started.pid
     finally:
         started.kill()
@@ -67,14 +71,7 @@ def listening(pid: int) -> Iterator[tuple[str, int]]:
                 yield address, int(port, 16)
 
 
-async def until_listening(pid: int, ports: set[int]) -> None:
-    async def is_listening() -> bool:
-        return ports <= {port for _, port in listening(pid)}
-
-    await until_async(is_listening)
-
-
-async def answers(address: str, port: int, *, scheme: str = "http", trust: ssl.SSLContext | bool = True) -> set[str]:
+async def answers(address: str, port: int, *, scheme: str = "http", trust: ssl.SSLContext = NO_AUTHORITY) -> set[str]:
     """The paths that answer with something else than that they do not exist or are not for others; a port may refuse."""
     host = f"[{address}]" if ":" in address else address
     found = set()
@@ -102,7 +99,6 @@ async def test_beside_a_second_scheduler_the_address_of_the_pod_answers_probes_a
         "DRA_EXTENDER_PROBES__PORT": str(probes),
     }
     async with process(tmp_path, environment) as pid:
-        await until_listening(pid, {verbs, probes})
         assert {port for _, port in listening(pid)} == {verbs, probes}
         assert await answers(POD, verbs) == set()
         assert await answers(POD, probes) == {*PROBES, "/metrics"}
@@ -126,7 +122,6 @@ async def test_alone_the_address_of_the_pod_answers_the_verbs_to_a_certificate_a
         "DRA_EXTENDER_TLS__CLIENT_CA_FILE": str(ours.bundle()),
     }
     async with process(tmp_path, environment) as pid:
-        await until_listening(pid, {verbs, probes})
         assert {port for _, port in listening(pid)} == {verbs, probes}
         unknown = caller(ours.bundle())
         assert await answers(POD, verbs) == await answers(POD, probes) == set()

@@ -1,6 +1,5 @@
 import asyncio
 import gc
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
+from tests.support.api.tls import NO_AUTHORITY
 from tests.support.turns import until_async
 
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)
@@ -128,9 +128,7 @@ async def running(leadership: Elected | None = None) -> AsyncIterator[Running]:
     service = assemble(Settings(server=LOOPBACK), cluster, Metrics(), leadership=leadership)
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        # Without a context of its own the client reads all authorities of the machine, though it speaks plain HTTP.
-        plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        async with httpx.AsyncClient(base_url=base, verify=plain, timeout=120) as client:
+        async with httpx.AsyncClient(base_url=base, verify=NO_AUTHORITY, timeout=120) as client:
             site = Running(cluster, client, stop)
             site.task = asyncio.create_task(service.run(stop, listener))
             try:

@@ -3,7 +3,6 @@
 Functions that modules have bound already, as a name or as the default of a parameter, are replaced as well.
 """
 
-import asyncio
 import gc
 import os
 import random
@@ -20,7 +19,6 @@ from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 
-import uvicorn
 from dra_extender.runtime import garbage
 
 from tests.simulation.loop import SimulationLoop
@@ -134,7 +132,6 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
         stack.enter_context(_without_garbage_collection())
         # As there is nothing to collect, nobody need look for it ten times a second.
         stack.enter_context(patch.object(garbage, "LOOK_SECONDS", _LOOK_SECONDS))
-        stack.enter_context(patch.object(uvicorn.Server, "main_loop", _main_loop))
         for module, name in _names(frozenset(real), len(sys.modules)):
             stack.enter_context(patch.object(module, name, real[getattr(module, name)]))
         for function in _functions(frozenset(real), len(sys.modules)):
@@ -144,14 +141,6 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
-
-
-async def _main_loop(server: uvicorn.Server) -> None:
-    """Look every second whether the server is to end, where uvicorn looks ten times a second."""
-    seconds = 0
-    while not await server.on_tick(seconds * 10):
-        seconds += 1
-        await asyncio.sleep(1.0)
 
 
 @contextmanager

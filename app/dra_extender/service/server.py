@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
@@ -32,6 +32,7 @@ HANDSHAKE_BYTES: Final = 64 * 1024
 _ADDRESSES: Final = 1024
 _SHUTDOWN_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
+_DATE_SECONDS: Final = 1.0
 _MOST_FILES: Final = 65_536
 _FILES_OF_WINDOWS: Final = 8_192
 _OWN_FILES: Final = 128
@@ -173,12 +174,28 @@ async def serving(
                 await stack.enter_async_context(running_task(accepting.run()))
             yield
     finally:
-        server.should_exit = True
+        server.stop()
         await task
 
 
 class _Server(uvicorn.Server):
     """A server that leaves signals to the service, which stops more than connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """End `serve`."""
+        self.should_exit = True
+        self._stop.set()
+
+    async def main_loop(self) -> None:
+        """Renew the date in answers every second; uvicorn looks ten times a second whether it is to end."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._stop.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

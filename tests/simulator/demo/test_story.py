@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.demo_stories import HttpTransport, StoryFile, example_files, examples, serve, with_policy
+from dra_extender.cli.demo_stories import HttpTransport, StoryFile, example_files, serve, with_policy
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -65,9 +65,10 @@ def test_every_scenario_has_its_example() -> None:
 @pytest.mark.parametrize("minor", [34, 35, 36])
 async def test_stories_with_a_policy_need_nothing_of_the_api_server(minor: int) -> None:
     """Groups, counters apart from amounts, conditions: what an older server drops, the policy supplies."""
-    stories = [story for story in examples() if story.policy is not None]
-    assert len(stories) == 4
-    for story in stories:
+    files = [file for file in example_files() if file.policy is not None]
+    assert len(files) == 4
+    for file in files:
+        story = file.story()
         settings = with_policy(SETTINGS, story.policy)
         played = await run_story(
             story.title, story.manifests, partial(serve, settings=settings), served=served_by(minor)

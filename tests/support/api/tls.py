@@ -24,6 +24,8 @@ from tests.support.api.sites import make_site
 
 YEAR: Final = timedelta(days=365)
 SCHEDULER: Final = "system:kube-scheduler"
+NO_AUTHORITY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak plain HTTP; without it they read all authorities of the machine."""
 
 
 def authority(name: str = "test") -> KeyPair:
