@@ -182,3 +182,36 @@ def test_a_cluster_whose_devices_could_not_be_read_is_not_judged() -> None:
     made.missing = (MissingKind("resourceslices", "forbidden", served=True),)
     with pytest.raises(UnreadKindsError):
         found(exactly("deviceClassName: gpu"), made)
+
+
+def pod_with(*claims: str) -> str:
+    entries = ", ".join(f"{{name: e{index}, resourceClaimName: {name}}}" for index, name in enumerate(claims))
+    containers = "containers: [{name: c, image: i}]"
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{{containers}, resourceClaims: [{entries}]}}\n"
+
+
+def named(name: str, count: int) -> str:
+    return exactly(f"deviceClassName: gpu, count: {count}").replace("name: c}", f"name: {name}}}")
+
+
+def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> None:
+    two = f"{named('a', 1)}---\n{named('b', 2)}---\n"
+    [placed] = never_fits(cluster().cluster(), [("c.yaml", two + pod_with("a", "b"))])
+    assert (placed.object, placed.field) == ("Pod p", "spec.resourceClaims")
+    start = "each claim of this pod fits by itself, but together they fit no node of a test"
+    assert placed.finding.message.startswith(start)
+    fitting = f"{named('a', 1)}---\n{named('b', 1)}---\n"
+    assert list(never_fits(cluster().cluster(), [("c.yaml", fitting + pod_with("a", "b"))])) == []
+    # The claim is named, and nothing more is said of the pod.
+    hopeless = f"{named('a', 1)}---\n{named('b', 3)}---\n"
+    assert [
+        placed.object for placed in never_fits(cluster().cluster(), [("c.yaml", hopeless + pod_with("a", "b"))])
+    ] == ["ResourceClaim b"]
+
+
+def test_what_is_not_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_extender.inspection.never_fits._MOST_QUESTIONS", 1)
+    text = f"{named('a', 1)}---\n{named('b', 3)}"
+    [placed] = never_fits(cluster().cluster(), [("c.yaml", text)])
+    assert placed.object == "ResourceClaim b"
+    assert placed.finding.message.startswith("not asked whether it fits a node")

@@ -1,6 +1,6 @@
 """What claims in files ask for and no node of a cluster could give, even if nobody held a device."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
@@ -25,37 +25,52 @@ _REQUESTS: Final[dict[str, FieldPath]] = {
     StoredKind.CLAIM: ("spec", "devices", "requests"),
     StoredKind.TEMPLATE: ("spec", "spec", "devices", "requests"),
 }
-_ALTERNATIVES: Final = "firstAvailable"
+_FIRST_AVAILABLE: Final = "firstAvailable"
+_ENTRIES: Final[FieldPath] = ("spec", "resourceClaims")
+_SOURCES: Final = (("resourceClaimName", StoredKind.CLAIM), ("resourceClaimTemplateName", StoredKind.TEMPLATE))
+_WHOLE, _ALTERNATIVE, _TOGETHER = (
+    "fits",
+    "this alternative fits",
+    "each claim of this pod fits by itself, but together they fit",
+)
 _PASSING: Final = frozenset({Code.TAINTED, Code.POOL_INCOMPLETE, Code.SEARCH_LIMIT, Code.TOO_MUCH})
 """Reasons that may be gone soon."""
 _OF_PODS: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_UNREADABLE, Code.CLAIM_MISSING})
 _NO_CLUSTER: Final = ClusterObjects(Origin(source="these files", taken_at=0.0), {})
-_ENTRY: Final = "devices"
 _MOST_QUESTIONS: Final = 500
-"""Claims, and alternatives of requests, that are looked at."""
+"""Claims, alternatives of requests, and pods that are asked."""
 
 
-class _Question(NamedTuple):
-    """What a claim or a template asks for: as a whole, or with one alternative alone in the place of a request."""
+class _Written(NamedTuple):
+    """An object of a file."""
 
     file: str
     document: YamlDocument
     written: WrittenObject
-    field: FieldPath = ()
 
     @property
-    def item(self) -> Json:
-        """The claim or template with nothing but the alternative in its request."""
-        item = deepcopy(self.written.item)
-        if self.field:
-            *request, _, number = self.field
-            alternatives: list[Json] = value_at(item, (*request, _ALTERNATIVES))
-            alternatives[:] = [alternatives[int(number)]]
-        return item
+    def place(self) -> tuple[str, str]:
+        return self.file, self.written.place
+
+
+class _Question(NamedTuple):
+    """Claims and templates that one pod asks for; `field` of the object is what is asked.
+
+    The claim as a whole, the claim with one alternative alone in the place of a request, or all claims of a pod together.
+    """
+
+    asked: _Written
+    what: str
+    field: FieldPath
+    claims: Sequence[tuple[StoredKind, Json]]
+    of: Sequence[tuple[str, str]]
+    """The places of the claims: if one fits nowhere by itself, nothing is said of more."""
 
 
 def never_fits(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim and claim template that fits no node, and for each alternative that does so by itself.
+
+    Also yield a warning for each pod whose claims fit each by itself, but no node together.
 
     Args:
         objects: The cluster; None: the devices of the ResourceSlices in the files, where there are any.
@@ -81,7 +96,7 @@ def never_fits(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]])
 
 
 def _never_fits(
-    objects: ClusterObjects, written: Sequence[_Question], asking: Sequence[_Question]
+    objects: ClusterObjects, written: Sequence[_Written], asking: Sequence[_Written]
 ) -> Iterator[PlacedFinding]:
     """Yield the findings about the claims among `asking`, with the devices of the cluster and of all objects that are `written`."""
     kept = {kind: found for kind, found in objects.by_kind.items() if kind in _DEVICES}
@@ -92,40 +107,60 @@ def _never_fits(
     for each in written:
         if each.written.kind == StoredKind.SLICE:
             _add_node(copy, each.written.item["spec"].get("nodeName"))
-    questions = [question for each in asking for question in _questions(each)][:_MOST_QUESTIONS]
-    for number, question in enumerate(questions):
+    claims = {(each.written.kind, each.written.key): each for each in written if each.written.kind in _REQUESTS}
+    questions = [question for each in asking for question in _of_claim(each)]
+    questions += [question for each in asking for question in _of_pod(each, claims)]
+    for number, question in enumerate(questions[:_MOST_QUESTIONS]):
         _ask(copy, f"lint-{number}", question)
     generate_claims(copy)
     view = ClusterView(copy.objects(), cluster=copy.cluster)
     hopeless: set[tuple[str, str]] = set()
-    for number, question in enumerate(questions):
-        place = (question.file, question.written.place)
-        finding = None if place in hopeless else _finding(view, f"lint-{number}", question)
+    for number, question in enumerate(questions[:_MOST_QUESTIONS]):
+        finding = None if hopeless.intersection(question.of) else _finding(view, f"lint-{number}", question)
         if finding is not None:
             yield finding
-            if not question.field:
-                hopeless.add(place)
+            hopeless.update(() if question.what == _ALTERNATIVE else question.of)
+    if len(questions) > _MOST_QUESTIONS:
+        message = f"not asked whether it fits a node: at most {_MOST_QUESTIONS} claims, alternatives and pods are asked"
+        yield _placed(questions[_MOST_QUESTIONS], message, "fewer files at a time")
 
 
-def _read(file: str, text: str) -> Iterator[_Question]:
+def _read(file: str, text: str) -> Iterator[_Written]:
     with suppress(YamlError):
         for document in read_documents(text):
             for path in objects_in(document.value):
                 item = document.inside(path) if path else document
                 with suppress(ChangeError):
-                    yield _Question(file, item, read_object(file, item, NAMESPACE))
+                    yield _Written(file, item, read_object(file, item, NAMESPACE))
 
 
-def _questions(whole: _Question) -> Iterator[_Question]:
+def _of_claim(claim: _Written) -> Iterator[_Question]:
     """Yield the claim as a whole, then each alternative of a request that has several."""
-    if whole.written.kind not in _REQUESTS:
+    if claim.written.kind not in _REQUESTS:
         return
-    yield whole
-    requests = _REQUESTS[whole.written.kind]
-    for index, request in enumerate(value_at(whole.written.item, requests) or ()):
-        alternatives = request.get(_ALTERNATIVES) or ()
+    kind, item, of = StoredKind(claim.written.kind), claim.written.item, (claim.place,)
+    yield _Question(claim, _WHOLE, (), ((kind, item),), of)
+    requests = _REQUESTS[kind]
+    for index, request in enumerate(value_at(item, requests) or ()):
+        alternatives = request.get(_FIRST_AVAILABLE) or ()
         for number in range(len(alternatives)) if len(alternatives) > 1 else ():
-            yield whole._replace(field=(*requests, index, _ALTERNATIVES, number))
+            alone = deepcopy(item)
+            value_at(alone, (*requests, index))[_FIRST_AVAILABLE] = [alternatives[number]]
+            field = (*requests, index, _FIRST_AVAILABLE, number)
+            yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), of)
+
+
+def _of_pod(pod: _Written, claims: Mapping[tuple[str, tuple[str, str]], _Written]) -> Iterator[_Question]:
+    """Yield the claims of a pod together, if there are several and all are in the files."""
+    if pod.written.kind != StoredKind.POD:
+        return
+    namespace, _ = pod.written.key
+    entries = value_at(pod.written.item, _ENTRIES) or ()
+    named = {(kind, (namespace, entry[field])) for entry in entries for field, kind in _SOURCES if entry.get(field)}
+    found = [claims[key] for key in sorted(named) if key in claims]
+    if len(found) > 1 and len(found) == len(entries):
+        asked = [(StoredKind(claim.written.kind), claim.written.item) for claim in found]
+        yield _Question(pod, _TOGETHER, _ENTRIES, asked, [claim.place for claim in found])
 
 
 def _add_node(copy: CopiedCluster, name: str | None) -> None:
@@ -135,17 +170,18 @@ def _add_node(copy: CopiedCluster, name: str | None) -> None:
 
 
 def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
-    """Add a pod that uses the claim, or a claim from the template."""
-    kind, item = StoredKind(question.written.kind), question.item
-    item["metadata"] = {"name": name, "namespace": NAMESPACE}
-    item.pop("status", None)
-    copy.put(kind, item)
-    field = "resourceClaimName" if kind is StoredKind.CLAIM else "resourceClaimTemplateName"
+    """Add a pod that uses the claims, or claims from the templates."""
+    entries = []
+    for index, (kind, item) in enumerate(question.claims):
+        own = f"{name}-{index}"
+        copy.put(kind, {**item, "metadata": {"name": own, "namespace": NAMESPACE}, "status": {}})
+        field = next(field for field, source in _SOURCES if source is kind)
+        entries.append({"name": f"claim-{index}", field: own})
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"containers": [], "resourceClaims": [{"name": _ENTRY, field: name}]},
+        "spec": {"containers": [], "resourceClaims": entries},
         "status": {"phase": "Pending"},
     }
     copy.put(StoredKind.POD, pod)
@@ -166,13 +202,16 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
         # There are no nodes.
         return None
     steps = reasons.steps()
-    what = "this alternative fits" if question.field else "fits"
-    message = f"{what} no node of {view.origin.source}, even if nobody held a device: {_told(branch)}"
-    position = question.document.position_of(question.field)
-    advice = steps[0].text if steps else ""
-    finding = warning(LintCode.NEVER_FITS, 0, message, advice)
-    label = f"{StoredKind(question.written.kind).singular} {question.written.key[1]}"
-    return PlacedFinding(question.file, position, label, finding, path_text(question.field))
+    message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {_told(branch)}"
+    return _placed(question, message, steps[0].text if steps else "")
+
+
+def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
+    asked, finding = question.asked, warning(LintCode.NEVER_FITS, 0, message, advice)
+    label = f"{StoredKind(asked.written.kind).singular} {asked.written.key[1]}"
+    return PlacedFinding(
+        asked.file, asked.document.position_of(question.field), label, finding, path_text(question.field)
+    )
 
 
 def _told(branch: Branch) -> str:
