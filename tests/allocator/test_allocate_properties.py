@@ -39,7 +39,7 @@ def groups_of(table: CompatibilityTable) -> Any:
     return [dict(getattr(table, name) or {}) for name in table.__slots__]
 
 
-@examples(150)
+@examples(75)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, order=st.permutations(range(12)))
 def test_refused_and_undone_devices_leave_no_trace(
     slices: list[Any], wanted: list[Any], usage: list[Any], order: list[int]
@@ -68,7 +68,7 @@ def test_refused_and_undone_devices_leave_no_trace(
         assert state_of(state) == before
 
 
-@examples(150)
+@examples(75)
 @given(slices=nodes, wanted=st.lists(claims, max_size=2), usage=usages)
 def test_answers_are_deterministic_and_inputs_stay_as_they_are(
     slices: list[Any], wanted: list[Any], usage: list[Any]

@@ -152,7 +152,7 @@ def test_a_reason_for_admin_access_names_only_members_that_count() -> None:
 kinds = st.sampled_from([*SCHEMES, "none"])
 
 
-@examples(150)
+@examples(75)
 @given(
     devices=st.lists(st.tuples(kinds, st.booleans()), min_size=1, max_size=6),
     taken=st.sets(st.integers(0, 5), max_size=3),
@@ -183,7 +183,7 @@ def test_admin_access_is_answered_as_without_a_policy(
         assert picks(found) == picks(expected)
 
 
-@examples(200)
+@examples(100)
 @given(
     devices=st.lists(st.tuples(kinds, st.booleans()), min_size=1, max_size=5),
     wanted=st.lists(st.tuples(st.booleans(), st.none() | kinds), min_size=2, max_size=4),

@@ -249,7 +249,7 @@ def agree(left: tuple[str, Any, str], right: tuple[str, Any, str]) -> bool:
     return (only is None or other_mode in only) and (other_only is None or mode in other_only)
 
 
-@examples(200)
+@examples(100)
 @given(
     found=st.lists(DEVICE, min_size=1, max_size=7),
     counts=st.tuples(st.integers(1, 3), st.integers(0, 2)),
@@ -285,7 +285,7 @@ def test_the_first_solution_is_that_of_trying_everything(
         assert picks(answer) == [expected]
 
 
-@examples(100)
+@examples(50)
 @given(found=st.lists(DEVICE, min_size=2, max_size=6), order=st.lists(st.integers(0, 5), max_size=12))
 def test_members_come_back_exactly_after_any_refusal_or_undo(
     found: list[tuple[str, Any, str]], order: list[int]

@@ -14,6 +14,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.budget import COMPILE_LIMIT, Budget
 from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from hypothesis import given
@@ -175,7 +176,7 @@ def test_a_device_with_more_neighbours_than_the_limit_is_refused_in_words() -> N
 def test_neighbours_are_paid_by_the_call() -> None:
     """Compiling and evaluating every expression, and looking at each neighbour."""
     crowd = [device(f"d{i}", "x", "a", only=f'{ATTRIBUTES}.mode == "a" && {i} == {i}') for i in range(60)]
-    demand, pools = demand_of(claim_of(exactly())), pools_of([slice_of(*crowd)])
+    demand, pools = demand_of(claim_of(exactly()), programs=ProgramCache()), pools_of([slice_of(*crowd)])
     usage = Held(*(held(f"d{index}") for index in range(59)))
     rich = Budget()
     before = rich.left
@@ -183,7 +184,7 @@ def test_neighbours_are_paid_by_the_call() -> None:
     spent = before - rich.left
     assert spent > 60 * 100
     assert spent < 60 * COMPILE_LIMIT
-    poor = demand_of(claim_of(exactly()))
+    poor = demand_of(claim_of(exactly()), programs=ProgramCache())
     found = reasons(allocate(poor, NODE, pools, usage, deadline=Budget(spent // 2)))
     assert found.rejections[0].code is Code.SEARCH_LIMIT
 
@@ -204,7 +205,7 @@ DEVICES = st.lists(
 )
 
 
-@examples(200)
+@examples(100)
 @given(found=DEVICES, count=st.integers(1, 3), taken=st.sets(st.integers(0, 6), max_size=2), more=st.integers(0, 40))
 def test_the_first_solution_is_that_of_trying_everything(
     found: list[tuple[str, Any, str, str]], count: int, taken: set[int], more: int

@@ -220,7 +220,7 @@ def test_the_verdict_about_shares_on_two_nodes(
     assert both == ({expected} if expected else set())
 
 
-@examples(150)
+@examples(75)
 @given(
     binding=st.lists(st.booleans(), min_size=1, max_size=3),
     steps=st.lists(st.tuples(st.sampled_from([FIRST, SECOND, THIRD]), st.booleans()), max_size=8),
@@ -251,7 +251,7 @@ def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
     assert all(len(names) == 1 for name, names in nodes.items() if binding[int(name[1:])])
 
 
-@examples(200)
+@examples(100)
 @given(
     steps=st.lists(
         st.one_of(

@@ -216,7 +216,7 @@ others = st.lists(
 )
 
 
-@examples(250)
+@examples(200)
 @given(
     slices=st.one_of(nodes, st.builds(of_other_driver, nodes, others)),
     wanted=st.lists(claims, min_size=1, max_size=3),
@@ -239,7 +239,7 @@ def test_pruning_changes_no_answer_under_any_rules(
     assert pruned.steps <= plain.steps
 
 
-@examples(150)
+@examples(75)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, rules=st.sampled_from(ALL_RULES))
 def test_rules_that_have_no_say_change_no_answer(
     slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
@@ -251,7 +251,7 @@ def test_rules_that_have_no_say_change_no_answer(
         assert found == allocate(demand, NODE, pools, Held(*usage))
 
 
-@examples(100)
+@examples(50)
 @given(slices=nodes, wanted=claims, usage=usages)
 def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted: Any, usage: list[Any]) -> None:
     """Other than taking it and giving it up."""

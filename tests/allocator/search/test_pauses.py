@@ -69,7 +69,7 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
             continue
 
 
-@examples(300)
+@examples(200)
 @given(
     slices=nodes,
     wanted=st.lists(claims, min_size=1, max_size=3),

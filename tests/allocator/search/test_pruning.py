@@ -37,7 +37,7 @@ THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 FEW = 1000
 
 
-@examples(300)
+@examples(200)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)

@@ -168,7 +168,7 @@ def test_a_device_in_use_is_left_for_the_next() -> None:
     assert picks(ask(slices, claim_of(exactly(2)), usage=[held("r1")])) == [["r2", "w0"]]
 
 
-@examples(300)
+@examples(120)
 @given(
     slices=nodes,
     wanted=st.lists(claims, min_size=1, max_size=2),

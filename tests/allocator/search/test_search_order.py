@@ -162,7 +162,7 @@ def _request(name: str, request: Request) -> dict[str, Any]:
     return {**bodies[0], "name": name}
 
 
-@examples(300)
+@examples(150)
 @given(
     demanded=demands,
     costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS),

@@ -41,7 +41,7 @@ def holders(usage: Iterable[DeviceHolding]) -> list[str]:
     return [each.device for each in usage if not each.admin]
 
 
-@examples(400)
+@examples(120)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_whatever_is_allocated_is_sound(
     slices: list[Any], wanted: list[ResourceClaim], usage: list[DeviceHolding]

@@ -27,18 +27,18 @@ from tests.support.examples import examples
 from tests.support.scheduling.verdict_histories import KINDS, History, Step, first_failure, without_groups
 
 STEPS: Final = 30
-SEEDS: Final = 400
+SEEDS: Final = 200
 numbers = st.integers(0, 60)
 steps = st.tuples(st.integers(0, KINDS - 1), numbers, numbers, numbers)
 
 
-@examples(150)
+@examples(60)
 @given(st.lists(steps, max_size=40))
 def test_what_filter_offers_is_accepted_and_every_violation_is_found(history: list[Step]) -> None:
     History().play(history)
 
 
-@examples(50)
+@examples(25)
 @given(st.lists(steps, max_size=40))
 def test_what_filter_offers_is_accepted_while_groups_are_off(history: list[Step]) -> None:
     without_groups().play(history)

@@ -96,7 +96,7 @@ async def apply(world: InMemoryExtender, operation: tuple[Any, ...]) -> None:
 
 
 async def compare(sequence: list[tuple[Any, ...]]) -> None:
-    world = prepared()
+    world, metrics = prepared(), Metrics()
     for operation in sequence:
         await apply(world, operation)
         for index in (0, 1):
@@ -105,7 +105,7 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
                 continue
             old = await world.extender.filter(probe, NODES)
             fresh = Extender(
-                world.ledger, Ports(world.cluster, world.clock, None, None), Metrics(), OPTIONS, world.features
+                world.ledger, Ports(world.cluster, world.clock, None, None), metrics, OPTIONS, world.features
             )
             new = await fresh.filter(probe, NODES)
             assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)

@@ -107,6 +107,7 @@ async def apply(world: InMemoryExtender, operation: tuple[Any, ...]) -> None:
 
 async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
     world = prepared()
+    metrics = Metrics()
     probes = [pod_from(world.pod(name)) for name in PROBES]
     for operation in sequence:
         if operation[0] == "delete" and f"p{operation[1]}" in PROBES:
@@ -118,7 +119,7 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
             old = await world.extender.filter(probe, nodes)
             liked = await world.extender.prioritize(probe, nodes)
             ports = Ports(world.cluster, world.clock, None, None)
-            fresh = Extender(world.ledger, ports, Metrics(), OPTIONS, world.features)
+            fresh = Extender(world.ledger, ports, metrics, OPTIONS, world.features)
             new = await fresh.filter(probe, nodes)
             assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
             assert liked == await fresh.prioritize(probe, nodes)
@@ -126,7 +127,7 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
 
 
 @given(operations, orders)
-@examples(60)
+@examples(30)
 def test_cached_results_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
     asyncio.run(compare(sequence, nodes))
 

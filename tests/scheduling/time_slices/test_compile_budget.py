@@ -116,8 +116,8 @@ async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_
         assert record is not None
         victims.append((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
     demands = [searching.demand(each) for each in victims]
-    # The caches are full after 35.
-    for number in range(60):
+    # The caches are full after 30.
+    for number in range(40):
         body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _selector(number)}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
         world.create(StoredKind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})

@@ -18,7 +18,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 
-TICK = 0.0005
+TICK = 0.001
 SLOT = f"{DRIVER}/slot"
 NUMBER = f"{DRIVER}/number"
 VALUES = 11
@@ -162,7 +162,7 @@ async def test_nodes_that_are_found_in_time_are_offered_although_another_one_tak
 async def test_a_pod_that_waits_alone_searches_as_long_as_a_call_may() -> None:
     world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=1.0))
     attacker = world.attacker(0)
-    for _ in range(3):
+    for _ in range(2):
         assert 0.95 < await world.time_of((attacker,), "hard") < 1.1
 
 
@@ -171,13 +171,13 @@ async def test_pods_of_one_namespace_that_wait_for_each_other_search_for_a_share
     world = Neighbours()
     attackers = [world.attacker(i) for i in range(20)]
     taken, began = 0.0, world.clock.seconds
-    for i in range(60):
+    for i in range(40):
         taken += await world.time_of((attackers[i % 20],), "hard")
         world.clock.seconds += 0.05
-    # What is saved up at first, half of the time, and the slices that every call has.
-    assert taken <= 0.5 + 0.5 * (world.clock.seconds - began) + 60 * 0.02
+    # What is saved up at first, half of the time, and the slices that every call has, which looks at the clock beside them.
+    assert taken <= 0.5 + 0.5 * (world.clock.seconds - began) + 40 * (0.02 + 10 * TICK)
     last = await world.time_of(attackers, "hard")
-    assert last <= 0.5 + 0.5 * last + 20 * 0.02 + 0.1
+    assert last <= 0.5 + 0.5 * last + 20 * (0.02 + 10 * TICK)
 
 
 async def test_an_unfinished_search_has_the_same_text_in_each_call_whatever_was_found_by_then() -> None:
@@ -213,13 +213,13 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
         assert isinstance(await world.ask(world.picky(i), "easy"), FilterResponse)
     assert allowed[0] == EXPLANATION_COST
     assert allowed[-1] == EXPLANATION_COST // 10
-    assert await world.time_of((world.attacker(0),), "hard") < 0.01
+    assert await world.time_of((world.attacker(0),), "hard") < 20 * TICK
 
 
 async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"{NodeAllocator.__module__}.Allocation", partial(Allocation, max_steps=40_000))
+    monkeypatch.setattr(f"{NodeAllocator.__module__}.Allocation", partial(Allocation, max_steps=20_000))
     world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.25))
     attacker = world.attacker(0)
     calls = 1

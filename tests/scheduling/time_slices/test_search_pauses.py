@@ -100,7 +100,7 @@ async def test_preempt_drops_a_node_that_was_good_before_a_pause_and_is_not_any_
 async def test_filter_answers_for_the_last_state_whatever_changed_between_its_slices() -> None:
     """A new service, asked about that state in one slice, says the same."""
     went_on = 0.0
-    for seed in range(12):
+    for seed in range(6):
         chance, world = Random(seed), _Small()
         world.start_with(SLICED)
         call = asyncio.create_task(world.ask(world.wanted, *world.names))
@@ -117,7 +117,7 @@ async def test_filter_answers_for_the_last_state_whatever_changed_between_its_sl
         assert isinstance(fresh, FilterResponse)
         assert sorted(answer.fitting) == sorted(fresh.fitting), seed
         assert answer.unresolvable == fresh.unresolvable, seed
-    assert went_on > 100
+    assert went_on > 50
 
 
 class _Small(Neighbours):

@@ -32,6 +32,8 @@ CLASSES: Mapping[str, DeviceClass] = {
     }.items()
 }
 
+_PROGRAMS = ProgramCache()
+
 
 def consuming(name: str, *groups: str, counter_set: str = "set", amount: int = 1, **more: Any) -> Json:
     """A device that draws `amount` of counter "c" of one counter set, with these compatibility groups."""
@@ -149,8 +151,8 @@ def pools_of(
     return gather(node, local, shared, whole_pool, features or Features(), rules)
 
 
-def demand_of(*claims: ResourceClaim, features: Features | None = None) -> Demand:
-    demand = prepare(named(*claims), CLASSES, ProgramCache(), features or Features())
+def demand_of(*claims: ResourceClaim, features: Features | None = None, programs: ProgramCache = _PROGRAMS) -> Demand:
+    demand = prepare(named(*claims), CLASSES, programs, features or Features())
     assert isinstance(demand, Demand), demand
     return demand
 
@@ -161,7 +163,7 @@ def named(*claims: ResourceClaim) -> list[NamedClaim]:
 
 def refusal(*claims: ResourceClaim, features: Features | None = None) -> Rejection:
     """What `prepare` says against these claims."""
-    found = prepare(named(*claims), CLASSES, ProgramCache(), features or Features())
+    found = prepare(named(*claims), CLASSES, _PROGRAMS, features or Features())
     assert isinstance(found, Rejection)
     return found
 

@@ -1,31 +1,53 @@
 """Random small nodes and claims for property tests."""
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from dra_extender.cel.values.quantity import NANO
+from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import claim_of, consuming, counters_of, either, every, exactly, held, slice_of
 
 NAMES = [f"d{index}" for index in range(6)]
-_GROUPS = st.lists(st.sampled_from("ab"), unique=True, max_size=2)
-_POLICIES = st.sampled_from([{}, {}, {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}}])
+_POLICY = {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}}
 
 
-@st.composite
-def _device(draw: st.DrawFn, name: str) -> dict[str, Any]:
-    more: dict[str, Any] = {"attributes": {"k": {"int": draw(st.integers(0, 2))}} if draw(st.booleans()) else {}}
-    if draw(st.booleans()):
+def _one_of_each(*parts: Sequence[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Choose from each of the parts, by a single number: Hypothesis takes as long for it as for one choice."""
+
+    def chosen(number: int) -> tuple[Any, ...]:
+        found = []
+        for part in parts:
+            number, index = divmod(number, len(part))
+            found.append(part[index])
+        return tuple(found)
+
+    return st.integers(0, prod(map(len, parts)) - 1).map(chosen)
+
+
+_bodies = _one_of_each(
+    [None, None, None, 0, 1, 2], [False, True], [None, None, None, None, 1, 2, 3, 4], [{}, {}, _POLICY]
+)
+"""Of a device: attribute k, whether it is shareable, its capacity and policy."""
+_drawn = _one_of_each([None, None, None, None, 0, 1, 2, 3], ["set", "set", "other"], ["", "a", "b", "ab"])
+"""What a device draws, from which counter set, and its groups there."""
+
+
+def _device(name: str, body: tuple[Any, ...], drawn: tuple[Any, ...]) -> dict[str, Any]:
+    (k, shareable, capacity, policy), (amount, counter_set, groups) = body, drawn
+    more: dict[str, Any] = {} if k is None else {"attributes": {"k": {"int": k}}}
+    if shareable:
         more["allowMultipleAllocations"] = True
-    if draw(st.booleans()):
-        more["capacity"] = {"m": {"value": str(draw(st.integers(1, 4))), **draw(_POLICIES)}}
-    if draw(st.booleans()):
+    if capacity is not None:
+        more["capacity"] = {"m": {"value": str(capacity), **policy}}
+    if amount is None:
         return {"name": name, **more}
-    amount, counter_set = draw(st.integers(0, 3)), draw(st.sampled_from(["set", "set", "other"]))
-    return consuming(name, *draw(_GROUPS), amount=amount, counter_set=counter_set, **more)
+    return consuming(name, *groups, amount=amount, counter_set=counter_set, **more)
 
 
-def _request(count: int | None, admin: bool, number: int, amount: int | None = None) -> dict[str, Any]:
+def _request(count: int | None, amount: int | None, number: int = 0, admin: bool = False) -> dict[str, Any]:
     more: dict[str, Any] = {"adminAccess": True} if admin else {}
     if number % 4 == 0:
         expression = 'device.attributes["gpu.example.com"].?k.orValue(5) % 2'
@@ -38,28 +60,38 @@ def _request(count: int | None, admin: bool, number: int, amount: int | None = N
     return every(f"r{number}", **more) if count is None else exactly(count, f"r{number}", **more)
 
 
-_counts = st.one_of(st.integers(0, 3), st.integers(1, 2), st.none())
-_amounts = st.one_of(st.none(), st.none(), st.integers(0, 3))
+_COUNTS = [1, 1, 2, 2, 0, 1, 2, 3, None, None, None, None]
+_AMOUNTS = [None, None, None, None, 0, 1, 2, 3]
+_plain = _one_of_each(_COUNTS, _AMOUNTS, range(100), [False, False, False, True]).map(lambda each: _request(*each))
 _alternatives = st.builds(
-    lambda options, number: either(*(_request(count, False, 0, each) for count, each in options), name=f"p{number}"),
-    st.lists(st.tuples(_counts, _amounts), min_size=1, max_size=3),
+    lambda options, number: either(*(_request(*each) for each in options), name=f"p{number}"),
+    st.lists(_one_of_each(_COUNTS, _AMOUNTS), min_size=1, max_size=3),
     st.integers(0, 99),
 )
-_requests = st.one_of(
-    st.builds(_request, _counts, st.just(False), st.integers(0, 99), _amounts),
-    st.builds(_request, _counts, st.booleans(), st.integers(0, 99), _amounts),
-    _alternatives,
-)
+_requests = st.one_of(_plain, _plain, _alternatives)
 _constraints = st.sampled_from(
     [[], [], [{"matchAttribute": "gpu.example.com/k"}], [{"distinctAttribute": "gpu.example.com/k"}]]
 )
 
-nodes = st.tuples(*(_device(name) for name in NAMES)).map(
-    lambda devices: [
+
+def _slices(bodies: Sequence[Any], drawn: Sequence[Any], chosen: Sequence[int]) -> list[ResourceSlice]:
+    """Devices of few kinds, so that some are equal, or equal but for what they draw."""
+    devices = [
+        _device(name, bodies[body], drawn[drawing])
+        for name, body, drawing in zip(NAMES, chosen[::2], chosen[1::2], strict=True)
+    ]
+    return [
         counters_of(set=5, other=2, count=3),
         slice_of(*devices[:3], name="s1", count=3),
         slice_of(*devices[3:], name="s2", count=3, allNodes=True),
     ]
+
+
+nodes = st.builds(
+    _slices,
+    st.tuples(_bodies, _bodies),
+    st.tuples(_drawn, _drawn, _drawn),
+    _one_of_each(*[range(2), range(3)] * len(NAMES)),
 )
 """Slices of one pool with six devices, some drawing on counters, with or without groups, some shareable, some with a capacity."""
 
