@@ -150,7 +150,7 @@ PARTS = st.lists(st.tuples(AMOUNTS, GROUPS, TAINTS), min_size=1, max_size=5)
 CLOSINGS = st.sampled_from([None, None, cordoned, not_ready, deleting])
 
 
-@examples(60)
+@examples(30)
 @given(pools=st.lists(st.tuples(PARTS, CLOSINGS, st.booleans()), min_size=1, max_size=3), shared=PARTS)
 def test_a_device_is_usable_if_and_only_if_the_allocator_gives_it_to_a_claim_for_it_on_an_open_node(
     pools: list[tuple[list[Any], Callable[[Json], None] | None, bool]], shared: list[Any]

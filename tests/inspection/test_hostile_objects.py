@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pytest
 from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
@@ -23,8 +22,7 @@ from dra_extender.inspection.usage import usage_report
 
 from tests.support.audit.sound_cluster import SoundCluster
 
-SEEDS: Final = 40
-PARTS: Final = 5
+SEEDS: Final = 80
 VALUES: Final[tuple[Any, ...]] = (
     *(None, "", -1, 2**70, True, 1e308, "x" * 500, "\x00\x1b[2J", "=1+1", "a/b/c", "-5", "1e400", "9" * 20 + "Ei"),
     *("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
@@ -76,19 +74,17 @@ def answers(view: ClusterView) -> Iterator[str]:
     yield from (usage_tree(usage), usage_wide(usage), usage_csv(usage))
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_answer_is_text_without_control_characters(part: int) -> None:
-    for seed in range(part * SEEDS, (part + 1) * SEEDS):
+def test_every_answer_is_text_without_control_characters() -> None:
+    for seed in range(SEEDS):
         cluster, chance = SoundCluster(seed), random.Random(seed)
         for _ in range(chance.randint(1, 4)):
             spoil(cluster, chance)
         for text in answers(cluster.made.view()):
-            assert all(each.isprintable() or each in "\r\n" for each in text), seed
+            assert text.replace("\r", "").replace("\n", "").isprintable(), seed
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_redacted_snapshot_of_objects_of_any_shape_has_nothing_that_was_planted(part: int) -> None:
-    for seed in range(part * SEEDS, (part + 1) * SEEDS):
+def test_redacted_snapshot_of_objects_of_any_shape_has_nothing_that_was_planted() -> None:
+    for seed in range(SEEDS):
         cluster, chance = SoundCluster(seed), random.Random(seed)
         for _ in range(chance.randint(1, 4)):
             chance.choice((spoil, planted))(cluster, chance)

@@ -111,7 +111,7 @@ def devices_of(raw: dict[str, Any]) -> Counter[tuple[str, str]]:
 
 
 @given(st.lists(EVENT, max_size=40), st.sampled_from((0, 3000)))
-@examples(200)
+@examples(80)
 def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], limit: int) -> None:
     play = Play(limit)
     for event in events:

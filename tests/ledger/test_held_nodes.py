@@ -51,7 +51,7 @@ def apply(ledger: Ledger, version: int, operation: tuple[Any, ...]) -> None:
 
 
 @given(operations)
-@examples(200)
+@examples(80)
 def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
     for version, operation in enumerate(sequence, 1):
@@ -64,7 +64,7 @@ def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]])
 
 
 @given(operations)
-@examples(100)
+@examples(50)
 def test_the_journal_names_every_node_whose_version_moved(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
     versions = {name: ledger.held.version(name) for name in NODES}

@@ -163,7 +163,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
         "backing": ledger.backing,
         "claims": {record.claim.metadata.uid: record.claim for record in claims.records()},
         "by key": {name: (found := claims.by_key("ns", name)) and found.claim for name in NAMES},
-        "consumers": {uid: uids_of(claims.of_consumer(f"pods-{uid}")) for uid in UIDS},
+        "consumers": {uid: uids_of(claims.of_consumer(uid)) for uid in UIDS},
         "for extended": {uid: uids_of(claims.for_extended_resources("ns", uid)) for uid in UIDS},
         "made for": {
             (uid, entry): uids_of(claims.made_for("ns", uid, entry)) for uid in UIDS for entry in ("true", "gpu")
@@ -176,6 +176,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
         "slices": dict(slices.by_name),
         "local": {name: slices.local(name) for name in NODES},
         "near": {name: list(slices.near(node)) for name, node in ledger.nodes.items()},
+        "usage": holdings_by_device(claims.usage),
         "pools": {pool: (slices.of_pool((DRIVER, pool)), slices.nodes_of((DRIVER, pool))) for pool in ("p", "q")},
     }
 
@@ -189,7 +190,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
         ("resourceclaims", "a", "1", FOR_POD),
     ]
 )
-@examples(300)
+@examples(150)
 def test_any_changes_end_in_what_the_final_objects_say(sequence: list[Event]) -> None:
     fed, objects = Fed(), dict[tuple[str, str], Object]()
     for version, (kind, name, uid, content) in enumerate(sequence, 1):

@@ -182,7 +182,7 @@ class Fed:
 
 
 @given(events)
-@examples(300)
+@examples(100)
 def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[tuple[Any, ...]]) -> None:
     fed = Fed()
     for version, event in enumerate(sequence, 1):

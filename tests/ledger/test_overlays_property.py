@@ -93,7 +93,7 @@ class FedLedger:
 
 
 @given(events)
-@examples(150)
+@examples(60)
 def test_effective_slices_equal_those_computed_from_scratch(sequence: list[Event]) -> None:
     fed = FedLedger()
     for version, event in enumerate(sequence, 1):
@@ -106,7 +106,7 @@ def test_effective_slices_equal_those_computed_from_scratch(sequence: list[Event
 
 
 @given(events)
-@examples(100)
+@examples(50)
 def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wakes(sequence: list[Event]) -> None:
     fed = FedLedger()
     ledger = fed.ledger

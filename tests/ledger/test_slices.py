@@ -67,7 +67,7 @@ def usable(slices: Sequence[ResourceSlice], node: Node) -> list[tuple[str, bool 
 
 
 @given(sequence=changes, node=nodes)
-@examples(600)
+@examples(150)
 def test_what_is_near_holds_all_that_a_look_at_every_slice_finds_in_the_same_order(
     sequence: list[tuple[str, dict[str, Any] | None]], node: Node
 ) -> None:

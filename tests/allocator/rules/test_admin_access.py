@@ -183,7 +183,7 @@ def test_admin_access_is_answered_as_without_a_policy(
         assert picks(found) == picks(expected)
 
 
-@examples(100)
+@examples(150)
 @given(
     devices=st.lists(st.tuples(kinds, st.booleans()), min_size=1, max_size=5),
     wanted=st.lists(st.tuples(st.booleans(), st.none() | kinds), min_size=2, max_size=4),

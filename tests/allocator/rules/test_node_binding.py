@@ -251,7 +251,7 @@ def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
     assert all(len(names) == 1 for name, names in nodes.items() if binding[int(name[1:])])
 
 
-@examples(100)
+@examples(150)
 @given(
     steps=st.lists(
         st.one_of(

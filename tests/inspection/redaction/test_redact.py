@@ -88,7 +88,7 @@ def _device(draw: st.DrawFn, name: str, values: list[str]) -> Object:
 
 
 @given(clusters(), st.integers(0, 1000))
-@examples(60)
+@examples(25)
 def test_answers_about_a_redacted_cluster_are_those_about_the_cluster_with_other_names(
     made: MadeCluster, seed: int
 ) -> None:
