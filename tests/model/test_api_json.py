@@ -135,12 +135,12 @@ HOSTILE = (b"[],", b"[[]],", b'"\\"', b'"",', b"[", b'{"a":', b"\\", b'"[\\', b'
 
 @pytest.mark.parametrize("piece", HOSTILE, ids=str)
 def test_the_time_is_linear_in_the_size(piece: bytes) -> None:
-    """The worst of these takes about a microsecond a byte; what is quadratic would take minutes."""
-    text = holder(nested(300) + b"," + piece * (2**20 // len(piece)))
+    """The worst of these takes about a microsecond a byte; what is quadratic would take many seconds."""
+    text = holder(nested(300) + b"," + piece * (2**18 // len(piece)))
     began = time.process_time()
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         decode_any(_DECODER, text)
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 2
 
 
 TEXTS = st.text(st.sampled_from('<>&\u2028\u2029\\"u0032c8Ee9\x00\n\u00e9\U0001f600'))

@@ -136,7 +136,7 @@ def written_lists(draw: st.DrawFn) -> tuple[list[str], str]:
     return names, text + "]"
 
 
-@examples(300)
+@examples(100)
 @given(written_lists(), st.integers(0, 2**32), st.integers(0, 50))
 def test_names_are_read_as_they_are_or_left_to_others(written: tuple[list[str], str], number: int, count: int) -> None:
     names, text = written

@@ -55,7 +55,7 @@ class FaultyPlay(Play):
         await super().rest()
 
 
-@examples(60)
+@examples(30)
 @given(st.lists(st.one_of(steps, faults, faults), min_size=5, max_size=40))
 def test_no_fault_gives_anything_twice_or_leaves_anything_over(story: list[Step]) -> None:
     async def play() -> list[str]:

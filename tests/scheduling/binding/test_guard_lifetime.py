@@ -17,6 +17,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns, until
 
@@ -268,6 +269,7 @@ async def take(world: GuardWorld, steps: list[tuple[str, int]]) -> None:
             await asyncio.sleep(0)
 
 
+@examples(60)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=30))
 async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -279,6 +281,7 @@ async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[t
             assert world.stored_guards() == []
 
 
+@examples(60)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=20))
 async def test_device_that_ours_loses_is_guarded_after_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, foreign, guarded, waiting
 from tests.scheduling.binding.test_guard_lifetime import UnreliableClaims
 from tests.support.audit.raw_objects import audit
+from tests.support.examples import examples
 from tests.support.scheduling.in_tree import InTreeScheduler
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns, until
@@ -355,6 +356,7 @@ _STEPS: dict[str, Callable[[Rivals], Awaitable[None]]] = {
 }
 
 
+@examples(50)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=9))
 async def test_no_device_goes_to_two_pods_of_another_scheduler_in_any_order_of_events(
     steps: list[tuple[str, int]],

@@ -27,7 +27,7 @@ from tests.support.examples import examples
 from tests.support.scheduling.verdict_histories import KINDS, History, Step, first_failure, without_groups
 
 STEPS: Final = 30
-SEEDS: Final = 200
+SEEDS: Final = 150
 numbers = st.integers(0, 60)
 steps = st.tuples(st.integers(0, KINDS - 1), numbers, numbers, numbers)
 

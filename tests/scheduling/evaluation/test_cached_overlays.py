@@ -112,6 +112,6 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
 
 
 @given(operations)
-@examples(25)
+@examples(20)
 def test_cached_results_follow_every_overlay(sequence: list[tuple[Any, ...]]) -> None:
     asyncio.run(compare(sequence))

@@ -283,7 +283,7 @@ class Crowd:
 
 @example([("renew", 0, 1), ("honest", 0, 1), ("filter", 1, 1), ("wait", 1, 0), ("renew", 1, 1), ("wait", 6, 0)], 2)
 @given(steps, st.integers(1, 2))
-@examples(40)
+@examples(20)
 def test_victim_fits_within_bounded_time_whatever_two_namespaces_do(
     sequence: list[tuple[str, int, int]], count: int
 ) -> None:

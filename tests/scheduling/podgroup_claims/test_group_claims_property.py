@@ -57,7 +57,7 @@ async def crash_and_finish(crashes: list[tuple[int, bool]]) -> None:
     assert world.extender.group_claims.notes() == {}
 
 
-@examples(25)
+@examples(15)
 @given(crashes=CRASHES)
 def test_after_any_crashes_there_is_one_claim_for_each_entry_and_it_is_recorded(
     crashes: list[tuple[int, bool]],
@@ -172,7 +172,7 @@ async def race(start: float, lag: float, delay: float, seed: int) -> None:
     assert world.claim(claim)["metadata"]["annotations"][ENTRY_ANNOTATION] == "gpu"
 
 
-@examples(80)
+@examples(40)
 @given(
     start=st.one_of(st.integers(0, 48), st.integers(int(GRACE * 4), int(GRACE * 4) + 6)).map(
         lambda quarters: quarters / 4

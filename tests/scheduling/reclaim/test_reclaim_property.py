@@ -132,7 +132,7 @@ class Play:
         return self._exists(number) and not self.world.pod(f"p{number}")["spec"].get("nodeName")
 
 
-@examples(60)
+@examples(30)
 @given(st.lists(steps, min_size=5, max_size=30))
 def test_at_rest_nothing_is_left_over_and_nobody_waits_for_what_is_free(story: list[Step]) -> None:
     async def play() -> list[str]:
