@@ -12,6 +12,7 @@ from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
 from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
+from dra_extender.inspection.why.fit_error import reported_reasons
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -278,3 +279,28 @@ def test_expression_of_many_claims_is_renamed_once_for_all_of_them(monkeypatch: 
     monkeypatch.setattr("dra_extender.inspection.redaction.names.renamed", counted)
     redacted(made.cluster(), Random(1))
     assert len(seen) == 2
+
+
+MESSAGE = (
+    "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient s3cret.example.com/gpu, 1 node(s) had untolerated taint"
+    " {s3cret: s3cret}, 1 node(s) were unschedulable, 2 s3cret volume s3cret, 3 cannot allocate all claims of s3cret,"
+    " 4 s3cret. preemption: 0/4 nodes are available: 4 s3cret."
+)
+
+
+def test_a_message_of_kube_scheduler_keeps_its_reasons_without_names() -> None:
+    made = MadeCluster()
+    made.pod("train", request("gpu", "gpu"))
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": MESSAGE}
+    made.objects["pods"][0]["status"]["conditions"] = [condition]
+    objects = redacted(made.cluster(), Random(1)).objects
+    pod_status = msgspec.json.decode(objects.of_kind("pods")[0])["status"]
+    found = pod_status["conditions"][0]["message"]
+    assert SECRET not in found
+    assert [reason.kind for reason in reported_reasons(found)] == [reason.kind for reason in reported_reasons(MESSAGE)]
+    assert [reason.nodes for reason in reported_reasons(found)] == [
+        reason.nodes for reason in reported_reasons(MESSAGE)
+    ]
+    assert found.startswith("0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient ")
+    assert "1 node(s) were unschedulable, 2 redacted: volume" in found
+    assert found.endswith("4 redacted.")

@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
+from dra_extender.inspection.why.fit_error import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import PHYSICAL_DEVICE, AttributeBody, DeviceBody
@@ -39,6 +40,26 @@ Rule = Callable[[Any, ClusterNames], Any]
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _NUMBER: Final = re.compile(r"-?\d{1,20}")
+_INSUFFICIENT: Final = "Insufficient "
+_SCHEDULER_REASONS: Final = frozenset(
+    {
+        "Too many pods",
+        "node(s) didn't find available persistent volumes to bind",
+        "node(s) didn't have free ports for the requested pod ports",
+        "node(s) didn't match Pod's node affinity/selector",
+        "node(s) didn't match pod affinity rules",
+        "node(s) didn't match pod anti-affinity rules",
+        "node(s) didn't match pod topology spread constraints",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+        "node(s) didn't match the requested node name",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+        "node(s) exceed max volume count",
+        "node(s) had no available volume zone",
+        "node(s) had volume node affinity conflict",
+        "node(s) were unschedulable",
+    }
+)
+"""Reasons of kube-scheduler in which nothing is named."""
 _GROUPS: Final = "compatibilityGroups["
 _SUPPLIED: Final = (
     "bindingConditions",
@@ -175,10 +196,22 @@ def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]
             return lambda text, _: text if _TIME.fullmatch(text) else None
         case Format.DIGEST:
             return lambda _text, _names: ""
-        case Format.SENTENCE | Format.PLAIN:
+        case Format.SENTENCE:
+            return lambda text, names: reworded(text, partial(_redact_reason, names=names))
+        case Format.PLAIN:
             return lambda text, _: REDACTED if text else text
         case _:
             assert_never(text_format)
+
+
+def _redact_reason(text: str, names: ClusterNames) -> str:
+    """Redact a reason of kube-scheduler, or any other sentence, and keep the words by which `why` tells its kind."""
+    if text in _SCHEDULER_REASONS:
+        return text
+    if text.startswith(_INSUFFICIENT) and " " not in text.removeprefix(_INSUFFICIENT):
+        return _INSUFFICIENT + names.resource(text.removeprefix(_INSUFFICIENT))
+    words, _ = mark_of(text)
+    return f"{REDACTED}: {words}" if words else REDACTED
 
 
 def _redact_word(text: str, names: ClusterNames) -> str:

@@ -17,11 +17,11 @@ from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
+from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.reported_events import (
     JUDGED,
     absent_scheduler,
     creation_events,
-    reported_reasons,
     scheduler_message,
 )
 from dra_extender.ledger.claim_record import ClaimRecord

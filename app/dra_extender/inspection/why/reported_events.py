@@ -1,9 +1,5 @@
-"""What other components say of a pod: kube-scheduler's message, Events about it and what it depends on, which schedulers acted.
+"""What other components say of a pod: kube-scheduler's message, Events about it and what it depends on, which schedulers acted."""
 
-The message of the condition PodScheduled is read reason by reason, as kube-scheduler puts it together (`FitError`).
-"""
-
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -15,36 +11,8 @@ from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent,
 from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON
 
-_HEAD: Final = re.compile(r"\d+/\d+ nodes are available: ?")
-_TAIL: Final = re.compile(r"\.? *preemption: ")
-_BEGIN: Final = re.compile(r"(?:^|, )(\d+) (?=\S)")
-_MOST_READ: Final = 16_384
-_MOST_REASONS: Final = 64
-_DIGITS: Final = 9
-_KINDS: Final = (
-    ("insufficient ", ReasonKind.RESOURCES),
-    ("too many pods", ReasonKind.RESOURCES),
-    ("untolerated taint", ReasonKind.TAINTS),
-    ("anti-affinity rules", ReasonKind.OTHER_PODS),
-    ("pod affinity rules", ReasonKind.OTHER_PODS),
-    ("topology spread", ReasonKind.OTHER_PODS),
-    ("node affinity/selector", ReasonKind.AFFINITY),
-    ("scheduler-enforced node affinity", ReasonKind.AFFINITY),
-    ("requested node name", ReasonKind.AFFINITY),
-    ("were unschedulable", ReasonKind.UNSCHEDULABLE),
-    ("free ports", ReasonKind.PORTS),
-    ("volume", ReasonKind.VOLUMES),
-    ("persistentvolumeclaim", ReasonKind.VOLUMES),
-    ("pvc", ReasonKind.VOLUMES),
-    ("resourceclaim", ReasonKind.DEVICES),
-    ("deviceclass", ReasonKind.DEVICES),
-    ("device class", ReasonKind.DEVICES),
-    ("cannot allocate all claims", ReasonKind.DEVICES),
-)
-_OF_DEVICES: Final = (*(each.value.removeprefix("claim ") for each in Code), FURTHER_REASONS)
 CLAIM_CREATION: Final = "FailedResourceClaimCreation"
 """The reason of the Events in which kube-controller-manager says why it creates no claim."""
 JUDGED: Final = frozenset(
@@ -154,38 +122,3 @@ def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
         yield "kube-scheduler has not reported on it"
     elif all(reason.kind in JUDGED and not any(code in reason.text for code in _LEFT_ALONE) for reason in reported):
         yield "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most"
-
-
-def reported_reasons(message: str) -> tuple[ReportedReason, ...]:
-    """Return the reasons in a message such as `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods. preemption: ...`.
-
-    A message of another form is one reason; an empty one has none.  Of a very long message the beginning counts.
-    """
-    text = message[:_MOST_READ].strip()
-    if not text:
-        return ()
-    head = _HEAD.match(text)
-    if head is None:
-        return (_reason(0, text),)
-    body = _TAIL.split(text[head.end() :], maxsplit=1)[0].strip().removesuffix(".")
-    return tuple(_listed(body))[:_MOST_REASONS] or ((_reason(0, body),) if body else ())
-
-
-def _listed(body: str) -> Iterator[ReportedReason]:
-    found = list(_BEGIN.finditer(body))
-    if found and found[0].start() > 0:
-        yield _reason(0, body[: found[0].start()])
-    ends = [*(each.start() for each in found[1:]), len(body)]
-    for each, end in zip(found, ends[: len(found)], strict=True):
-        yield _reason(int(each.group(1)[:_DIGITS]), body[each.end() : end])
-
-
-def _reason(nodes: int, text: str) -> ReportedReason:
-    return ReportedReason(nodes=nodes, text=text, kind=_kind(text))
-
-
-def _kind(text: str) -> ReasonKind:
-    if any(each in text for each in _OF_DEVICES):
-        return ReasonKind.DEVICES
-    lower = text.lower()
-    return next((kind for mark, kind in _KINDS if mark in lower), ReasonKind.OTHER)

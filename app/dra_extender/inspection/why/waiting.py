@@ -17,9 +17,10 @@ from dra_extender.inspection.why.cause import (
     rejections_by_closeness,
     reported_by_closeness,
 )
+from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.gang import unready_summary
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
-from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons, scheduler_message
+from dra_extender.inspection.why.reported_events import absent_scheduler, scheduler_message
 from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import split_key

@@ -16,6 +16,7 @@ from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
+from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.next_steps import reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -34,7 +35,6 @@ from dra_extender.inspection.why.reported_events import (
     JUDGED,
     absent_scheduler,
     reported_events,
-    reported_reasons,
     scheduler_message,
     unbound_reasons,
 )
