@@ -28,10 +28,9 @@ def test_the_package_is_imported_by_its_own_name_alone() -> None:
 
 def test_no_two_public_classes_have_one_name() -> None:
     names = Counter(
-        node.name
+        name
         for file in PACKAGE.rglob("*.py")
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for name in re.findall(r"^class ([A-Za-z]\w*)", file.read_text(), re.MULTILINE)
     )
     assert [name for name, times in names.items() if times > 1] == []
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.real_time import LIMIT_SECONDS, POLL_SECONDS, Waits
+from tests.support import real_time
+from tests.support.real_time import POLL_SECONDS, Waits
 
 
 def test_a_sleep_counts_and_a_poll_does_not() -> None:
@@ -26,23 +27,30 @@ def test_a_timeout_counts_if_nothing_happened() -> None:
     assert waits.seconds == 3.0
 
 
-BODIES = {
-    "sleep": "time.sleep({seconds})",
-    "timer": "asyncio.run(asyncio.sleep({seconds}))",
-    "condition": "threading.Event().wait({seconds})",
-}
+WAITS_OF_EACH_KIND = """
+import asyncio, threading, time, pytest
+
+WAITS = [time.sleep, lambda seconds: asyncio.run(asyncio.sleep(seconds)), lambda seconds: threading.Event().wait(seconds)]
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_fails(wait):
+    wait(0.25)
+
+@pytest.mark.real_time(reason="a reason")
+@pytest.mark.parametrize("wait", WAITS)
+def test_is_marked(wait):
+    wait(0.25)
+
+def test_that_follows_starts_at_nothing():
+    time.sleep(0.08)
+"""
 
 
-@pytest.mark.real_time(reason="a test inside it really waits")
-@pytest.mark.parametrize("how", BODIES)
-@pytest.mark.parametrize("mark", ["", "@pytest.mark.real_time(reason='a reason')"])
+@pytest.mark.real_time(reason="tests inside it really wait")
 def test_a_test_that_waits_for_the_clock_fails_unless_it_is_marked(
-    pytester: pytest.Pytester, how: str, mark: str
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytester.makepyfile(
-        "import asyncio, threading, time, pytest\n"
-        f"{mark}\ndef test_waits():\n    {BODIES[how].format(seconds=LIMIT_SECONDS + 0.05)}\n"
-        "def test_that_follows_starts_at_nothing():\n    time.sleep(0.1)\n"
-    )
+    monkeypatch.setattr(real_time, "LIMIT_SECONDS", 0.2)
+    pytester.makepyfile(WAITS_OF_EACH_KIND)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "tests.support.real_time", "-p", "no:cacheprovider")
-    done.assert_outcomes(passed=2 if mark else 1, failed=0 if mark else 1)
+    done.assert_outcomes(passed=4, failed=3)

@@ -1,6 +1,8 @@
 """How long an answer about pods that wait takes, and what is left for the next answer."""
 
-from dra_extender.page.states import EVALUATED_IN_A_ROUND, Reports
+import pytest
+from dra_extender.page import states
+from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines
 from dra_extender.page.waiting_view import STEP_SECONDS, pending_pods
 
@@ -33,9 +35,10 @@ def test_steps_are_looked_for_until_the_time_of_an_answer_is_used_up_and_the_nex
     assert all(each.next is not None for each in second.rows)
 
 
-def test_pods_beyond_a_round_are_counted_and_looked_at_in_the_next() -> None:
+def test_pods_beyond_a_round_are_counted_and_looked_at_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "EVALUATED_IN_A_ROUND", 50)
     made = cluster(1)
-    made.nodes(*(f"m{number:05}" for number in range(EVALUATED_IN_A_ROUND)))
+    made.nodes(*(f"m{number:05}" for number in range(50)))
     reports = Reports(made.view())
     first = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: 0.0)
     assert (first.report.unasked > 0, first.more) == (True, 2)

@@ -183,8 +183,9 @@ ALLOWED = {
 
 def calls(names: set[str]) -> Iterator[tuple[str, str]]:
     root = Path(dra_extender.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = {path: path.read_text() for path in sorted(root.rglob("*.py"))}
+    for path, text in texts.items():
+        for node in ast.walk(ast.parse(text)) if any(name in text for name in names) else ():
             if isinstance(node, ast.Attribute) and node.attr in names:
                 yield str(path.relative_to(root)), node.attr
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
