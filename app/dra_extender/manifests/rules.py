@@ -250,14 +250,23 @@ def _compares(constraint: Json, attribute: str, request: str) -> bool:
 
 
 def _check_container_claims(spec: Json) -> Problems:
-    names = {entry["name"] for entry in spec.get("resourceClaims") or ()}
+    # Of a container nothing else is checked: its fields may be anything.
+    names = [entry["name"] for entry in spec.get("resourceClaims") or ()]
     for field in ("initContainers", "containers"):
-        for number, container in enumerate(spec.get(field) or ()):
-            for index, use in enumerate((container.get("resources") or {}).get("claims") or ()):
+        for number, container in _objects(spec.get(field)):
+            resources = container.get("resources")
+            for index, use in _objects(resources.get("claims") if isinstance(resources, dict) else None):
                 name = use.get("name")
                 if name not in names:
                     where = (field, number, "resources", "claims", index, "name")
                     yield Problem(where, f"expected the name of an entry of resourceClaims, got {shown(name)}")
+
+
+def _objects(values: object) -> Iterator[tuple[int, Json]]:
+    """Yield the objects in a list with their places."""
+    return (
+        (index, each) for index, each in enumerate(values if isinstance(values, list) else ()) if isinstance(each, dict)
+    )
 
 
 RULES: Final[Mapping[type[Value], Sequence[Rule]]] = {

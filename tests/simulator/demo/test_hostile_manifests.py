@@ -12,7 +12,7 @@ from dra_extender.lint.report import lint_files
 from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.manifests import load_texts
 from dra_extender.simulator.demo.runner import steps_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
@@ -92,7 +92,20 @@ def spoilt_objects(draw: st.DrawFn) -> Any:
     return thing
 
 
+RESOURCES: tuple[Any, ...] = (True, {"claims": True}, {"claims": ["a"]}, {"claims": [{"name": []}]})
+CONTAINERS = [
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": each}]},
+    }
+    for each in RESOURCES
+]
+
+
 @settings(examples(100), suppress_health_check=list(HealthCheck))
+@example(CONTAINERS, False)
 @given(st.lists(spoilt_objects(), min_size=1, max_size=3), st.booleans())
 def test_spoilt_manifest_is_answered_with_sentences(things: list[Any], deletes: bool) -> None:
     for thing in things:

@@ -23,10 +23,10 @@ from dra_extender.simulator.controllers.generated_claims import (
     drafted_group_claim,
     group_claim,
     group_of,
-    in_reserved_group,
     is_finished,
     is_group_entry,
     lacking_entries,
+    reserved_groups,
     unprotect_group,
 )
 
@@ -167,10 +167,10 @@ class ClaimController:
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return
         reserved = list(status.get("reservedFor") or [])
-        known = {consumer["uid"] for consumer in reserved}
+        known, groups = {consumer["uid"] for consumer in reserved}, reserved_groups(reserved)
         for pod in running:
             uid = pod["metadata"]["uid"]
-            if uid not in known and not in_reserved_group(pod, reserved):
+            if uid not in known and group_name(pod) not in groups:
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
         if len(reserved) > len(known):
             self._store.update_status(StoredKind.CLAIM, {**claim, "status": {**status, "reservedFor": reserved}})

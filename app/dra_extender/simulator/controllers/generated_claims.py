@@ -14,15 +14,16 @@ def lacking_entries(store: Store, owner: Json) -> Iterator[Json]:
 
     An entry that is recorded without a claim needs none.
     """
+    unnamed = [each for each in part(owner, "spec").get("resourceClaims") or () if not each.get("resourceClaimName")]
+    if not unnamed:
+        return
     namespace = owner["metadata"].get("namespace", "")
     done = {
         each.get("name")
         for each in part(owner, "status").get("resourceClaimStatuses") or ()
         if not (name := each.get("resourceClaimName")) or store.peek(Key(StoredKind.CLAIM, namespace, name)) is not None
     }
-    for entry in part(owner, "spec").get("resourceClaims") or ():
-        if not entry.get("resourceClaimName") and entry.get("name", "") not in done:
-            yield entry
+    yield from (entry for entry in unnamed if entry.get("name", "") not in done)
 
 
 CreateClaim = Callable[[Json], Json]
@@ -104,9 +105,8 @@ def is_finished(pod: Json) -> bool:
     return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
-    """Return whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
-    group = group_name(pod)
-    return group is not None and any(
-        (consumer.get("resource"), consumer.get("name")) == (str(StoredKind.POD_GROUP), group) for consumer in reserved
-    )
+def reserved_groups(reserved: list[Json]) -> frozenset[str]:
+    """Return the names of the PodGroups among the consumers; pods know no UID of theirs."""
+    group = str(StoredKind.POD_GROUP)
+    named = (consumer.get("name") for consumer in reserved if consumer.get("resource") == group)
+    return frozenset(name for name in named if isinstance(name, str))
