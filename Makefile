@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+USABLE := $(VENV)/.usable
 PYTEST := $(BIN)/python -m pytest
 REPORTS := .test-reports
 UI := .ui
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Use
 
 .PHONY: demo
-demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the real service over real HTTP
+demo: $(if $(wildcard $(READY)),$(READY),$(USABLE)) ## Show the KEPs' stories on an in-memory cluster, through the real service over real HTTP
 	$(BIN)/dra-extender demo
 
 .PHONY: demo-node
@@ -249,10 +250,21 @@ $(UI_READY): requirements-ui.lock tests/ui/package-lock.json
 	npm ci --prefix tests/ui --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
+define environment
+@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dra-extender needs Python 3.11 or newer, found " + sys.version.split()[0])'
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements-dev.lock)"
+endef
+
+# What the program needs, and no tools of developers.
+$(USABLE): requirements.lock requirements-build.lock pyproject.toml
+	$(environment)
+	$(BIN)/uv pip install -q --require-hashes -r requirements.lock -r requirements-build.lock
+	$(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
 $(READY): requirements-dev.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dra-extender needs Python 3.11 or newer, found " + sys.version.split()[0])'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements-dev.lock)"
+	$(environment)
 	$(BIN)/uv pip sync -q --require-hashes requirements-dev.lock
 	$(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	touch $@
