@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from dra_extender.model.resource_claim import OWN_ENTRIES
@@ -62,16 +62,19 @@ class CrowdExtender(InMemoryExtender):
             spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
         self.create(StoredKind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
 
-    def members(self, *names: str) -> None:
-        """Pods of the group."""
+    def members(self, *names: str, node: str = "") -> None:
+        """Pods of the group; with a node, they are bound to it."""
         for name in names:
-            spec = {
+            spec: Json = {
                 "schedulerName": "dra-extender-scheduler",
                 "containers": [{"name": "main", "image": "pause"}],
                 "resourceClaims": [NAMED],
                 "schedulingGroup": {"podGroupName": GROUP},
             }
-            self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+            if node:
+                spec["nodeName"] = node
+            self.cluster.store.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.sync()
 
     def entries(self) -> list[str]:
         """The names in `reservedFor`; that of the group is `team`."""
@@ -83,25 +86,31 @@ class CrowdExtender(InMemoryExtender):
 
     def accepted(self, pod: str) -> bool:
         """Whether the kubelet on the pod's node would start it."""
-        entries = self.entries()
-        return pod in entries or (self.able[self.node_of(pod)] and GROUP in entries)
+        return self._accepts(pod, self.node_of(pod), self.entries())
+
+    def _accepts(self, pod: str, node: str, entries: Collection[str]) -> bool:
+        return pod in entries or (self.able[node] and GROUP in entries)
 
     def started(self, pod: str, *, status: str = "True") -> None:
         """The kubelet says so."""
+        self._say(pod, status)
+        self.sync()
 
+    def _say(self, pod: str, status: str) -> None:
         def change(raw: Json) -> None:
             raw.setdefault("status", {})["conditions"] = [{"type": STARTED, "status": status}]
 
         self.cluster.store.replace(Key(StoredKind.POD, "default", pod), change)
-        self.sync()
 
     def kubelets_work(self) -> None:
         """Kubelets start what they accept."""
+        entries = set(self.entries())
         for pod in self.cluster.store.all(StoredKind.POD):
-            name = pod["metadata"]["name"]
+            name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
             is_started = any(each["type"] == STARTED for each in pod["status"].get("conditions") or ())
-            if pod["spec"].get("nodeName") and not is_started and self.accepted(name):
-                self.started(name)
+            if node and not is_started and self._accepts(name, node, entries):
+                self._say(name, "True")
+        self.sync()
 
     async def look(self, seconds: float = 0.0) -> None:
         """The trials are looked at, and again after so many seconds."""
@@ -151,12 +160,15 @@ def names(count: int, prefix: str = "m") -> list[str]:
 async def crowded(able: Mapping[str, bool], **options: object) -> CrowdExtender:
     """So many pods are bound and started that the next needs its group's entry."""
     world = CrowdExtender(able, **options)
-    pods = names(OWN_ENTRIES)
-    world.members(*pods)
+    (first, *others), node = names(OWN_ENTRIES), next(iter(able))
+    world.members(first)
     async with world.watching():
-        await world.bind(pods[0], next(iter(able)))
-        world.sync()
-        assert await world.bound_together(pods[1:], next(iter(able))) == []
+        await world.bind(first, node)
+    world.members(*others, node=node)
+    claim = world.claim("shared")
+    claim["status"]["reservedFor"] += [
+        {"resource": "pods", "name": each, "uid": world.pod(each)["metadata"]["uid"]} for each in others
+    ]
+    world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.kubelets_work()
-    assert sorted(world.entries()) == sorted(pods)
     return world
