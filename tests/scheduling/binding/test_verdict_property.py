@@ -28,6 +28,8 @@ from tests.support.scheduling.verdict_histories import KINDS, History, Step, fir
 
 STEPS: Final = 30
 SEEDS: Final = 150
+RARE: Final = (134, 41, 29, 21)
+"""Seeds of histories in which the mutants show that others seldom find."""
 numbers = st.integers(0, 60)
 steps = st.tuples(st.integers(0, KINDS - 1), numbers, numbers, numbers)
 
@@ -143,4 +145,4 @@ MUTANTS: Final[dict[str, Patch]] = {
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
 def test_mutants_of_the_rule_do_not_survive(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
-    assert first_failure(range(SEEDS), STEPS)
+    assert first_failure((*RARE, *range(SEEDS)), STEPS)
