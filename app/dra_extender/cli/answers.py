@@ -5,7 +5,9 @@ Nothing here imports what an answer is made of before there is one, so that help
 
 import shutil
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 80
 """Columns of a line where no terminal says how many it has."""
 _LEAST_WIDTH: Final = 40
+_PROGRESS_SECONDS: Final = 1.0
 _OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
 
@@ -71,6 +74,30 @@ class Answer(Protocol):
     def origin(self) -> "Origin":
         """Return where the objects come from and when they were read."""
         ...
+
+
+@contextmanager
+def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function that writes to a terminal how far the work is, from the second second on; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    written = time.monotonic()
+    longest = 0
+
+    def write(done: int, whole: int) -> None:
+        nonlocal written, longest
+        if time.monotonic() - written >= _PROGRESS_SECONDS:
+            written = time.monotonic()
+            line = f"{what}: {done} of {whole} pods"
+            longest = max(longest, len(line))
+            sys.stderr.write(f"\r{line}")
+            sys.stderr.flush()
+
+    try:
+        yield write
+    finally:
+        sys.stderr.write(f"\r{' ' * longest}\r" if longest else "")
 
 
 def width() -> int:

@@ -15,6 +15,7 @@ import typer
 from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
+    from dra_extender.allocator.overlay.policy import PolicyOverlay
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.objects import ClusterObjects
     from dra_extender.kube.client.settings import KubeSettings
@@ -166,6 +167,16 @@ def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]
 
     try:
         return () if policy is None else use_policy(view, policy)
+    except InvalidPolicyError as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
+
+
+def read_policy_file(policy: Path) -> "PolicyOverlay":
+    """Return the policy in this file; end the program with a message if the file cannot be used."""
+    from dra_extender.config.policy_file import InvalidPolicyError, read_policy
+
+    try:
+        return read_policy(policy, compatibility_groups=True)
     except InvalidPolicyError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 

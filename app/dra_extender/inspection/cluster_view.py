@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
@@ -138,6 +139,10 @@ class ClusterView:
         self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
         place_holds(self.ledger, self.held)
         self._held = len(self.ledger.holds)
+
+    def use_policy(self, overlay: Overlay) -> None:
+        """Put a policy on the devices."""
+        self.ledger.overlays_changed(self.ledger.overlays.use_policy(overlay))
 
     @property
     def holders(self) -> Holders:

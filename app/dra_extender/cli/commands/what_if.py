@@ -3,15 +3,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
-from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer, progress_line
+from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 
 if TYPE_CHECKING:
-    from dra_extender.inspection.what_if.changes import NodeCopies
+    from dra_extender.inspection.what_if.changes import GateChange, NodeCopies
 
 
 @asks_a_cluster
-def command(
+def command(  # noqa: PLR0913, PLR0917 - its options
     source: ClusterSource,
     files: Annotated[
         list[Path] | None,
@@ -27,6 +27,14 @@ def command(
         list[str] | None,
         typer.Option("--add-nodes", metavar="NODE=COUNT", help="Add so many copies of this node, with its slices."),
     ] = None,
+    gates: Annotated[
+        list[str] | None,
+        typer.Option("--gate", metavar="NAME=on|off", help="Switch this feature gate of the API server."),
+    ] = None,
+    new_policy: Annotated[
+        Path | None, typer.Option("--new-policy", metavar="FILE", help="Put this policy in force.")
+    ] = None,
+    policy: PolicyFile = None,
     fill: Annotated[
         str | None,
         typer.Option("--fill", metavar="POD|TEMPLATE", help="Count how many more of this pod, or claim template, fit."),
@@ -43,7 +51,7 @@ def command(
     change cannot be made; 2 an option is wrong, or the cluster or the snapshot cannot be read.
     """
     from dra_extender.inspection.text.what_if import table
-    from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
+    from dra_extender.inspection.what_if.changes import ChangeError, Changes, NewPolicy, read_changes
     from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.model.metadata import split_key
     from dra_extender.runtime.installation import run
@@ -56,9 +64,13 @@ def command(
             added=[_copies(each) for each in add_nodes or ()],
             without=[split_key(each, namespace) for each in without or ()],
             drained=drain or (),
+            gates=[_gate(each) for each in gates or ()],
+            policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
         )
         subject = None if fill is None else split_key(fill, namespace)
-        report = run(what_if(objects, changes, subject))
+        in_force = None if policy is None else read_policy_file(policy)
+        with progress_line("what-if") as progress:
+            report = run(what_if(objects, changes, subject, policy=in_force, progress=progress))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_answer(report, output, lambda columns: table(report, columns))
@@ -76,3 +88,19 @@ def _copies(text: str) -> "NodeCopies":
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
         raise ChangeError(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
     return NodeCopies(node, int(count[:6]))
+
+
+def _gate(text: str) -> "GateChange":
+    """Read the gate and its state in `NAME=on` or `NAME=off`.
+
+    Raises:
+        ChangeError: it is something else, or no gate on which answers depend.
+    """
+    from dra_extender.inspection.what_if.changes import ChangeError, GateChange
+    from dra_extender.model.fields import Gate
+
+    name, _, state = text.rpartition("=")
+    known = {gate.gate_name: gate for gate in Gate}
+    if state not in ("on", "off") or name not in known:
+        raise ChangeError(f"--gate: expected NAME=on or NAME=off with one of {', '.join(known)}, got {text!r}")
+    return GateChange(known[name], state == "on")

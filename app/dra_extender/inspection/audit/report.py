@@ -48,7 +48,7 @@ def use_policy(view: ClusterView, policy: Path) -> tuple[str, ...]:
         InvalidPolicyError: the file cannot be read or used.
     """
     overlay = read_policy(policy, compatibility_groups=view.features.compatibility_groups)
-    view.ledger.overlays_changed(view.ledger.overlays.use_policy(overlay))
+    view.use_policy(overlay)
     devices = published_devices(view.ledger.overlays.under_policy)
     return tuple(f"rule {name} has no effect: {why}" for name, why in ineffective_rules(overlay.rules, devices or ()))
 

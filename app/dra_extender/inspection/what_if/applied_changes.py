@@ -4,11 +4,12 @@ from collections import Counter
 from typing import Any, Final
 
 from dra_extender.inspection.objects import KINDS, kept
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, GateChange, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
 from dra_extender.model.api_json import number_of
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.served_fields import drop_fields
 
 MOST_NODES_ADDED: Final = 5_000
 """Nodes that one trial may add."""
@@ -44,6 +45,10 @@ class AppliedChanges:
             self.sentences.append(f"pod {'/'.join(pod_key)} ended")
         for name in sorted(set(changes.drained)):
             self._drain(name)
+        for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
+            self._switch(change)
+        if changes.policy is not None:
+            self.sentences.append(f"policy {changes.policy.name} in force")
 
     def _apply(self, written: WrittenObject) -> None:
         """Create the object, or replace the one of that name.
@@ -120,6 +125,15 @@ class AppliedChanges:
                 which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
                 self.sentences.append(f"{which} added, like {node} with {number_of(len(slices), 'slice')}")
 
+    def _switch(self, change: GateChange) -> None:
+        """Drop what an API server drops while the gate is off; fields that were dropped before stay lost."""
+        if not change.on:
+            for kind in _PUBLISHED:
+                for thing in self._copy.all(kind):
+                    drop_fields(kind, thing, frozenset({change.gate}), drafts=True)
+                    self._copy.put(kind, thing)
+        self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
+
     def _drain(self, name: str) -> None:
         node = self._store.find(Key(StoredKind.NODE, "", name))
         if node is None:
@@ -133,6 +147,8 @@ class AppliedChanges:
         self.sentences.append(f"node {name} cordoned, {number_of(len(evicted), 'pod')} evicted{stay}")
 
 
+_PUBLISHED: Final = (StoredKind.SLICE, StoredKind.CLASS)
+"""The kinds that drivers and admins write again and again; allocations stay as they are."""
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
 

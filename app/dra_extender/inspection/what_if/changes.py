@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
@@ -15,6 +16,7 @@ from dra_extender.manifests.problems import path_text, shown
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import read_device_class
 from dra_extender.model.device_taint_rule import read_device_taint_rule
+from dra_extender.model.fields import Gate
 from dra_extender.model.node import read_node
 from dra_extender.model.pod import read_pod
 from dra_extender.model.pod_group import read_pod_group
@@ -73,6 +75,20 @@ class NodeCopies(NamedTuple):
     copies: int
 
 
+class GateChange(NamedTuple):
+    """A feature gate of the API server that is switched."""
+
+    gate: Gate
+    on: bool
+
+
+class NewPolicy(NamedTuple):
+    """A policy that comes into force in the place of the former; `name` is the file's."""
+
+    name: str
+    overlay: Overlay
+
+
 class Changes(NamedTuple):
     """What is different in a trial.  They take effect in the order of the fields; within one, the order does not matter."""
 
@@ -80,9 +96,11 @@ class Changes(NamedTuple):
     added: Sequence[NodeCopies] = ()
     without: Sequence[PodKey] = ()
     drained: Sequence[str] = ()
+    gates: Sequence[GateChange] = ()
+    policy: NewPolicy | None = None
 
     def __bool__(self) -> bool:
-        return any((self.objects, self.added, self.without, self.drained))
+        return any((self.objects, self.added, self.without, self.drained, self.gates, self.policy))
 
 
 def read_changes(file: Path, namespace: str) -> list[WrittenObject]:

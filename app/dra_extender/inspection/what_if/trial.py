@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -41,6 +41,8 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 _STRICT: Final = "DoNotSchedule"
 _MOST_NAMED: Final = 3
 _POD: Final = msgspec.json.Decoder(WholePod)
+Progress = Callable[[int, int], None]
+"""Takes how many pods were placed, or fit nowhere, and how many there are."""
 _MOST_KINDS: Final = 64
 """Pods with different needs whose candidates are kept."""
 
@@ -191,8 +193,9 @@ class Trial:
     `held` is what a running extender holds at the beginning.
     """
 
-    def __init__(self, copy: CopiedCluster, options: Options | None = None) -> None:
+    def __init__(self, copy: CopiedCluster, options: Options | None = None, progress: Progress | None = None) -> None:
         self.copy = copy
+        self._progress = progress
         copy.report_conditions()
         # Nobody else waits for the answer: all nodes count, and a search may take its time.  Limits that are counted hold.
         unhurried = replace(
@@ -239,6 +242,8 @@ class Trial:
             held = len(self.view.ledger.holds)
             for unit in self._units(pending).values():
                 found.update(await self._place_in_time(unit, outcomes))
+                if self._progress is not None:
+                    self._progress(len(found), len(pending))
             outcomes.update(found)
             # A pod that lands, or fits nowhere, gives up what the extender holds for it: others may fit then.
             moved = len(self.view.ledger.holds) < held or any(each.kind is OutcomeKind.LANDS for each in found.values())

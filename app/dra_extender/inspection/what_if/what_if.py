@@ -5,13 +5,14 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.inspection.objects import EVERYTHING, ClusterObjects, require
+from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, Origin, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
-from dra_extender.inspection.what_if.trial import Trial
+from dra_extender.inspection.what_if.trial import Progress, Trial
 from dra_extender.model.pod import Pod
 
 DEVICES_ONLY: Final = "devices only"
@@ -21,7 +22,13 @@ _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
 
 
 async def what_if(
-    objects: ClusterObjects, changes: Changes | None = None, subject: PodKey | None = None, most: int = MOST_COPIES
+    objects: ClusterObjects,
+    changes: Changes | None = None,
+    subject: PodKey | None = None,
+    most: int = MOST_COPIES,
+    *,
+    policy: Overlay | None = None,
+    progress: Progress | None = None,
 ) -> WhatIfReport:
     """Return what would happen with these changes; without changes, what happens next.
 
@@ -31,6 +38,8 @@ async def what_if(
         subject: (namespace, name) of a pod or ResourceClaimTemplate; how many more of it fit is counted after all waiting pods
             have been placed.
         most: How many copies are tried at most.
+        policy: The policy in force.
+        progress: Called with the number of pods that were placed and of those that are to be placed.
 
     Returns:
         The pods that wait, and those that a change ends or moves.  The same objects in any order have the same answer.
@@ -43,11 +52,11 @@ async def what_if(
     changes = changes or Changes()
     before: _Placed | None = None
     if changes:
-        before, unchanged = await _placed(CopiedCluster(objects))
+        before, unchanged = await _placed(CopiedCluster(objects), policy, progress)
         await unchanged.end()
-    copy = CopiedCluster(objects)
+    copy = CopiedCluster(objects._replace(origin=_with_gates(objects.origin, changes)))
     applied = AppliedChanges(copy, changes)
-    after, trial = await _placed(copy)
+    after, trial = await _placed(copy, policy if changes.policy is None else changes.policy.overlay, progress)
     # Without changes, the pods that are placed wait now.
     before = before or _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
     rows = _rows(before, after, applied)
@@ -78,10 +87,19 @@ class _Placed(msgspec.Struct, frozen=True):
     plain: frozenset[PodKey] = frozenset()
 
 
-async def _placed(copy: CopiedCluster) -> tuple[_Placed, Trial]:
+def _with_gates(origin: Origin, changes: Changes) -> Origin:
+    switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
+    others = (known for known in origin.gates if known.gate not in switched)
+    gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
+    return msgspec.structs.replace(origin, gates=gates)
+
+
+async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:
     """Place the pods that wait, with the claims that their templates make."""
     generate_claims(copy)
-    trial = Trial(copy)
+    trial = Trial(copy, progress=progress)
+    if policy is not None:
+        trial.view.use_policy(policy)
     pods: dict[str, Pod] = {each.pod.uid: each.pod for each in trial.waiting()}
     running = {
         (pod.namespace, pod.name): trial.outcome_of(pod)

@@ -60,7 +60,12 @@ class Served(msgspec.Struct, frozen=True):
         """Drop what the server does not keep, in place."""
         if kind in _STRIPPED:
             off = frozenset(gate for name, gates in _GATES.items() if not getattr(self, name) for gate in gates)
-            _drop(thing, _dropped(WRITTEN[kind.singular], off, drafts=self.frozen_groups))
+            drop_fields(kind, thing, off, drafts=self.frozen_groups)
+
+
+def drop_fields(kind: StoredKind, thing: Json, off: frozenset[Gate], *, drafts: bool) -> None:
+    """Drop the fields of these gates, in place; `drafts`: fields that no release has are kept."""
+    _drop(thing, _dropped(WRITTEN[kind.singular], off, drafts=drafts))
 
 
 Dropped = Mapping[str, Union["Dropped", None]]

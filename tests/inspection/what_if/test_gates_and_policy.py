@@ -1,0 +1,86 @@
+"""What would happen with other feature gates of the API server, or with another policy."""
+
+import io
+
+import pytest
+from dra_extender.cli.answers import progress_line
+from dra_extender.config.policy_file import parse_policy
+from dra_extender.inspection.what_if.changes import Changes, GateChange, NewPolicy
+from dra_extender.inspection.what_if.report import OutcomeKind, WhatIfReport
+from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.model.fields import Gate
+
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+APART = parse_policy(b"rules: [{name: apart, driver: gpu.example.com, compatibleOnlyWith: 'false'}]", "apart")
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    """One GPU that is divided once by MIG and once by vGPU, which do not go together; a pod has the MIG device."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    parts = [device(name, consumes=[consumption("gpu-0", groups=[name], sm="10")]) for name in ("mig", "vgpu")]
+    made.partitions("n1", [counter_set("gpu-0", sm="100")], parts)
+    made.running("old", "n1", "mig", request("r", "gpu"))
+    made.pod("train", request("r", "gpu"))
+    return made
+
+
+def outcome(report: WhatIfReport) -> OutcomeKind:
+    return next(row.after.kind for row in report.pods if row.pod == f"{NAMESPACE}/train")
+
+
+async def test_fields_of_a_gate_that_is_off_do_not_count(made: MadeCluster) -> None:
+    assert outcome(await what_if(made.cluster())) is OutcomeKind.WAITS
+    off = Changes(gates=[GateChange(Gate.COMPATIBILITY_GROUPS, on=False)])
+    report = await what_if(made.cluster(), off)
+    assert outcome(report) is OutcomeKind.LANDS
+    assert report.changes == ("gate DRADeviceCompatibilityGroups off",)
+    on = Changes(gates=[GateChange(Gate.COMPATIBILITY_GROUPS, on=True)])
+    assert outcome(await what_if(made.cluster(), on)) is OutcomeKind.WAITS
+
+
+async def test_new_policy_comes_into_force_in_the_place_of_the_former(made: MadeCluster) -> None:
+    made.objects["resourceslices"].clear()
+    made.partitions(
+        "n1",
+        [counter_set("gpu-0", sm="100")],
+        [device(name, consumes=[consumption("gpu-0", sm="10")]) for name in ("mig", "vgpu")],
+    )
+    assert outcome(await what_if(made.cluster())) is OutcomeKind.LANDS
+    report = await what_if(made.cluster(), Changes(policy=NewPolicy("apart.yaml", APART)))
+    assert outcome(report) is OutcomeKind.WAITS
+    assert report.changes == ("policy apart.yaml in force",)
+    assert next(row.before.kind for row in report.pods) is OutcomeKind.LANDS
+    assert outcome(await what_if(made.cluster(), policy=APART)) is OutcomeKind.WAITS
+
+
+async def test_progress_is_told(made: MadeCluster) -> None:
+    told: list[tuple[int, int]] = []
+    await what_if(made.cluster(), progress=lambda done, whole: told.append((done, whole)))
+    assert told == [(1, 1)]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_line_is_written_from_the_second_second_on_and_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, seconds = _Terminal(), iter((0.0, 0.5, 1.5, 1.5, 1.6))
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
+    with progress_line("what-if") as write:
+        assert write is not None
+        for done in range(3):
+            write(done, 9)
+    assert terminal.getvalue() == "\rwhat-if: 1 of 9 pods\r" + " " * 20 + "\r"
+
+
+def test_there_is_no_progress_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with progress_line("what-if") as write:
+        assert write is None
