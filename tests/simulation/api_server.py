@@ -5,18 +5,14 @@ Faults are asked for each request; every write is reported with its writer.
 """
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from dra_extender.kube.client.protobuf import MEDIA_TYPE
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
-from dra_extender.service.certificate_issuer import new_authority
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of
 from dra_extender.simulator.apiserver.store import Change, Store
 from dra_extender.simulator.apiserver.validation import InvalidError
@@ -94,11 +90,6 @@ _REASONS: Final = {
 }
 
 
-@cache
-def _authority() -> str:
-    return b64encode(new_authority("nobody", datetime.now(UTC), timedelta(days=1)).certificate).decode()
-
-
 class ApiServer:
     """One API server.  `users` are known by their tokens; `fault` is asked about every request, `admission` about every write.
 
@@ -148,15 +139,11 @@ class ApiServer:
         return f"http://{self.address[0]}:{self.address[1]}"
 
     def kubeconfig(self, path: Path, **user: Any) -> Path:
-        """Write a kubeconfig (as JSON, which is YAML), by default with the token of the first user.
-
-        It names an authority, though the server speaks plain HTTP: without one the client loads those of the machine for 40 ms.
-        """
-        cluster = {"server": self.url, "certificate-authority-data": _authority()}
+        """Write a kubeconfig (as JSON, which is YAML), by default with the token of the first user."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "simulated", "cluster": cluster}],
+            "clusters": [{"name": "simulated", "cluster": {"server": self.url}}],
             "users": [{"name": "user", "user": user or {"token": next(iter(self.access.users))}}],
             "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "user"}}],
             "current-context": "simulated",
