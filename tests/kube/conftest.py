@@ -1,3 +1,4 @@
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from tests.simulation.api_discovery import Release
 from tests.simulation.api_server import ApiServer
 from tests.simulation.faults import Faults
 from tests.support.kube.recording import CountingObserver
+
+
+@pytest.fixture(autouse=True)
+def _no_authorities_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Kubernetes client loads them for each connection, plain HTTP too, which takes some 40 ms; tests with TLS name theirs."""
+    monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda _: None)
 
 
 @pytest.fixture
