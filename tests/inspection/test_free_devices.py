@@ -10,7 +10,7 @@ from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.free_devices import FreeDevices
 from dra_extender.inspection.text.devices import devices_tree, usage_tree
 from dra_extender.inspection.usage import usage_report
-from dra_extender.page.devices_view import device_totals
+from dra_extender.page.devices_view import driver_totals, pool_states
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,8 +134,8 @@ def test_devices_usage_and_page_have_equal_numbers(made: MadeCluster) -> None:
     assert driver.free == FreeDevices(usable=1, unusable=1)
     assert f"{DRIVER}  1 of 3 devices in use, 1 usable, 1 unusable\n" in usage_tree(usage_report(view))
     report = devices_report(view)
-    (total,) = device_totals(report)
-    assert {state.text: number for state, number in total.by_state.items() if number} == {
+    (total,) = driver_totals(pool_states(report))
+    assert {state.value: number for state, number in total.by_state.items() if number} == {
         "usable": 1,
         "unusable": 1,
         "allocated": 1,

@@ -15,15 +15,28 @@ from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.page.application import PageApplication
+from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
+from dra_extender.page.map_view import DEVICE_CELLS, shortening
+from dra_extender.page.overview import overview
+from dra_extender.page.rendering import labelled_cells
 from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
-from tests.controlplane.objects import DRIVER, device, pod_group, request
+from tests.controlplane.objects import (
+    DRIVER,
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    pod_group,
+    request,
+    resource_slice,
+)
 from tests.page.conftest import TOKEN, Open
 from tests.support.inspection.made_cluster import NOW, MadeCluster, one_gpu_held
 
-VIEWS = ("pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "waiting", "health")
+VIEWS = ("overview", "pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "waiting", "health")
 
 
 class Text(HTMLParser):
@@ -119,11 +132,11 @@ async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page:
     assert "kubectl dra audit --snapshot x.tar.gz" in page.text
 
 
-class DecidedState:
-    """A running cluster whose extender says what it has decided."""
+class GivenState:
+    """A state that stays as it is given."""
 
-    def __init__(self, made: MadeCluster, view: ExtenderView) -> None:
-        self._reports = Reports(made.view(), live=True, extender=lambda: view)
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
 
     def latest(self) -> Reports:
         return self._reports
@@ -133,7 +146,7 @@ class DecidedState:
 
 
 def page_of(made: MadeCluster, view: ExtenderView) -> httpx.AsyncClient:
-    page = PageApplication(DecidedState(made, view), CommandLines(), TOKEN)
+    page = PageApplication(GivenState(Reports(made.view(), live=True, extender=lambda: view)), CommandLines(), TOKEN)
     return httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url=f"http://127.0.0.1:8000/{TOKEN}/")
 
 
@@ -178,17 +191,105 @@ async def test_decision_about_a_pod_with_a_hostile_name_is_text(made: MadeCluste
     assert not {"\x1b", "\u202e"} & set(pages[1].text)
 
 
-async def test_map_counts_the_devices_of_each_driver_by_state_and_has_a_tile_for_each(
+def squares(page: Text) -> list[str]:
+    """What the squares of a page say, those of nodes included."""
+    return [
+        str(attrs["title"])
+        for _, attrs in page.tags
+        if "title" in attrs and re.match("square|heat", attrs.get("class") or "")
+    ]
+
+
+async def test_overview_has_what_is_taken_where_whole_devices_are_left_what_waits_and_what_is_wrong(
     open_page: Open, made: MadeCluster
 ) -> None:
-    page = await shown(open_page(made), "map")
-    assert "gpu.example.com 3 1 0 0 1 1 0 0 0 0 0" in page.text
-    tiles = [attrs["title"] for tag, attrs in page.tags if tag == "li" and "tile" in (attrs.get("class") or "")]
-    assert tiles == [
-        "mig-0: allocated: ml/train",
-        "mig-1: usable",
-        "gpu-0: unusable: tainted; taint example.com/broken:NoSchedule",
+    made.nodes("n3")
+    made.gpus("n3", device("gpu-0"), device("gpu-1"), driver="other.example.com")
+    made.partitions("n3", [counter_set("gpu-2", sm="98")], [device("mig-0", consumes=[consumption("gpu-2", sm="1")])])
+    page = await shown(open_page(made), "overview")
+    assert "driver gpu.example.com 25% of 4 1 allocated 1 unusable 2 usable" in page.text
+    assert "driver other.example.com 0% of 2 2 usable" in page.text
+    assert "class gpu 25% of 4 1 allocated 1 unusable 2 usable" in page.text
+    assert "3 on 1 node n3 3" in page.text
+    assert "1 pod waits" in page.text
+    assert "oldest ml/late 12m" in page.text
+    assert "1 device unusable: tainted" in page.text
+    assert "1 error of the audit" in page.text
+    bar = next(attrs for tag, attrs in page.tags if tag == "svg")
+    assert bar["aria-label"] == "25% allocated, 25% unusable, 50% usable"
+    links = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
+    assert links >= {
+        f"/{TOKEN}/{path}"
+        for path in (
+            "map?driver=gpu.example.com",
+            "map?state=unusable&driver=gpu.example.com",
+            "node?name=n3",
+            "health#audit",
+        )
+    }
+
+
+async def test_partitions_of_a_counter_set_that_is_partly_taken_are_no_whole_devices(
+    open_page: Open, made: MadeCluster
+) -> None:
+    assert "0 on 0 nodes" in (await shown(open_page(made), "overview")).text
+
+
+async def test_overview_says_what_is_not_known(open_page: Open, made: MadeCluster) -> None:
+    made.missing = (
+        MissingKind(kind="pods", reason="list pods: 403 Forbidden"),
+        MissingKind(kind="resourceslices", reason="list resourceslices: 403 Forbidden"),
+    )
+    text = (await shown(open_page(made), "overview")).text
+    assert text.count("no answer with a test: the account may not list") == 3
+    assert "Not read: pods, resourceslices" in text
+    assert "Whole devices left What waits" in text
+
+
+async def test_overview_says_which_watch_is_silent_and_draws_the_last_hour(made: MadeCluster) -> None:
+    reports = Reports(made.view(), live=True, contact_ages=lambda: {"pods": 400.0, "nodes": 3.0})
+    history = History()
+    for at, taken, waiting in ((-1800, 10.0, 4), (-1790, 20.0, 5), (-600, None, 8), (0, 40.0, None)):
+        history.add(Point(NOW + at, taken, waiting))
+    reports.history = history.points()
+    found = overview(reports)
+    assert [problem.text for problem in found.problems if "watch" in problem.text] == [
+        "The watch of pods has not answered for 6m"
     ]
+    assert found.taken == Line([(0, 19.2), (120, 19.2), (120, 14.4), (120, 14.4)], 1800, 20.0, 40.0, 40.0)
+    assert found.waiting == Line([(0, 9.0), (80, 9.0), (80, 0.0), (120, 0.0)], 1800, 5, 8, 8)
+    page = PageApplication(GivenState(reports), CommandLines(), TOKEN)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url="http://127.0.0.1") as client:
+        text = (await shown(client, f"/{TOKEN}/overview")).text
+    assert "Taken, the last 30m: 20% to 40%, now 40%" in text
+    assert "Waiting, the last 30m: 5 to 8, now 8" in text
+
+
+def test_history_has_the_last_hour_in_a_bounded_number_of_points() -> None:
+    history = History()
+    for moment in range(3 * 3600):
+        history.add(Point(float(moment), None, moment))
+    points = history.points()
+    assert len(points) <= MOST_POINTS
+    assert points[0].at >= 3 * 3600 - 1 - KEPT_SECONDS
+    assert points[-1].waiting == 3 * 3600 - 1
+
+
+async def test_map_has_a_square_for_each_device_that_leads_to_it_and_a_legend_with_numbers(
+    open_page: Open, made: MadeCluster
+) -> None:
+    client = open_page(made)
+    page = await shown(client, "map")
+    assert "1 allocated 1 unusable 1 usable" in page.text
+    assert squares(page) == [
+        "n1 mig-0: allocated: ml/train",
+        "n1 mig-1: usable",
+        "n2 gpu-0: unusable: tainted; taint example.com/broken:NoSchedule",
+    ]
+    links = [str(attrs["href"]) for tag, attrs in page.tags if tag == "a" and "square" in (attrs.get("class") or "")]
+    assert links[0] == f"/{TOKEN}/node?name=n1#gpu.example.com/n1/mig-0"
+    node = await shown(client, links[0].removeprefix(f"/{TOKEN}/").partition("#")[0])
+    assert "gpu.example.com/n1/mig-0" in {attrs.get("id") for _, attrs in node.tags}
 
 
 async def test_map_can_be_narrowed_to_a_driver_and_to_nodes_and_its_command_says_so(
@@ -197,9 +298,92 @@ async def test_map_can_be_narrowed_to_a_driver_and_to_nodes_and_its_command_says
     made.gpus("n2", device("nic-0"), driver="nic.example.com")
     client = open_page(made)
     page = await shown(client, "map?driver=nic.example.com&nodes=n2")
-    assert [attrs["title"] for tag, attrs in page.tags if tag == "li" and "title" in attrs] == ["nic-0: usable"]
+    assert squares(page) == ["n2 nic-0: usable"]
     assert "kubectl dra devices --driver nic.example.com --snapshot x.tar.gz" in page.text
     assert "No pool matches." in (await shown(client, "map?nodes=n9")).text
+
+
+async def test_map_of_a_class_has_the_devices_that_the_class_means(open_page: Open, made: MadeCluster) -> None:
+    made.gpus("n2", device("nic-0"), driver="nic.example.com")
+    made.add(device_class("nic", "device.driver == 'nic.example.com'"), device_class("broken", "device.none"))
+    client = open_page(made)
+    assert squares(await shown(client, "map?class=nic")) == ["n2 nic-0: usable"]
+    assert squares(await shown(client, "map?class=broken")) == []
+
+
+async def test_map_in_groups_by_label_has_the_nodes_without_it_too(open_page: Open, made: MadeCluster) -> None:
+    made.nodes("n3", "n10")
+    for name, rack in (("n1", "a"), ("n2", "b"), ("n3", "b")):
+        next(each for each in made.objects["nodes"] if each["metadata"]["name"] == name)["metadata"]["labels"] = {
+            "rack": rack,
+            "kubernetes.io/hostname": name,
+        }
+    for name in ("n3", "n10"):
+        made.gpus(name, device("gpu-0"))
+    client = open_page(made)
+    page = await shown(client, "map?group=label:rack")
+    parts = ["without this label 1 of 1 device usable", "a 1 of 2 devices usable", "b 1 of 2 devices usable"]
+    assert [page.text.index(part) for part in parts] == sorted(page.text.index(part) for part in parts)
+    options = [attrs["value"] for tag, attrs in page.tags if tag == "option"]
+    assert "label:rack" in options
+    assert "label:kubernetes.io/hostname" not in options
+
+
+async def test_map_can_be_sorted_by_what_is_free_and_shows_one_state_alone(open_page: Open, made: MadeCluster) -> None:
+    made.nodes("n10")
+    made.gpus("n10", device("gpu-0"), device("gpu-1"))
+    client = open_page(made)
+    by_name, by_free = [squares(await shown(client, f"map?scale=nodes&sort={sort}")) for sort in ("name", "free")]
+    assert by_name == ["n1: 1 of 2 devices", "n2: 0 of 1 device", "n10: 2 of 2 devices"]
+    assert by_free == ["n10: 2 of 2 devices", "n1: 1 of 2 devices", "n2: 0 of 1 device"]
+    page = await shown(client, "map?state=allocated")
+    classes = [attrs.get("class") for tag, attrs in page.tags if tag == "a" and "title" in attrs]
+    assert classes == ["of", "square allocated", "square off", "of", "square off", "of", "square off", "square off"]
+
+
+async def test_map_of_very_many_devices_has_a_square_for_each_node(open_page: Open) -> None:
+    made = MadeCluster()
+    for number in range(4):
+        made.nodes(f"n{number}")
+        made.gpus(f"n{number}", *(device(f"gpu-{each}") for each in range(700)))
+    page = await shown(open_page(made), "map")
+    assert squares(page) == [f"n{number}: 700 of 700 devices" for number in range(4)]
+
+
+async def test_pool_that_several_nodes_reach_has_a_cell_that_leads_to_one_of_them(
+    open_page: Open, made: MadeCluster
+) -> None:
+    made.add(resource_slice("shared", pool="shared", allNodes=True, devices=[device("nic")]))
+    page = await shown(open_page(made), "map")
+    links = [str(attrs["href"]) for _, attrs in page.tags if str(attrs.get("title")).startswith("shared")]
+    assert links == [f"/{TOKEN}/node?name=n1", f"/{TOKEN}/node?name=n1#gpu.example.com/shared/nic"]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["n1", "n2"], ["n1", "n2"]),
+        (["worker-00010", "worker-00011"], ["00010", "00011"]),
+        (["ip-10-0-1-7.ec2.internal", "ip-10-0-12-8.ec2.internal"], ["1-7", "12-8"]),
+        (["a-long-name"], ["a-long-name"]),
+        (["long-name", "long-name-2"], ["long-name", "-2"]),
+    ],
+)
+def test_label_of_a_cell_is_what_distinguishes_its_name(names: list[str], labels: list[str]) -> None:
+    assert list(map(shortening(names), names)) == labels
+
+
+def test_cell_of_a_table_has_the_header_of_its_column_and_an_inner_table_its_own() -> None:
+    inner = '<table><thead><tr><th scope="col">X</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table>'
+    html = (
+        '<table><thead><tr><th scope="col">A</th><th scope="col"><b>B</b></th></tr></thead><tbody>'
+        f'<tr><th scope="row">a</th><td class="n">{inner}</td></tr><tr><td colspan="2">none</td></tr></tbody></table>'
+    )
+    assert re.findall(r"<t[dh][^>]*label[^>]*>", labelled_cells(html)) == [
+        '<th scope="row" data-label="A">',
+        '<td class="n" data-label="B">',
+        '<td data-label="X">',
+    ]
 
 
 async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_its_holder(
@@ -209,7 +393,7 @@ async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_
     assert "kubectl dra devices n1 --snapshot x.tar.gz" in page.text
     assert "gpu-0 sm 42 of 98 mig mig-0, ml/train" in page.text
     assert [attrs["value"] for tag, attrs in page.tags if tag == "meter"] == ["42"]
-    assert "mig-1 U usable" in page.text
+    assert "mig-1 usable" in page.text
     assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
 
 
@@ -273,6 +457,9 @@ async def test_landing_leads_to_the_first_view(open_page: Open, made: MadeCluste
         ("pending?pod=ml/none", 404, "pod ml/none does not exist in a test"),
         ("pending?pod=none", 400, "pod: expected namespace/name, got 'none'"),
         ("pending?round=x", 400, "round: expected a number from 1, got 'x'"),
+        ("map?group=label:none", 400, "group: expected driver"),
+        ("map?state=none", 400, "state: expected allocated, "),
+        ("map?class=none", 400, "class: expected gpu, got 'none'"),
         ("map?page=2", 400, "page: expected 1 to 1, got 2"),
         ("map?page=0", 400, "page: expected a number from 1, got '0'"),
         ("map?page=x", 400, "page: expected a number from 1, got 'x'"),
@@ -308,16 +495,16 @@ async def test_time_that_no_calendar_has_is_shown_all_the_same(
         assert (await open_page(made).get(view)).status_code == 200, view
 
 
-async def test_long_lists_have_pages(open_page: Open, made: MadeCluster) -> None:
+async def test_long_lists_have_pages_with_the_same_choices(open_page: Open, made: MadeCluster) -> None:
     for number in range(250):
         made.nodes(f"m{number:03}")
         made.gpus(f"m{number:03}", device("gpu-0"))
     client = open_page(made)
-    first, last = await shown(client, "map"), await shown(client, "map?page=3")
-    assert "1 to 100 of 252, page 1 of 3" in first.text
-    assert "201 to 252 of 252, page 3 of 3" in last.text
+    first, last = await shown(client, "map?sort=free"), await shown(client, "map?page=2")
+    assert f"1 to {DEVICE_CELLS} of 252, page 1 of 2" in first.text
+    assert f"{DEVICE_CELLS + 1} to 252 of 252, page 2 of 2" in last.text
     links = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
-    assert links == [f"/{TOKEN}/map?page=2"]
+    assert links == [f"/{TOKEN}/map?page=2&sort=free"]
 
 
 async def test_kinds_that_could_not_be_read_are_named(open_page: Open, made: MadeCluster) -> None:

@@ -13,7 +13,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
-from dra_extender.page.devices_view import device_totals
+from dra_extender.page.devices_view import driver_totals, pool_states
 from dra_extender.scheduling.extender import Extender
 from dra_extender.service.device_count import MOST_REPEATED, STATES, DeviceStates
 from hypothesis import given
@@ -127,8 +127,8 @@ def test_metric_devices_and_page_say_the_same_of_every_kind_of_device() -> None:
     made.objects["nodes"][-1]["spec"] = {"unschedulable": True}
     made.add(resource_slice("shared", pool="shared", allNodes=True, devices=[device("nic")]))
     view = made.view()
-    (total,) = device_totals(devices_report(view))
-    shown = {state.text: number for state, number in total.by_state.items() if number}
+    (total,) = driver_totals(pool_states(devices_report(view)))
+    shown = {state.value: number for state, number in total.by_state.items() if number}
     expected = {"allocated": 1, "usable": 3, "blocked by counters": 1, "blocked by groups": 1, "unusable": 2}
     assert count(view) == shown == expected
 

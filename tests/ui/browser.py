@@ -78,6 +78,16 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
+    @contextmanager
+    def size(self, width: int, height: int) -> Iterator[None]:
+        """Have a window of this size inside, as a phone may have it, until the end of the block."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
     def violations(self) -> list[str]:
         """What axe-core finds, of all its rules: rule, and the elements."""
         self.run(AXE.read_text())

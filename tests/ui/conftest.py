@@ -42,6 +42,15 @@ def example() -> "Iterator[ServedPage]":
 
 
 @pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ServedPage]":
+    """The page over 200 nodes with eight devices each."""
+    file = tmp_path_factory.mktemp("full") / "full.tar.gz"
+    write_snapshot(large_cluster(200, devices=8).cluster(), file)
+    with served_page("--snapshot", file.name, folder=file.parent) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ServedPage]":
     """The page over 5,000 nodes with 20,000 devices."""
     file = tmp_path_factory.mktemp("large") / "large.tar.gz"

@@ -91,7 +91,7 @@ class PageGuard:
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 )
-_LANDING: Final = "pending"
+_LANDING: Final = "overview"
 _MOST_STREAMS: Final = 32
 _ALIVE_SECONDS: Final = 15.0
 """Between two signs of life on a stream, so that a browser notices a page that has ended."""
@@ -115,6 +115,10 @@ class PageApplication:
             Route("/{view:path}", self._view),
         ]
         self.asgi: ASGIApp = PageGuard(Starlette(routes=routes), token)
+
+    def prepare(self) -> None:
+        """Begin with what the first view shows, before it is asked for."""
+        self._thread.submit(lambda: self._source.latest().prepare())
 
     def end(self) -> None:
         """Close the streams, so that a server that waits for its connections can stop."""

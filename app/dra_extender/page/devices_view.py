@@ -1,121 +1,131 @@
-"""The map of all devices, and the devices of one node."""
+"""How each device of a cluster stands, and the devices of one node."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import Availability
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.page.rendering import ListPart, part_of
-
-ROWS: Final = 100
-"""Pools on one page."""
-MOST_TILES: Final = 512
-"""Tiles in one row; the view of the node has more."""
+from dra_extender.model.device import DeviceId
 
 
-class TileState(Enum):
-    """How a device stands, for one tile: the letter in it, and the word for it.  The first that is true counts, from below."""
+class DeviceState(Enum):
+    """How a device stands, in words: somebody has it, it is wrong or blocked, or it can be had."""
 
-    USABLE = ("U", Availability.USABLE.value)
-    COUNTERS = ("C", Availability.COUNTERS.value)
-    GROUPS = ("B", Availability.GROUPS.value)
-    UNUSABLE = ("X", Availability.UNUSABLE.value)
-    ALLOCATED = ("A", "allocated")
-    SHARED = ("S", "shared by claims")
-    HELD = ("H", "held for a pod")
-    PENDING = ("P", "being allocated")
-    ORPHANED = ("O", "claim deleted")
-    GONE = ("G", "allocated, not published")
+    ALLOCATED = "allocated"
+    SHARED = "shared by claims"
+    HELD = "held for a pod"
+    PENDING = "being allocated"
+    ORPHANED = "claim deleted"
+    GONE = "allocated, not published"
+    COUNTERS = Availability.COUNTERS.value
+    GROUPS = Availability.GROUPS.value
+    UNUSABLE = Availability.UNUSABLE.value
+    USABLE = Availability.USABLE.value
 
     @property
-    def letter(self) -> str:
-        return str(self.value[0])
-
-    @property
-    def text(self) -> str:
-        return str(self.value[1])
+    def key(self) -> str:
+        """Return the name that addresses and style sheets use."""
+        return self.name.lower()
 
 
-class Tile(NamedTuple):
-    """A device."""
+TAKEN: Final = frozenset(DeviceState) - frozenset(map(DeviceState, Availability))
+"""States of devices that somebody has."""
 
-    device: str
-    state: TileState
-    text: str
+Devices = Sequence[tuple[DeviceUse, DeviceState]]
 
 
-class DriverTotal(NamedTuple):
-    """The devices of a driver, by state."""
+class PoolStates(NamedTuple):
+    """A pool with its devices, those that are not published any more last, and how each stands.
 
-    driver: str
-    devices: int
-    by_state: Mapping[TileState, int]
-
-
-class PoolTiles(NamedTuple):
-    """A pool with the tiles of its devices; `more` devices have no tile."""
+    `whole` counts its whole devices: usable ones that draw on no counter set, and counter sets on which nothing draws and from
+    which a device is usable.
+    """
 
     pool: PoolUse
-    tiles: tuple[Tile, ...]
-    more: int
+    devices: Devices
+    counts: Mapping[DeviceState, int]
+    whole: int
 
 
-def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
-    counts: dict[str, Counter[TileState]] = {}
-    for pool in report.pools:
-        count = counts.setdefault(pool.driver, Counter())
-        count.update(map(state_of, pool.devices))
-        count[TileState.GONE] += len(pool.gone)
-    return tuple(DriverTotal(driver, count.total(), dict(count)) for driver, count in sorted(counts.items()))
+def pool_states(report: DevicesReport) -> tuple[PoolStates, ...]:
+    return tuple(map(_pool_states, report.pools))
 
 
-def pool_tiles(
-    report: DevicesReport, driver: str = "", nodes: str = "", page: int = 1
-) -> tuple[Sequence[PoolTiles], ListPart]:
-    """Return one page of the pools of a driver (all if empty) on nodes with a text in their names, and which part of them it is.
-
-    Raises:
-        QueryError: there is no such page.
-    """
-    pools = [pool for pool in report.pools if driver in ("", pool.driver) and nodes in pool.node]
-    part = part_of(len(pools), ROWS, page)
-    return [_tiles(pool, report.origin.taken_at) for pool in part.entries_of(pools)], part
+def _pool_states(pool: PoolUse) -> PoolStates:
+    devices = [
+        *((device, state_of(device)) for device in pool.devices),
+        *((device, DeviceState.GONE) for device in pool.gone),
+    ]
+    return PoolStates(pool, devices, Counter(state for _, state in devices), _whole(pool, devices))
 
 
-def state_of(device: DeviceUse) -> TileState:
+def state_of(device: DeviceUse) -> DeviceState:
     holders = [holder for holder in device.holders if not holder.admin]
     if not holders:
-        return TileState[Availability(device.availability).name]
+        return DeviceState(Availability(device.availability).value)
     if any(holder.orphaned for holder in holders):
-        return TileState.ORPHANED
+        return DeviceState.ORPHANED
     if all(holder.until is not None for holder in holders):
-        return TileState.HELD
+        return DeviceState.HELD
     if any(holder.pending for holder in holders):
-        return TileState.PENDING
-    return TileState.SHARED if device.shared else TileState.ALLOCATED
+        return DeviceState.PENDING
+    return DeviceState.SHARED if device.shared else DeviceState.ALLOCATED
 
 
-def _tiles(pool: PoolUse, now: float) -> PoolTiles:
-    devices = with_states(pool)
-    tiles = tuple(Tile(device.name, state, _tile_text(device, state, now)) for device, state in devices[:MOST_TILES])
-    return PoolTiles(pool, tiles, len(devices) - len(tiles))
+def _whole(pool: PoolUse, devices: Devices) -> int:
+    untouched = {counter_set.name for counter_set in pool.counter_sets if not counter_set.members}
+    alone, sets = 0, set[str]()
+    for device, state in devices:
+        if state is DeviceState.USABLE:
+            alone += not device.counter_sets
+            if untouched.issuperset(device.counter_sets):
+                sets.update(device.counter_sets)
+    return alone + len(sets)
 
 
-def with_states(pool: PoolUse) -> Sequence[tuple[DeviceUse, TileState]]:
-    """Return the devices of a pool, those that are not published any more last, and how each stands."""
-    return [
-        *((device, state_of(device)) for device in pool.devices),
-        *((device, TileState.GONE) for device in pool.gone),
-    ]
-
-
-def _tile_text(device: DeviceUse, state: TileState, now: float) -> str:
+def device_text(device: DeviceUse, state: DeviceState, now: float) -> str:
+    """E.g. `allocated: ml/train 3h; taint example.com/broken:NoSchedule`."""
     names = ", ".join(holder_text(holder, now) for holder in device.holders)
     taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
-    return ": ".join(filter(None, (device.availability_text or state.text, names))) + taints
+    return ": ".join(filter(None, (device.availability_text or state.value, names))) + taints
+
+
+class KindTotal(NamedTuple):
+    """The devices of a driver or a device class, by state; `taken` of them somebody has."""
+
+    name: str
+    devices: int
+    by_state: Mapping[DeviceState, int]
+
+    @property
+    def taken(self) -> int:
+        return sum(self.by_state.get(state, 0) for state in TAKEN)
+
+
+def driver_totals(pools: Sequence[PoolStates]) -> tuple[KindTotal, ...]:
+    counts: dict[str, Counter[DeviceState]] = {}
+    for each in pools:
+        counts.setdefault(each.pool.driver, Counter()).update(each.counts)
+    return tuple(KindTotal(driver, count.total(), count) for driver, count in sorted(counts.items()))
+
+
+def class_totals(pools: Sequence[PoolStates], classes: Mapping[str, Collection[DeviceId]]) -> tuple[KindTotal, ...]:
+    """Return the totals of these classes by the devices that each means; classes without any are left out."""
+    states = {
+        (each.pool.driver, each.pool.pool, device.name): state for each in pools for device, state in each.devices
+    }
+    counts = ((name, Counter(states[device] for device in devices)) for name, devices in sorted(classes.items()))
+    return tuple(KindTotal(name, count.total(), count) for name, count in counts if count)
+
+
+def narrowed(each: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
+    """Return the pool with those of its devices that are among these."""
+    pool = each.pool
+    kept = [(device, state) for device, state in each.devices if (pool.driver, pool.pool, device.name) in devices]
+    return each._replace(devices=kept, counts=Counter(state for _, state in kept))
 
 
 MOST_DEVICES: Final = 1000
@@ -129,16 +139,19 @@ class PoolSection(NamedTuple):
     """
 
     pool: PoolUse
-    devices: Sequence[tuple[DeviceUse, TileState]]
+    devices: Devices
     more: int
     holders: Mapping[str, tuple[Holder, ...]]
 
 
 def pool_sections(report: DevicesReport) -> list[PoolSection]:
     """Return the pools of a report, those that several nodes reach first."""
-    sections = []
-    for pool in report.pools:
-        devices = with_states(pool)
-        holders = {device.name: device.holders for device, _ in devices}
-        sections.append(PoolSection(pool, devices[:MOST_DEVICES], max(0, len(devices) - MOST_DEVICES), holders))
-    return sections
+    return [
+        PoolSection(
+            each.pool,
+            each.devices[:MOST_DEVICES],
+            max(0, len(each.devices) - MOST_DEVICES),
+            {device.name: device.holders for device, _ in each.devices},
+        )
+        for each in pool_states(report)
+    ]

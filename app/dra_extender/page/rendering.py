@@ -1,10 +1,12 @@
 """HTML from templates, escaped, and what the query of an address asks for."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -12,7 +14,7 @@ from markupsafe import Markup
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.text.why import doubt_text, price_text
-from dra_extender.model.api_json import printable
+from dra_extender.model.api_json import listed, printable
 from dra_extender.model.metadata import split_key, time_text
 
 T = TypeVar("T")
@@ -67,6 +69,18 @@ def number(query: Query, name: str) -> int:
     return int(text)
 
 
+def choice(query: Query, name: str, choices: Collection[str]) -> str:
+    """Return the query parameter; empty if it is missing.
+
+    Raises:
+        QueryError: it is none of the choices.
+    """
+    text = query.get(name, "")
+    if text not in choices:
+        raise QueryError(f"{name}: expected {listed([each for each in choices if each])}, got {text[:40]!r}")
+    return text
+
+
 def pod_key(query: Query) -> tuple[str, str] | None:
     """Namespace and name of the pod that is asked for; None if none is.
 
@@ -107,7 +121,54 @@ class Renderer:
         Raises:
             UndefinedError: the template uses a name that is not among the values.
         """
-        return self._environment.get_template(template).render(values)
+        return labelled_cells(self._environment.get_template(template).render(values))
+
+
+_TABLE_TAG: Final = re.compile(r"<(/?)(table|thead|tr|th|td)\b([^>]*)>")
+_TAG: Final = re.compile(r"<[^>]*>")
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table that is open: the texts of its header, whether the header is, and how many cells the row has."""
+
+    header: list[str] = field(default_factory=list)
+    in_header: bool = False
+    cells: int = 0
+
+
+def labelled_cells(html: str) -> str:
+    """Return the page with the header of its column in `data-label` of each cell, which a narrow window shows beside the cell.
+
+    The page has escaped text: `<` begins a tag.
+    """
+    return "".join(_labelled_cells(html))
+
+
+def _labelled_cells(html: str) -> Iterator[str]:
+    tables: list[_Table] = []
+    done = 0
+    for tag in _TABLE_TAG.finditer(html):
+        end, name, attributes = tag.groups()
+        if name == "table":
+            tables = tables[:-1] if end else [*tables, _Table()]
+            continue
+        table = tables[-1]
+        if name == "thead":
+            table.in_header = not end
+        elif table.in_header:
+            if name == "th" and not end:
+                table.header.append(_TAG.sub("", html[tag.end() : html.index("</th>", tag.end())]).strip())
+        elif name == "tr":
+            table.cells = 0
+        elif not end:
+            yield html[done : tag.end() - 1]
+            if "colspan" not in attributes and table.cells < len(table.header):
+                yield f' data-label="{table.header[table.cells]}"'
+            yield ">"
+            done = tag.end()
+            table.cells += 1
+    yield html[done:]
 
 
 def _query(values: Mapping[str, object]) -> str:
@@ -132,6 +193,15 @@ def _counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def device_anchor(driver: str, pool: str, device: str) -> str:
+    """Return the id of a device on the view of its node."""
+    return quote(f"{driver}/{pool}/{device}", safe="/")
+
+
+def _points(corners: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in corners)
+
+
 def _lines(text: str) -> list[str]:
     return text.rstrip("\n").split("\n")
 
@@ -144,6 +214,8 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "percent": _percent,
         "counted": _counted,
         "lines": _lines,
+        "anchor": device_anchor,
+        "points": _points,
         "price": price_text,
         "doubt": doubt_text,
     }

@@ -83,6 +83,7 @@ async def _answer(
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
     address, port = listener.getsockname()[:2]
+    page.prepare()
     announce(f"http://{address}:{port}/{token}/")
     await _Server(config, page.end).serve([listener])
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.inspection.audit.report import AuditReport, audit_report
+from dra_extender.inspection.class_devices import ClassDevices
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
 from dra_extender.inspection.extender_view import ExtenderView
@@ -18,11 +19,13 @@ from dra_extender.inspection.objects import ClusterObjects, UnreadKindsError, re
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why
-from dra_extender.page.devices_view import DriverTotal, device_totals
+from dra_extender.page.devices_view import KindTotal, PoolStates, class_totals, driver_totals, pool_states
+from dra_extender.page.history import History, Point
 from dra_extender.runtime.caches import LruCache
 
 _NO_EXTENDER: Final = ExtenderView(None)
 _MOST_ANSWERS: Final = 256
+_PERCENT: Final = 100
 EVALUATED_IN_A_ROUND: Final = 25_000
 """Nodes that are evaluated for pods that wait before an answer is given; what was evaluated is known in the next round."""
 
@@ -30,7 +33,8 @@ EVALUATED_IN_A_ROUND: Final = 25_000
 class Reports:
     """Answers about one state.  The methods are not to be called by two threads at once.
 
-    `generation` counts the states that the page has shown; `live`: whether further states may come.
+    `generation` counts the states that the page has shown; `live`: whether further states may come; `history`: the last hour of a
+    followed cluster.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Reports:
         self.live = live
         self.problems = tuple(problems)
         self.contact_ages = contact_ages
+        self.history: Sequence[Point] = ()
         self._answers: LruCache[tuple[str, str], WhyReport] = LruCache(_MOST_ANSWERS)
         self._waiting: tuple[int, WaitingReport] | None = None
 
@@ -58,8 +63,22 @@ class Reports:
         return devices_report(self.view)
 
     @cached_property
-    def totals(self) -> tuple[DriverTotal, ...]:
-        return device_totals(self.devices)
+    def pools(self) -> tuple[PoolStates, ...]:
+        return pool_states(self.devices)
+
+    @cached_property
+    def drivers(self) -> tuple[KindTotal, ...]:
+        return driver_totals(self.pools)
+
+    @cached_property
+    def class_devices(self) -> ClassDevices:
+        return ClassDevices(self.view)
+
+    @cached_property
+    def classes(self) -> tuple[KindTotal, ...]:
+        """Return the devices of each class that means any, as far as devices were judged."""
+        known = {name: self.class_devices.of_class(name) for name in sorted(self.view.ledger.classes)}
+        return class_totals(self.pools, {name: devices for name, devices in known.items() if devices is not None})
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -91,14 +110,20 @@ class Reports:
         return self._waiting[1]
 
     def prepare(self) -> None:
-        """Find out what the first view shows, before it is asked for.
+        """Find out what the first view shows, before it is asked for."""
+        for ask in (lambda: self.waiting(1), lambda: self.drivers, lambda: self.classes, lambda: self.audit):
+            with suppress(UnreadKindsError):
+                ask()
 
-        Raises:
-            UnreadKindsError: nothing could be read at all.
-        """
-        require_any(self.view.origin)
+    def point(self) -> Point:
+        """Return what the lines of the last hour show of this state."""
+        taken, waiting = None, None
         with suppress(UnreadKindsError):
-            self.waiting(1)
+            devices = sum(total.devices for total in self.drivers)
+            taken = _PERCENT * sum(total.taken for total in self.drivers) / max(1, devices)
+        with suppress(UnreadKindsError):
+            waiting = self.waiting(1).pods
+        return Point(self.view.now, taken, waiting)
 
     def knows_why(self, namespace: str, name: str) -> bool:
         """Return whether `why` has the answer for this pod already."""
@@ -141,8 +166,13 @@ class FixedState:
     """A source whose state never changes."""
 
     def __init__(self, objects: ClusterObjects) -> None:
+        """Read the objects.
+
+        Raises:
+            UnreadKindsError: nothing could be read at all.
+        """
+        require_any(objects.origin)
         self._reports = Reports(ClusterView(objects))
-        self._reports.prepare()
 
     def latest(self) -> Reports:
         return self._reports
@@ -161,6 +191,7 @@ class FollowedState:
         self._sleep = sleep
         self._reports: Reports | None = None
         self._renewed = asyncio.Condition()
+        self._history = History()
 
     def latest(self) -> Reports:
         if self._reports is None:
@@ -207,6 +238,7 @@ class FollowedState:
 
     def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
         """Return a state, in a thread of its own."""
+        require_any(objects.origin)
         ages = self._cluster.contact_ages
         reports = Reports(
             ClusterView(objects),
@@ -217,4 +249,6 @@ class FollowedState:
             extender=self._cluster.extender,
         )
         reports.prepare()
+        self._history.add(reports.point())
+        reports.history = self._history.points()
         return reports

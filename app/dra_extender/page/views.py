@@ -10,8 +10,10 @@ from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownPodError
-from dra_extender.page.devices_view import MOST_DEVICES, TileState, pool_sections, pool_tiles
+from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_sections
 from dra_extender.page.health_view import health
+from dra_extender.page.map_view import device_map
+from dra_extender.page.overview import overview
 from dra_extender.page.rendering import Query, QueryError, Renderer, number, part_of, pod_key
 from dra_extender.page.states import Reports
 from dra_extender.page.waiting_view import pending_pods, pods_under_way
@@ -69,6 +71,7 @@ class View(NamedTuple):
 
 
 VIEWS: Final = (
+    View("overview", "Overview"),
     View("pending", "Pending"),
     View("map", "Map"),
     View("node", "Node"),
@@ -91,6 +94,7 @@ class Views:
         self._renderer = renderer
         self._commands = commands
         self._by_path: Mapping[str, Callable[[Reports, Query], str]] = {
+            "overview": self._overview,
             "pending": self._pending,
             "map": self._map,
             "node": self._node,
@@ -115,6 +119,16 @@ class Views:
             _LOG.exception("a view failed", view=path)
             return self._problem(reports, f"This view failed: {type(problem).__name__}: {problem}"[:_MOST_SAID], 500)
 
+    def _overview(self, reports: Reports, _: Query) -> str:
+        return self._page(
+            "overview",
+            "Overview",
+            reports,
+            self._commands.waiting(),
+            overview=overview(reports),
+            states=tuple(DeviceState),
+        )
+
     def _pending(self, reports: Reports, query: Query) -> str:
         shown = pending_pods(reports, pod_key(query), number(query, "round"), number(query, "page"), self._commands.why)
         return self._page(
@@ -136,19 +150,16 @@ class Views:
         return self._page("health", "Health", reports, self._commands.audit(), **health(reports))
 
     def _map(self, reports: Reports, query: Query) -> str:
-        driver, nodes = query.get("driver", ""), query.get("nodes", "")
-        rows, part = pool_tiles(reports.devices, driver, nodes, number(query, "page"))
+        shown = device_map(reports, query)
         return self._page(
             "map",
             "Map of devices",
             reports,
-            self._commands.devices(driver=driver),
-            driver=driver,
-            nodes=nodes,
-            totals=reports.totals,
-            states=tuple(TileState),
-            rows=rows,
-            part=part,
+            self._commands.devices(driver=shown.choices.driver),
+            map=shown,
+            drivers=[total.name for total in reports.drivers],
+            classes=[total.name for total in reports.classes],
+            states=tuple(DeviceState),
         )
 
     def _node(self, reports: Reports, query: Query) -> str:

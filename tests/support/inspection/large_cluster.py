@@ -9,17 +9,17 @@ DEVICES_OF_A_NODE: Final = 4
 _MODELS: Final = ("a", "b")
 
 
-def large_cluster(nodes: int, waiting: int = 200) -> MadeCluster:
-    """So many nodes with DEVICES_OF_A_NODE devices each; every other device of a node is allocated to a running pod."""
+def large_cluster(nodes: int, waiting: int = 200, devices: int = DEVICES_OF_A_NODE) -> MadeCluster:
+    """So many nodes with so many devices each; two devices of a node are allocated to running pods."""
     made = MadeCluster()
     made.add(device_class("gpu"), device_class("nic"))
     for number in range(nodes):
         node = f"node-{number:05}"
         made.nodes(node)
         if number % 2:
-            _partitioned(made, node)
+            _partitioned(made, node, devices)
         else:
-            _whole(made, node, number)
+            _whole(made, node, number, devices)
         held = "mig" if number % 2 else "gpu"
         for index in (0, 2):
             made.running(f"run-{number:05}-{index}", node, f"{held}-{index}", request("gpu", "gpu"))
@@ -28,18 +28,18 @@ def large_cluster(nodes: int, waiting: int = 200) -> MadeCluster:
     return made
 
 
-def _whole(made: MadeCluster, node: str, number: int) -> None:
+def _whole(made: MadeCluster, node: str, number: int, devices: int) -> None:
     taints = [{"key": "example.com/broken", "effect": "NoSchedule"}] if number % 10 == 0 else []
     made.gpus(
         node,
         *(
             device(f"gpu-{index}", attributes={"model": _MODELS[index % 2]}, capacity={"memory": "40Gi"}, taints=taints)
-            for index in range(DEVICES_OF_A_NODE)
+            for index in range(devices)
         ),
     )
 
 
-def _partitioned(made: MadeCluster, node: str) -> None:
+def _partitioned(made: MadeCluster, node: str, devices: int) -> None:
     made.partitions(
         node,
         [counter_set("gpu-0", sm="98", memory="40Gi")],
@@ -49,7 +49,7 @@ def _partitioned(made: MadeCluster, node: str) -> None:
                 attributes={"model": "mig"},
                 consumes=[consumption("gpu-0", groups=["mig"], sm="49", memory="20Gi")],
             )
-            for index in range(DEVICES_OF_A_NODE)
+            for index in range(devices)
         ],
     )
 

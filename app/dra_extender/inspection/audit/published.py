@@ -226,14 +226,15 @@ def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[Resourc
     seen: set[object] = set()
     for published in slices:
         for position, device in enumerate(published.devices):
-            kind = _kind(published, device)
+            kind = device_kind(published, device)
             if kind not in seen:
                 seen.add(kind)
                 yield published, position
         yield published, None
 
 
-def _kind(published: ResourceSlice, device: Device) -> tuple[object, ...]:
+def device_kind(published: ResourceSlice, device: Device) -> tuple[object, ...]:
+    """Return what is equal for devices that expressions cannot tell apart, as long as their slices are kept."""
     # Equal lists of attributes are one object (`model.device.DeviceReader`), and the slices keep it while they are looked at.
     return published.driver, id(device.attributes), id(device.capacity), device.allow_multiple_allocations
 

@@ -25,6 +25,48 @@
     }
   }
 
+  // One square is a stop of the tab key, and arrow keys move between all of them.
+  const squares = () => [...document.querySelectorAll(".cells a")];
+
+  function rove() {
+    const all = squares();
+    const stop = all.find((each) => each === document.activeElement) ?? all[0];
+    for (const each of all) each.tabIndex = each === stop ? 0 : -1;
+  }
+
+  function nearest(all, from, down) {
+    const here = from.getBoundingClientRect();
+    const rows = all.map((each) => [each, each.getBoundingClientRect()])
+      .filter(([, at]) => (down ? at.top >= here.bottom : at.bottom <= here.top));
+    const next = Math[down ? "min" : "max"](...rows.map(([, at]) => at.top));
+    const far = ([, at]) => Math.abs(at.left - here.left);
+    return rows.filter(([, at]) => at.top === next).sort((a, b) => far(a) - far(b))[0]?.[0];
+  }
+
+  document.addEventListener("keydown", (event) => {
+    const all = squares();
+    const place = all.indexOf(event.target);
+    if (place < 0 || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+    const next = {
+      ArrowRight: () => all[place + 1],
+      ArrowLeft: () => all[place - 1],
+      ArrowDown: () => nearest(all, event.target, true),
+      ArrowUp: () => nearest(all, event.target, false),
+      Home: () => all[0],
+      End: () => all[all.length - 1],
+    }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    const found = next();
+    if (!found) return;
+    found.focus();
+    rove();
+  });
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches(".cells a")) status.textContent = "Arrow keys move between squares.";
+  });
+  rove();
+
   // The focused link is found again by its address, a focused field by its id, with what was typed.
   function focused() {
     const active = document.activeElement;
@@ -59,6 +101,7 @@
       }
       for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
       refocus();
+      rove();
       document.title = next.title;
       Object.assign(body.dataset, { ...next.body.dataset });
       offset = Number(body.dataset.now) - Date.now() / 1000;

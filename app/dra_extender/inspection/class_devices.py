@@ -1,0 +1,60 @@
+"""Which devices a DeviceClass means: those of which all its selectors are true."""
+
+from collections import defaultdict
+from typing import Final
+
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
+from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.inspection.audit.published import device_kind
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.model.device import DeviceId
+from dra_extender.model.resource_slice import ResourceSlice
+
+MOST_JUDGED: Final = 20_000
+"""Kinds of devices that are judged for all classes together."""
+
+
+class ClassDevices:
+    """The published devices that each class means.  Devices that expressions cannot tell apart are judged once."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._classes = view.ledger.classes
+        self._programs = ProgramCache()
+        self._left = MOST_JUDGED
+        self._known: dict[str, frozenset[DeviceId] | None] = {}
+        self._kinds: dict[object, tuple[ResourceSlice, int]] = {}
+        self._devices: defaultdict[object, list[DeviceId]] = defaultdict(list)
+        slices = view.ledger.slices
+        for pool_id in {published.pool_id for published in slices.by_name.values()}:
+            for published in published_pool(pool_id, slices.of_pool(pool_id)).published:
+                for position, device in enumerate(published.devices):
+                    kind = device_kind(published, device)
+                    self._kinds.setdefault(kind, (published, position))
+                    self._devices[kind].append((*pool_id, device.name))
+
+    def of_class(self, name: str) -> frozenset[DeviceId] | None:
+        """Return the devices of a class; None if there is no such class, or if too many kinds of devices have been judged."""
+        if name not in self._known:
+            self._known[name] = self._judged(name)
+        return self._known[name]
+
+    def _judged(self, name: str) -> frozenset[DeviceId] | None:
+        found = self._classes.get(name)
+        if found is None:
+            return None
+        expressions = [each.cel.expression for each in found.spec.selectors if each.cel is not None]
+        self._left -= len(self._kinds) if expressions else 0
+        if self._left < 0:
+            return None
+        selectors = SelectorList(expressions, self._programs)
+        meant = (kind for kind, (published, position) in self._kinds.items() if _means(selectors, published, position))
+        return frozenset(device for kind in meant for device in self._devices[kind])
+
+
+def _means(selectors: SelectorList, published: ResourceSlice, position: int) -> bool:
+    activation = activation_of(published, published.devices[position])
+    try:
+        return selectors.evaluate(published, position, None, activation)
+    except (SelectorError, SelectionTimeoutError):
+        return False

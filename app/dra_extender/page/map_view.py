@@ -1,0 +1,273 @@
+"""The map: a square for each device, or for each node of a large cluster, in groups."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from dra_extender.model.node import Node
+from dra_extender.page.devices_view import DeviceState, PoolStates, device_text, narrowed
+from dra_extender.page.rendering import ListPart, Query, QueryError, choice, number, part_of
+from dra_extender.page.states import Reports
+
+DEVICE_CELLS: Final = 240
+"""Nodes on one page with a square for each device."""
+NODE_CELLS: Final = 2_000
+"""Nodes on one page with a square for each node."""
+MOST_SQUARES: Final = 4_000
+"""Devices on one page; the view of the node has those that are left out."""
+_LEAST_SQUARES: Final = 8
+_MOST_TOGETHER: Final = 2_500
+"""Up to so many devices have a square each, unless the query says otherwise."""
+_LEVELS: Final = 4
+_SHORT: Final = 8
+"""Characters of a name that stand above a cell whole."""
+
+_FEW_NODES: Final = 24
+
+DEVICES: Final = "devices"
+NODES: Final = "nodes"
+NAME: Final = "name"
+FREE: Final = "free"
+BY_DRIVER: Final = "driver"
+BY_LABEL: Final = "label:"
+
+_NUMBERED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_MOST_VALUES: Final = 64
+"""Values of a label by which nodes can be grouped."""
+_MOST_KEYS: Final = 50
+"""Labels that are offered for grouping."""
+
+
+class Square(NamedTuple):
+    """A device: where it is on the view of the node, how it stands, and what a person reads of it."""
+
+    driver: str
+    pool: str
+    device: str
+    state: DeviceState
+    text: str
+
+
+class Cell(NamedTuple):
+    """The devices of a node, or of a pool that several nodes reach (then `node` is one of them, empty if there is none).
+
+    `label` is what distinguishes the name from the others.  `shown` devices are in the state that is looked for.  `level` is from
+    0 to 4: how full the node is or, where a state is looked for, how many of its devices are in it.  `more` devices have no square.
+    """
+
+    node: str
+    name: str
+    label: str
+    total: int
+    shown: int
+    level: int
+    squares: Sequence[Square]
+    more: int
+
+
+class CellGroup(NamedTuple):
+    """Cells of one group, and all devices of that group; `shown` of them are in the state that is looked for."""
+
+    name: str
+    total: int
+    shown: int
+    cells: Sequence[Cell]
+
+
+class MapChoices(NamedTuple):
+    """What the query asks for; each has a default."""
+
+    driver: str = ""
+    device_class: str = ""
+    nodes: str = ""
+    group: str = ""
+    state: DeviceState | None = None
+    sort: str = NAME
+    scale: str = ""
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Return the query of an address with the same choices."""
+        chosen = self._replace(sort="" if self.sort == NAME else self.sort)._asdict()
+        device_class = chosen.pop("device_class")
+        return {**chosen, "class": device_class, "state": "" if self.state is None else self.state.key}
+
+
+class DeviceMap(NamedTuple):
+    """One page of the map.  `counts` has the devices of all pages by state, `scale` what a square is."""
+
+    choices: MapChoices
+    scale: str
+    counts: Mapping[DeviceState, int]
+    groups: Sequence[CellGroup]
+    part: ListPart
+    labels: Sequence[str]
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether the squares may be larger."""
+        return self.part.total <= _FEW_NODES
+
+
+class _Entry(NamedTuple):
+    """The pools of one cell."""
+
+    group: str
+    node: str
+    name: str
+    pools: Sequence[PoolStates]
+    counts: Mapping[DeviceState, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def shown(self, state: DeviceState | None) -> int:
+        return self.counts.get(state or DeviceState.USABLE, 0)
+
+
+def device_map(reports: Reports, query: Query) -> DeviceMap:
+    """Return the page of the map that the query asks for.
+
+    Raises:
+        QueryError: the query names what is not there.
+    """
+    labels = group_labels(reports.view.ledger.nodes.values())
+    states = {state.key: state for state in DeviceState}
+    choices = MapChoices(
+        query.get("driver", ""),
+        choice(query, "class", ("", *reports.view.ledger.classes)),
+        query.get("nodes", ""),
+        choice(query, "group", ("", BY_DRIVER, *(BY_LABEL + label for label in labels))),
+        states.get(choice(query, "state", ("", *states))),
+        choice(query, "sort", ("", NAME, FREE)) or NAME,
+        choice(query, "scale", ("", DEVICES, NODES)),
+    )
+    entries = _entries(reports, choices)
+    counts: Counter[DeviceState] = Counter()
+    for entry in entries:
+        counts.update(entry.counts)
+    scale = choices.scale or (DEVICES if counts.total() <= _MOST_TOGETHER else NODES)
+    part = part_of(len(entries), DEVICE_CELLS if scale == DEVICES else NODE_CELLS, number(query, "page"))
+    return DeviceMap(choices, scale, counts, _groups(reports, entries, part, choices, scale), part, labels)
+
+
+def group_labels(nodes: Iterable[Node]) -> Sequence[str]:
+    """Return the keys of labels that at least two nodes have, with few values."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    having: Counter[str] = Counter()
+    for node in nodes:
+        having.update(node.labels.keys())
+        for key, value in node.labels.items():
+            values[key].add(value)
+    offered = (key for key, count in having.items() if count > 1 and len(values[key]) <= _MOST_VALUES)
+    return sorted(set(offered) - {_HOSTNAME})[:_MOST_KEYS]
+
+
+def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
+    """Return the pools that are asked for by group and node, in order.
+
+    Raises:
+        QueryError: it is not known which devices the class means.
+    """
+    group_of = _grouping(reports, choices.group)
+    pools: Iterable[PoolStates] = reports.pools
+    if choices.device_class:
+        meant = reports.class_devices.of_class(choices.device_class)
+        if meant is None:
+            raise QueryError(f"class: devices of too many kinds to say which class {choices.device_class} means")
+        pools = (each for each in (narrowed(each, meant) for each in pools) if each.devices)
+    found: defaultdict[tuple[str, str, str], list[PoolStates]] = defaultdict(list)
+    for each in pools:
+        pool = each.pool
+        if choices.driver in ("", pool.driver) and choices.nodes in pool.node:
+            found[group_of(each), pool.node, "" if pool.node else pool.pool].append(each)
+    entries = [
+        _Entry(group, node, node or pool, pools, sum((Counter(each.counts) for each in pools), Counter()))
+        for (group, node, pool), pools in found.items()
+    ]
+    entries.sort(key=lambda entry: natural(entry.name))
+    if choices.sort == FREE:
+        entries.sort(key=lambda entry: -entry.shown(choices.state))
+    return sorted(entries, key=lambda entry: natural(entry.group))
+
+
+def _grouping(reports: Reports, group: str) -> Callable[[PoolStates], str]:
+    if group == BY_DRIVER:
+        return lambda each: each.pool.driver
+    nodes, key = reports.view.ledger.nodes, group.removeprefix(BY_LABEL)
+    if not group:
+        return lambda _: ""
+    return lambda each: nodes[each.pool.node].labels.get(key, "") if each.pool.node in nodes else ""
+
+
+def _groups(
+    reports: Reports, entries: Sequence[_Entry], part: ListPart, choices: MapChoices, scale: str
+) -> Sequence[CellGroup]:
+    on_page = part.entries_of(entries)
+    most = max(_LEAST_SQUARES, MOST_SQUARES // max(1, len(on_page))) if scale == DEVICES else 0
+    label_of = shortening([entry.name for entry in on_page])
+    totals: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
+    for entry in entries:
+        totals[entry.group] += entry.total
+        shown[entry.group] += entry.shown(choices.state)
+    return [
+        CellGroup(
+            name, totals[name], shown[name], [_cell(reports, each, choices.state, label_of, most) for each in found]
+        )
+        for name, found in groupby(on_page, key=lambda entry: entry.group)
+    ]
+
+
+def _cell(
+    reports: Reports, entry: _Entry, state: DeviceState | None, label_of: Callable[[str], str], most: int
+) -> Cell:
+    shown, total = entry.shown(state), entry.total
+    dark = total - shown if state is None else shown
+    now = reports.view.origin.taken_at
+    squares = [
+        Square(each.pool.driver, each.pool.pool, device.name, stands, device_text(device, stands, now))
+        for each in entry.pools
+        for device, stands in each.devices[:most]
+    ][:most]
+    return Cell(
+        node=entry.node or _any_node(reports, entry.pools[0]),
+        name=entry.name,
+        label=label_of(entry.name),
+        total=total,
+        shown=shown,
+        level=-(-_LEVELS * dark // total) if total else 0,
+        squares=squares,
+        more=total - len(squares) if most else 0,
+    )
+
+
+def _any_node(reports: Reports, each: PoolStates) -> str:
+    """Return a node that may use a pool of several nodes; empty if none may."""
+    ledger = reports.view.ledger
+    reaching = ledger.slices.nodes_of((each.pool.driver, each.pool.pool))
+    return next(iter(reports.nodes), "") if reaching is None else min(reaching & ledger.nodes.keys(), default="")
+
+
+def shortening(names: Sequence[str]) -> Callable[[str], str]:
+    """Return what cuts off the words with which all of several names begin and end, so that the rest distinguishes them."""
+    if len(names) < 2 or max(map(len, names)) <= _SHORT:  # noqa: PLR2004 - one name has nothing in common with others
+        return lambda name: name
+    head = _common_start(names).rstrip("0123456789")
+    tail = _common_start([name[len(head) :][::-1] for name in names])[::-1]
+    tail = tail[tail.index(".") :] if "." in tail else ""
+    return lambda name: name[len(head) : len(name) - len(tail)] or name
+
+
+def natural(name: str) -> list[tuple[str, int]]:
+    """Return what sorts `node-2` before `node-10`."""
+    return [(text, int(number or 0)) for text, number in _NUMBERED.findall(name)]
+
+
+def _common_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    return first[: next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]

@@ -1,0 +1,141 @@
+"""The cluster at a glance: how full each kind of device is, where whole devices are left, what waits, and what is unhealthy."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.inspection.audit.findings import CheckSeverity
+from dra_extender.inspection.lines import age_text
+from dra_extender.inspection.objects import UnreadKindsError
+from dra_extender.inspection.why.waiting import WaitingCause
+from dra_extender.page.devices_view import DeviceState, KindTotal, PoolStates
+from dra_extender.page.history import Line, line
+from dra_extender.page.states import Reports
+
+MOST_KINDS: Final = 10
+"""Drivers on the page, and device classes, those with most devices; the map has all."""
+_MOST: Final = 5
+"""Nodes, causes, and problems of one kind that are named."""
+_SILENT_SECONDS: Final = 180.0
+"""A watch hears something of a healthy API server more often."""
+_PERCENT: Final = 100
+
+
+class HealthProblem(NamedTuple):
+    """Something unhealthy, in words, and the view that says more (a part of it, if `part` names one)."""
+
+    text: str
+    view: str
+    query: Mapping[str, str] = {}
+    part: str = ""
+
+
+class Overview(NamedTuple):
+    """What the first view shows; `unknown` says why the devices or the pods are not known, empty if they are.
+
+    `kinds` are totals by what they are of, `driver` or `class`.  `whole` devices are left on `whole_nodes` nodes, `most_whole` has
+    the nodes with most of them.  `taken` and `waiting` are the lines of the last hour, None as long as there are none.
+    """
+
+    unknown_devices: str = ""
+    kinds: Sequence[tuple[str, KindTotal]] = ()
+    more_kinds: int = 0
+    whole: int = 0
+    whole_nodes: int = 0
+    most_whole: Sequence[tuple[str, int]] = ()
+    unknown_pods: str = ""
+    pods: int = 0
+    causes: Sequence[WaitingCause] = ()
+    more_causes: int = 0
+    problems: Sequence[HealthProblem] = ()
+    taken: Line | None = None
+    waiting: Line | None = None
+
+
+def overview(reports: Reports) -> Overview:
+    now, history = reports.view.now, reports.history
+    found = Overview(
+        problems=tuple(_problems(reports)),
+        taken=line([(point.at, point.taken) for point in history], now, _PERCENT),
+        waiting=line([(point.at, point.waiting) for point in history], now),
+    )
+    try:
+        pools, kinds = reports.pools, (*_most("driver", reports.drivers), *_most("class", reports.classes))
+    except UnreadKindsError as problem:
+        found = found._replace(unknown_devices=str(problem))
+    else:
+        whole = _whole(pools)
+        found = found._replace(
+            kinds=kinds,
+            more_kinds=len(reports.drivers) + len(reports.classes) - len(kinds),
+            whole=sum(whole.values()),
+            whole_nodes=len(whole.keys() - {""}),
+            most_whole=[entry for entry in whole.most_common(_MOST + 1) if entry[0]][:_MOST],
+        )
+    try:
+        report = reports.waiting(1)
+    except UnreadKindsError as problem:
+        return found._replace(unknown_pods=str(problem))
+    causes = report.causes
+    return found._replace(pods=report.pods, causes=causes[:_MOST], more_causes=max(0, len(causes) - _MOST))
+
+
+def _most(kind: str, totals: Sequence[KindTotal]) -> Sequence[tuple[str, KindTotal]]:
+    return [(kind, total) for total in sorted(totals, key=lambda total: -total.devices)[:MOST_KINDS]]
+
+
+def _whole(pools: Sequence[PoolStates]) -> Counter[str]:
+    """Return the number of whole devices by node, those that several nodes reach under an empty name."""
+    found: Counter[str] = Counter()
+    for each in sorted(pools, key=lambda each: each.pool.node):
+        if each.whole:
+            found[each.pool.node] += each.whole
+    return found
+
+
+def _problems(reports: Reports) -> Iterator[HealthProblem]:
+    try:
+        severities = Counter(finding.severity for finding in reports.audit.findings)
+    except UnreadKindsError as problem:
+        yield HealthProblem(f"The audit is not known: {problem}", "health", part="audit")
+    else:
+        for severity in CheckSeverity:
+            if severities[severity]:
+                text = f"{_number(severities[severity], severity.value)} of the audit"
+                yield HealthProblem(text, "health", part="audit")
+    try:
+        yield from _problems_of_devices(reports.pools)
+    except UnreadKindsError as problem:
+        yield HealthProblem(f"Devices are not known: {problem}", "health", part="audit")
+    for kind, seconds in sorted(reports.contact_ages().items()):
+        if seconds > _SILENT_SECONDS:
+            yield HealthProblem(
+                f"The watch of {kind} has not answered for {age_text(seconds)}", "health", part="watches"
+            )
+    missing = [*(each.kind for each in reports.view.origin.missing if each.served)]
+    if missing:
+        yield HealthProblem(f"Not read: {', '.join(missing)}", "health", part="facts")
+    unread = len(reports.problems) + len(reports.view.unreadable)
+    if unread:
+        yield HealthProblem(f"{_number(unread, 'object')} not followed or not readable", "health", part="facts")
+
+
+def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[HealthProblem]:
+    stands = [(device, state) for each in pools for device, state in each.devices]
+    counts = Counter(state for _, state in stands)
+    for state in (DeviceState.ORPHANED, DeviceState.GONE):
+        if counts[state]:
+            yield HealthProblem(f"{_number(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
+    reasons = Counter(device.availability_text for device, state in stands if state is DeviceState.UNUSABLE)
+    for reason, devices in reasons.most_common(_MOST):
+        yield HealthProblem(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
+    incomplete = [each.pool for each in pools if not each.pool.complete]
+    for pool in incomplete[:_MOST]:
+        text = f"Pool {pool.driver}/{pool.pool} is incomplete: {pool.problem}"
+        yield HealthProblem(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
+    if len(incomplete) > _MOST:
+        yield HealthProblem(f"{_number(len(incomplete) - _MOST, 'more pool')} incomplete", "health", part="audit")
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
