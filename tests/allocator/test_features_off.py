@@ -5,10 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
-from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import UPSTREAM
-from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.features import FIELD_OF_NAME, UPSTREAM, Features
+from dra_extender.allocator.state.rejection import Code, NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 

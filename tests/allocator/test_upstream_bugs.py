@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.overlay import TaintOverlay
+from dra_extender.allocator.overlay.policy import TaintOverlay
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
-from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, Rules
+from dra_extender.allocator.state.rejection import Code, NoFit
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.ledger.usage import UsageTable

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dra_extender.allocator.pools.node_match import is_relevant
+from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node

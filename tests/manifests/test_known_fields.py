@@ -1,7 +1,7 @@
 """The table of fields is that of the client library, and a misspelt field is found wherever it is."""
 
 import pytest
-from dra_extender.manifests.known_fields import KINDS, wrong_fields
+from dra_extender.manifests.check import KINDS, wrong_fields
 
 
 @pytest.mark.parametrize("kind", KINDS)

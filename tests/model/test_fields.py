@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
-from dra_extender.manifests.check import schema_problems
-from dra_extender.manifests.known_fields import KINDS, wrong_fields
+from dra_extender.manifests.check import KINDS, schema_problems, wrong_fields
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceBody, DeviceReader
 from dra_extender.model.device_class import read_device_class

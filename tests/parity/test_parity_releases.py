@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator.state.release_rules import UPSTREAM, Rules
+from dra_extender.allocator.state.features import UPSTREAM, Rules
 from dra_extender.simulator.scenario import answer_line
 
 from tests.parity.comparing import differences

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
-from dra_extender.manifests.known_fields import KINDS, wrong_fields
+from dra_extender.manifests.check import KINDS, wrong_fields
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.simulation.http_server import HttpRequest

@@ -28,8 +28,8 @@ from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.runtime import clock
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
+from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
-from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.claims.reservations import ClaimReserver
 from dra_extender.scheduling.holds.stale import StaleHolds

@@ -6,7 +6,7 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
-from dra_extender.manifests.known_fields import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
+from dra_extender.manifests.check import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
 from kubernetes.aio.client import models
 from pydantic import BaseModel
 

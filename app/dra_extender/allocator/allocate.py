@@ -14,9 +14,8 @@ from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, NoFit, SearchEndedError
+from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.rejection import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node

@@ -8,8 +8,7 @@ import msgspec
 
 from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.messages import taint_text
-from dra_extender.allocator.pools.node_match import is_relevant
-from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.pools.pools import Pool, is_relevant
 from dra_extender.allocator.rules.counter_sets import GroupState, folded
 from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.verdict import published_pool

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, decode
-from dra_extender.model.event import EventObject, EventSeries
 from dra_extender.model.metadata import OwnerReference, seconds_of
+from dra_extender.model.objects import EventObject, EventSeries
 from dra_extender.model.pod import PodObject
 
 SCHEDULING_GATED: Final = "SchedulingGated"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, TaintOverlay, apply_all
+from dra_extender.allocator.overlay.policy import OverlaidSlice, Overlay, TaintOverlay, apply_all
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_taint_rule import DeviceTaintRule

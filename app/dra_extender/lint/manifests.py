@@ -8,8 +8,16 @@ import yaml
 
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.lint.objects import FieldFinding, field_findings, is_checked
-from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, node_at, read_documents
-from dra_extender.manifests.positions import ScalarPosition, written
+from dra_extender.manifests.documents import (
+    FieldPath,
+    Position,
+    ScalarPosition,
+    YamlDocument,
+    YamlError,
+    node_at,
+    read_documents,
+    written,
+)
 from dra_extender.manifests.problems import path_text
 
 LINT: Final = "dra-extender.io/lint"

@@ -1,19 +1,137 @@
-"""The kinds of API objects that the model describes."""
+"""Events and objects that make pods, which nothing but checks and redaction reads, and the kinds that the model describes."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
 from dra_extender.model.api_json import Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.device_taint_rule import DeviceTaintRule
-from dra_extender.model.event import EventObject
+from dra_extender.model.fields import DnsLabel, Items, Mark, Name, Replicas, Sentence, Time, Word
+from dra_extender.model.metadata import ObjectMeta, TemplateMeta
 from dra_extender.model.node import WholeNode
-from dra_extender.model.pod import PodObject
-from dra_extender.model.pod_group import PodGroup
+from dra_extender.model.pod import PodObject, WholePodSpec
+from dra_extender.model.pod_group import GroupClaims, PodGroup, SchedulingPolicy
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import SliceObject
 from dra_extender.model.templated_claim import ClaimTemplate
-from dra_extender.model.workloads import Job, ReplicasObject, Workload
+
+
+class PodTemplate(Value, frozen=True, kw_only=True):
+    """The template of a workload for its pods."""
+
+    in_part: ClassVar[bool] = True
+    metadata: TemplateMeta | None = None
+    spec: WholePodSpec
+
+
+class ReplicasSpec(Value, frozen=True, kw_only=True):
+    """`spec` of a Deployment, ReplicaSet or StatefulSet."""
+
+    in_part: ClassVar[bool] = True
+    replicas: Replicas | None = None
+    template: PodTemplate
+
+
+class JobSpec(Value, frozen=True, kw_only=True):
+    """`spec` of a Job."""
+
+    in_part: ClassVar[bool] = True
+    parallelism: Replicas | None = None
+    completions: Replicas | None = None
+    suspend: bool | None = None
+    template: PodTemplate
+
+
+class GroupTemplate(Value, frozen=True):
+    """A template of a Workload for PodGroups; drafts and 1.35 have `policy`."""
+
+    in_part: ClassVar[bool] = True
+    name: DnsLabel
+    scheduling_policy: SchedulingPolicy | None = None
+    policy: Annotated[SchedulingPolicy, Mark.DRAFT] | None = None
+    resource_claims: GroupClaims | None = None
+
+
+_Templates = Annotated[tuple[GroupTemplate, ...], Items(1, 8, once="name")]
+
+
+class WorkloadSpec(Value, frozen=True):
+    """`spec` of a Workload; 1.35 has `podGroups`."""
+
+    in_part: ClassVar[bool] = True
+    pod_group_templates: _Templates | None = None
+    pod_groups: Annotated[_Templates, Mark.DRAFT] | None = None
+
+
+class _PodMaker(Value, frozen=True):
+    metadata: ObjectMeta
+    status: Annotated[Any, Mark.UNCHECKED] = None
+
+
+class ReplicasObject(_PodMaker, frozen=True, kw_only=True):
+    """A Deployment, ReplicaSet or StatefulSet."""
+
+    spec: ReplicasSpec
+
+
+class Job(_PodMaker, frozen=True, kw_only=True):
+    """A Job."""
+
+    spec: JobSpec
+
+
+class Workload(Value, frozen=True):
+    """A Workload."""
+
+    metadata: ObjectMeta
+    spec: WorkloadSpec
+
+
+class ObjectReference(Value, frozen=True):
+    """The object that an Event is about."""
+
+    kind: Word = ""
+    namespace: Name = ""
+    name: Name = ""
+    uid: Name = ""
+
+
+class EventSeries(Value, frozen=True):
+    """How often an Event was repeated, and when last."""
+
+    count: int = 0
+    last_observed_time: Time | None = None
+
+
+class EventSource(Value, frozen=True):
+    """The reporter of an Event."""
+
+    component: Name = ""
+
+
+class EventMeta(Value, frozen=True):
+    """`metadata` of an Event."""
+
+    name: Name = ""
+    namespace: Name = ""
+    uid: Name = ""
+
+
+class EventObject(Value, frozen=True):
+    """An Event as the API server sends it."""
+
+    unread: ClassVar[Mapping[str, Any]] = {"metadata": EventMeta, "type": Word}
+    involved_object: ObjectReference = ObjectReference()
+    reason: Word = ""
+    message: Sentence = ""
+    reporting_component: Name = ""
+    source: EventSource = EventSource()
+    count: Annotated[int, Mark.LEFT_OUT] = 0
+    series: EventSeries | None = None
+    event_time: Time | None = None
+    first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+
 
 WATCHED: Final[Mapping[str, type[Value]]] = {
     "nodes": WholeNode,

@@ -21,8 +21,16 @@ from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.node import WholeNode
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.nodefit.pod_needs import PodNeeds
-from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, HostPort, conflict, read_amounts
+from dra_extender.nodefit.pod_needs import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    HostPort,
+    PodNeeds,
+    conflict,
+    read_amounts,
+)
 
 CORDONED: Final = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint that kube-controller-manager gives a node that is `unschedulable`."""

@@ -8,8 +8,7 @@ from typing import TypeVar
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
 from dra_extender.nodefit.node_facts import FitNode, NodeFilter, NodeRefusal, read_fit_node
-from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
-from dra_extender.nodefit.pod_requests import PODS, HostPort
+from dra_extender.nodefit.pod_needs import PODS, HostPort, PodNeeds, read_pod_needs
 
 T = TypeVar("T")
 

@@ -1,15 +1,149 @@
 """What kube-scheduler's own filters read of a pod: amounts of resources, ports, tolerations, node selector and node affinity."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import Value, decode, from_json
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.model.pod import WholePod
+from dra_extender.model.pod import Amounts, Container, Port, Resources, WholePod, is_extended
 from dra_extender.model.pod_placement import Toleration
-from dra_extender.nodefit.pod_requests import HostPort, host_ports, pod_requests
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+_MILLI: Final = NANO // 1_000
+_HUGE_PAGES: Final = "hugepages-"
+_VOLUMES: Final = "attachable-volumes-"
+_NATIVE_MARK: Final = "kubernetes.io/"
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for all addresses
+_TCP: Final = "TCP"
+
+
+class HostPort(Value, frozen=True, rename=None):
+    """A port of the host on one of its addresses, or on all of them."""
+
+    port: int
+    protocol: str
+    address: str
+
+    def excludes(self, other: "HostPort") -> bool:
+        """Return whether two pods of one node cannot have these ports (`framework.HostPortInfo.CheckConflict`)."""
+        if (self.port, self.protocol) != (other.port, other.protocol):
+            return False
+        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+
+
+def pod_requests(
+    containers: Iterable[Container],
+    init_containers: Iterable[Container],
+    whole: Resources | None,
+    overhead: Amounts | None,
+) -> Mapping[str, int]:
+    """Return the requests of the pod by resource, those of NodeResourcesFit alone; amounts that are no quantities count as nothing.
+
+    `whole`: what the pod asks for in the place of its containers (KEP-2837).
+    """
+    found = _of_containers(containers, init_containers)
+    found |= _of_whole(whole, found)
+    for name, amount in _parsed(overhead).items():
+        found[name] = found.get(name, 0) + amount
+    return in_units({name: amount for name, amount in found.items() if name != PODS})
+
+
+def in_units(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the resources that NodeResourcesFit knows, CPU rounded up to thousandths, others to one (`framework.Resource`)."""
+    return {
+        name: -(-amount // unit) * unit
+        for name, amount in amounts.items()
+        if _is_known(name)
+        for unit in (_MILLI if name == CPU else NANO,)
+    }
+
+
+def read_amounts(listed: Mapping[str, str | float] | None) -> dict[str, int]:
+    """Return quantities by resource, in whole units; those that cannot be read are left out."""
+    return dict(in_units(_parsed(listed)))
+
+
+def _of_containers(containers: Iterable[Container], init_containers: Iterable[Container]) -> dict[str, int]:
+    """Return all containers and sidecars together, or if more, an init container with the sidecars before it (KEP-753)."""
+    total: Counter[str] = Counter()
+    for each in containers:
+        total.update(_amounts(each.resources))
+    sidecars: Counter[str] = Counter()
+    largest: dict[str, int] = {}
+    for each in init_containers:
+        own = Counter(_amounts(each.resources))
+        if each.restart_policy == "Always":
+            total.update(own)
+            sidecars.update(own)
+            own = sidecars
+        else:
+            own.update(sidecars)
+        for name, amount in own.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    return {name: max(total[name], largest.get(name, 0)) for name in {*total, *largest}}
+
+
+def _of_whole(whole: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
+    """Return CPU, memory and huge pages of the pod as a whole.
+
+    A limit without a request is a request only where no container asks for the resource; for huge pages, which are never
+    overcommitted, in any case.
+    """
+    if whole is None:
+        return {}
+    requests, limits = _parsed(whole.requests), _parsed(whole.limits)
+    defaults = {
+        name: amount for name, amount in limits.items() if name.startswith(_HUGE_PAGES) or name not in of_containers
+    }
+    return {
+        name: amount
+        for name, amount in {**defaults, **requests}.items()
+        if name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
+    }
+
+
+def _amounts(resources: Resources | None) -> dict[str, int]:
+    """Return what is requested; a limit without a request is a request, as the API server has it."""
+    return {} if resources is None else {**_parsed(resources.limits), **_parsed(resources.requests)}
+
+
+def _is_known(name: str) -> bool:
+    """Return whether `framework.Resource` has a place for it; others, such as `storage`, are counted nowhere."""
+    if name in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS):
+        return True
+    return name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE_MARK in name or is_extended(name)
+
+
+def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, text in (amounts or {}).items():
+        try:
+            found[name] = parse_quantity(str(text))
+        except QuantityError:
+            continue
+    return found
+
+
+def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPort]:
+    """Yield the ports of containers that are ports of the host; with `host_network` all are, as the API server fills them in."""
+    for each in ports:
+        number = each.host_port or (each.container_port if host_network else 0)
+        if number > 0:
+            yield HostPort(port=number, protocol=each.protocol or _TCP, address=each.host_ip or _ANY_ADDRESS)
+
+
+def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Return whether a wanted port excludes one that is taken."""
+    return any(one.excludes(other) for one, other in product(wanted, tuple(taken)))
+
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 

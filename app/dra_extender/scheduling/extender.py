@@ -17,10 +17,10 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
+from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
-from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import GroupTrials
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
@@ -51,8 +51,7 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
-from dra_extender.scheduling.requeue.messages import RejectionMessages
-from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+from dra_extender.scheduling.requeue.unschedulable import RejectionMessages, UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics

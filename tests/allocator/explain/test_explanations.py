@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.features import UPSTREAM, Features
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.release_rules import UPSTREAM
 
 from tests.support.allocator.building import (
     NODE,

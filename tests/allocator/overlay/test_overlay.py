@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.overlay import TaintOverlay
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
+from dra_extender.allocator.overlay.policy import TaintOverlay
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

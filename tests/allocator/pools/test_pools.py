@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator.pools.node_match import reaches
+from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.api_json import ModelError

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.features import UPSTREAM, Features
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import Placement
 

@@ -11,7 +11,7 @@ from dra_extender.allocator.rules.verdict import (
     published_pool,
     verdict,
 )
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
+from dra_extender.allocator.state.features import OWN, UPSTREAM
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption

@@ -6,10 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.allocate import Allocation, allocate
-from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
-from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Features
+from dra_extender.allocator.state.rejection import Code, SearchPaused
 from dra_extender.model.allocation import Placement
 from hypothesis import given
 from hypothesis import strategies as st

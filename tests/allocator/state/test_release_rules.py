@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
-from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.rejection import Code, NoFit
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from dra_extender.inspection.redaction.ordered_names import OrderedNames, UnorderableNameError
+from dra_extender.inspection.redaction.names import OrderedNames, UnorderableNameError
 from hypothesis import given
 from hypothesis import strategies as st
 

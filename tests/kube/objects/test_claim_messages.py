@@ -12,7 +12,7 @@ from dra_extender.kube.client.protobuf import (
     one,
     text,
 )
-from dra_extender.kube.objects.claim_messages import has_driver_data, with_metadata, with_reservations
+from dra_extender.kube.objects.claims import has_driver_data, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import read_head
 from dra_extender.scheduling.ports.cluster import ConflictError

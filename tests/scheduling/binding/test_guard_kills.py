@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, GUARD_PREFIX, name_of_guard
+from dra_extender.scheduling.binding import conflicts
 from dra_extender.scheduling.binding import guards as module
-from dra_extender.scheduling.binding import yielding
 from dra_extender.scheduling.ports.cluster import Claims
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -133,7 +133,7 @@ async def _story(mortals: Mortals, event: Callable[[Mortals], Awaitable[None]]) 
 async def test_service_that_is_killed_at_any_call_leaves_nothing_and_gives_nothing_twice(
     event: Callable[[Mortals], Awaitable[None]], monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
-    for one in (module, yielding):
+    for one in (module, conflicts):
         monkeypatch.setattr(one, "LOOK_SECONDS", _SHORT)
     for calls in range(_MOST_CALLS):
         mortals = Mortals(calls, before=before)
@@ -213,7 +213,7 @@ async def test_two_other_schedulers_get_the_device_once(*, deleted: bool, monkey
 
 async def test_guards_of_many_devices_come_and_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", _SHORT)
-    monkeypatch.setattr(yielding, "LOOK_SECONDS", _SHORT)
+    monkeypatch.setattr(conflicts, "LOOK_SECONDS", _SHORT)
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, device_backoff_seconds=0))
     world.node("n1")
     names = [f"gpu-{index}" for index in range(12)]

@@ -8,8 +8,8 @@ import pytest
 from dra_extender.inspection.holders import consumer_text
 from dra_extender.ledger.guard_index import GUARD_PREFIX, guard_reservations, is_guard_reservation, name_of_guard
 from dra_extender.model.resource_claim import claim_from
+from dra_extender.scheduling.binding import conflicts
 from dra_extender.scheduling.binding import guards as module
-from dra_extender.scheduling.binding import yielding
 from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy
@@ -97,7 +97,7 @@ class Rivals:
 @asynccontextmanager
 async def rivals(monkeypatch: pytest.MonkeyPatch, mode: YieldPolicy = YieldPolicy.GUARD) -> AsyncIterator[Rivals]:
     monkeypatch.setattr(module, "LOOK_SECONDS", _SHORT)
-    monkeypatch.setattr(yielding, "LOOK_SECONDS", _SHORT)
+    monkeypatch.setattr(conflicts, "LOOK_SECONDS", _SHORT)
     world = a_world(mode)
     await world.extender.start()
     scene = Rivals(world)
@@ -277,7 +277,7 @@ async def bound_while_a_guard_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[tuple[InMemoryExtender, InTreeScheduler, UnreliableClaims]]:
     """A second bind of the pod, while the deletion of the guard claim of its device is not answered."""
-    monkeypatch.setattr(yielding, "LOOK_SECONDS", _SHORT)
+    monkeypatch.setattr(conflicts, "LOOK_SECONDS", _SHORT)
     world = a_world()
     claims = world.claims = UnreliableClaims(world.cluster.claims)
     world.start()

@@ -6,7 +6,7 @@ import pytest
 from dra_extender.allocator.rules.verdict import GROUPS
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.binding import decision, yielding
+from dra_extender.scheduling.binding import conflicts, decision
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -57,7 +57,7 @@ async def tried(world: InMemoryExtender, *nodes: str) -> str:
 async def test_node_is_offered_twice_and_then_left_alone(
     world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(yielding, "find_conflict", disagreeing("n1"))
+    monkeypatch.setattr(conflicts, "find_conflict", disagreeing("n1"))
     undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
     async with world.watching():
         assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
@@ -70,20 +70,20 @@ async def test_node_is_offered_twice_and_then_left_alone(
 async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
     world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(yielding, "find_conflict", disagreeing("n1"))
+    monkeypatch.setattr(conflicts, "find_conflict", disagreeing("n1"))
     async with world.watching():
         for _ in range(2):
             await tried(world, "n1")
         assert await tried(world, "n1") == "unschedulable"
         world.clock.seconds += 61.0
-        monkeypatch.setattr(yielding, "find_conflict", lambda *_: None)
+        monkeypatch.setattr(conflicts, "find_conflict", lambda *_: None)
         assert await tried(world, "n1") == "bound to n1"
 
 
 async def test_metric_tells_whose_the_other_allocation_was(
     world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(yielding, "find_conflict", disagreeing("n1"))
+    monkeypatch.setattr(conflicts, "find_conflict", disagreeing("n1"))
     async with world.watching():
         await tried(world, "n1")
     page = (await world.metrics.render()).decode()

@@ -7,10 +7,8 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.features import OWN, Features, Rules
+from dra_extender.allocator.state.rejection import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.values.quantity import NANO

@@ -17,8 +17,7 @@ from dra_extender.allocator.rules.capacity import CapacityShortage
 from dra_extender.allocator.rules.counter_sets import GroupState, Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code
-from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.allocator.state.rejection import Code, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, DeviceId, PoolId

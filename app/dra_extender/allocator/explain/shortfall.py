@@ -9,8 +9,7 @@ from dra_extender.allocator.explain.messages import EXCLUSION_CODES, DeviceMessa
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
-from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection, SearchEndedError
 from dra_extender.model.api_json import listed
 from dra_extender.model.resource_slice import ResourceSlice
 

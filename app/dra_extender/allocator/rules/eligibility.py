@@ -6,12 +6,10 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import ALL, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, VerdictRow
-from dra_extender.allocator.pools.node_match import MALFORMED, REACHABLE
-from dra_extender.allocator.pools.pools import SliceView
+from dra_extender.allocator.pools.pools import MALFORMED, REACHABLE, SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import Device, DeviceTaint
 

@@ -10,9 +10,8 @@ from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.held_devices import bound_nodes
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import DeviceHolding

@@ -31,8 +31,7 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
+from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError, SearchPaused
 
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""

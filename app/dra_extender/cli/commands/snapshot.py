@@ -25,7 +25,7 @@ def command(
     Exit status: 0 written; 2 an option is wrong, the cluster cannot be read, or the file not written.
     """
     from dra_extender.inspection.objects import EVERYTHING, require_any, unknown_text, unread
-    from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
+    from dra_extender.inspection.redaction.names import UnorderableNameError
     from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
     from dra_extender.model.api_json import ModelError, printable
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.pools.node_match import is_relevant, reaches
+from dra_extender.allocator.pools.pools import is_relevant, reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection

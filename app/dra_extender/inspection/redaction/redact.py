@@ -1,17 +1,334 @@
 """The objects of a snapshot with other names: order, equality and amounts are as they were, names and sentences are gone."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
 from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind, kept
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
-from dra_extender.inspection.redaction.rules import RULES
+from dra_extender.inspection.why.fit_error import mark_of, reworded
+from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
 from dra_extender.model.allocation import DeviceResult
-from dra_extender.model.api_json import decode_object
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, allocation_digest
+from dra_extender.model.api_json import Value, decode_object
+from dra_extender.model.device import PHYSICAL_DEVICE, AttributeBody, DeviceBody
+from dra_extender.model.fields import (
+    Anything,
+    Flag,
+    Format,
+    ListOf,
+    MapOf,
+    Mark,
+    Number,
+    Record,
+    Shape,
+    Text,
+    fields_of,
+)
+from dra_extender.model.node_selector import NodeSelectorRequirement
+from dra_extender.model.objects import WATCHED
+from dra_extender.model.pod import PodObject
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
+from dra_extender.model.resource_slice import SliceSpec
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, Snapshot, allocation_digest
+from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
+from dra_extender.nodefit.node_facts import CONDITION_TAINTS
+
+Rule = Callable[[Any, ClusterNames], Any]
+"""From a value in decoded JSON to what stands in its place.  A text in a place where the API has none is a name."""
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_NUMBER: Final = re.compile(r"-?\d{1,20}")
+_INSUFFICIENT: Final = "Insufficient "
+_SCHEDULER_REASONS: Final = frozenset(
+    {
+        "Too many pods",
+        "node(s) didn't find available persistent volumes to bind",
+        "node(s) didn't have free ports for the requested pod ports",
+        "node(s) didn't match Pod's node affinity/selector",
+        "node(s) didn't match pod affinity rules",
+        "node(s) didn't match pod anti-affinity rules",
+        "node(s) didn't match pod topology spread constraints",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+        "node(s) didn't match the requested node name",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+        "node(s) exceed max volume count",
+        "node(s) had no available volume zone",
+        "node(s) had volume node affinity conflict",
+        "node(s) were unschedulable",
+    }
+)
+"""Reasons of kube-scheduler in which nothing is named."""
+_GROUPS: Final = "compatibilityGroups["
+_SUPPLIED: Final = (
+    "bindingConditions",
+    "bindingFailureConditions",
+    "bindsToNode",
+    "compatibleOnlyWith",
+    "compatibilityGroups",
+)
+_OF_THE_API: Final = frozenset(
+    {
+        *("v1", "apps/v1", "batch/v1", "resource.k8s.io", "scheduling.k8s.io", "pods", "podgroups", "Pod", "PodGroup"),
+        *("TCP", "UDP", "SCTP", "0.0.0.0"),  # noqa: S104 - words of ports
+        *("DoNotSchedule", "ScheduleAnyway"),
+        *("Warning", "FailedScheduling", "FailedResourceClaimCreation", "FailedCreate", "ResourceClaim", "Workload"),
+        *("ReplicaSet", "Job", "StatefulSet", "DaemonSet", "Deployment", "JobSet"),
+        *("True", "False", "Unknown", "Pending", "Running", "Succeeded", "Failed", "Always"),
+        *(
+            "NoSchedule",
+            "NoExecute",
+            "PreferNoSchedule",
+            "None",
+            "Exists",
+            "Equal",
+            "DoesNotExist",
+            "In",
+            "NotIn",
+            "Gt",
+            "Lt",
+        ),
+        *("ExactCount", "All", "FromClass", "FromClaim", "metadata.name", "true", "false"),
+        *("PodScheduled", "PodReadyToStartContainers", "Ready", "Initialized", "ContainersReady", "Unschedulable"),
+        *("SchedulerError", "SchedulingGated", "DRAOptionalNodeOperations"),
+        "node.kubernetes.io/unschedulable",
+        *(word for (condition, _), key in CONDITION_TAINTS.items() for word in (condition, key)),
+        *("resource.kubernetes.io/delete-protection", "scheduling.k8s.io/podgroup-protection"),
+    }
+)
+"""Words of the API itself; any other word may be a name."""
+
+
+def _rule_of(shape: Shape, attribute: str = "") -> Rule:
+    """Return the rule for values of this shape; `attribute` is the attribute of a device (domain/name) that they belong to."""
+    match shape:
+        case Record(struct):
+            return _SPECIAL.get(struct) or partial(_redact_record, _record(struct, attribute))
+        case ListOf(item):
+            return partial(_redact_list, _rule_of(item, attribute))
+        case MapOf(labels=True):
+            return _redact_labels
+        case MapOf(value=Text(Format.ANNOTATION)):
+            return _redact_annotations
+        case MapOf(key, value):
+            return partial(_redact_map, _rule_of(key), _rule_of(value))
+        case Text(Format.ATTRIBUTE_TEXT):
+            return partial(_redact_text, lambda text, names: names.value(attribute, text))
+        case Text(text_format, one_of):
+            return partial(_redact_text, partial(_redact_choice, one_of) if one_of else _text_rule(text_format))
+        case Number() | Flag():
+            return _misplaced
+        case Anything():
+            return partial(_redact_record, {})
+        case _:
+            assert_never(shape)
+
+
+def _record(struct: type[Value], attribute: str = "") -> Mapping[str, Rule]:
+    return {
+        field.name: _rule_of(field.shape, attribute) for field in fields_of(struct) if Mark.LEFT_OUT not in field.marks
+    }
+
+
+def _redact_record(fields: Mapping[str, Rule], value: Any, names: ClusterNames) -> Any:
+    if not isinstance(value, Mapping):
+        return _misplaced(value, names)
+    return {name: rule(value[name], names) for name, rule in fields.items() if name in value}
+
+
+def _redact_list(rule: Rule, value: Any, names: ClusterNames) -> Any:
+    return [rule(item, names) for item in value] if isinstance(value, list) else _misplaced(value, names)
+
+
+def _redact_map(keys: Rule, values: Rule, value: Any, names: ClusterNames) -> Any:
+    if not isinstance(value, Mapping):
+        return _misplaced(value, names)
+    return {keys(name, names): values(item, names) for name, item in value.items()}
+
+
+def _redact_text(rule: Callable[[str, ClusterNames], str | None], value: Any, names: ClusterNames) -> Any:
+    return rule(value, names) if isinstance(value, str) else _misplaced(value, names)
+
+
+def _misplaced(value: Any, names: ClusterNames) -> Any:
+    """Keep a number or nothing; a text becomes a name, and of anything else the type is left."""
+    if isinstance(value, str):
+        return names.text(value)
+    return type(value)() if isinstance(value, list | dict) else value
+
+
+def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]:  # noqa: C901, PLR0911, PLR0912 - one case for each format
+    match text_format:
+        case (
+            Format.NAME
+            | Format.DNS_LABEL
+            | Format.SUBDOMAIN
+            | Format.POOL
+            | Format.LABEL_VALUE
+            | Format.ATTRIBUTE_TEXT
+            | Format.ANNOTATION
+        ):
+            return lambda text, names: names.text(text)
+        case Format.WORD | Format.LABEL_KEY | Format.TOLERATION_KEY:
+            return _redact_word
+        case Format.DRIVER:
+            return lambda text, names: names.driver(text)
+        case Format.QUALIFIED_NAME | Format.FULLY_QUALIFIED_NAME | Format.CAPACITY:
+            return lambda text, names: names.qualified(text)
+        case Format.QUANTITY:
+            return lambda text, names: names.amount(text)
+        case Format.RESOURCE | Format.EXTENDED_RESOURCE:
+            return lambda text, names: names.resource(text)
+        case Format.REQUEST:
+            return _redact_path
+        case Format.COUNTER_SET:
+            return _redact_counter_set
+        case Format.SUPPLIED_FIELD:
+            return _redact_supplied
+        case Format.EXPRESSION | Format.UNCOMPILED_EXPRESSION:
+            return lambda text, names: names.expression(text)
+        case Format.VERSION | Format.ATTRIBUTE_VERSION:
+            return lambda text, names: names.version(text)
+        case Format.RESOURCE_VERSION:
+            return lambda text, names: text if _NUMBER.fullmatch(text) else names.text(text)
+        case Format.TIME:
+            return lambda text, _: text if _TIME.fullmatch(text) else None
+        case Format.DIGEST:
+            return lambda _text, _names: ""
+        case Format.SENTENCE:
+            return lambda text, names: reworded(text, partial(_redact_reason, names=names))
+        case Format.PLAIN:
+            return lambda text, _: REDACTED if text else text
+        case _:
+            assert_never(text_format)
+
+
+def _redact_reason(text: str, names: ClusterNames) -> str:
+    """Redact a reason of kube-scheduler, or any other sentence, and keep the words by which `why` tells its kind."""
+    if text in _SCHEDULER_REASONS:
+        return text
+    if text.startswith(_INSUFFICIENT) and " " not in text.removeprefix(_INSUFFICIENT):
+        return _INSUFFICIENT + names.resource(text.removeprefix(_INSUFFICIENT))
+    words, _ = mark_of(text)
+    return f"{REDACTED}: {words}" if words else REDACTED
+
+
+def _redact_word(text: str, names: ClusterNames) -> str:
+    return text if text in _OF_THE_API else names.text(text)
+
+
+def _redact_choice(choices: tuple[str | bool, ...], text: str, names: ClusterNames) -> str:
+    return text if text in choices else _redact_word(text, names)
+
+
+def _redact_path(text: str, names: ClusterNames) -> str:
+    """Redact names that slashes join, such as request/alternative."""
+    return "/".join(map(names.text, text.split("/")))
+
+
+def _redact_counter_set(text: str, names: ClusterNames) -> str:
+    prefix = PHYSICAL_DEVICE if text.startswith(PHYSICAL_DEVICE) else ""
+    return prefix + _redact_path(text.removeprefix(prefix), names)
+
+
+def _redact_supplied(text: str, names: ClusterNames) -> str:
+    """Redact the name of a field of a device that a policy supplied."""
+    if text.startswith(_GROUPS) and text.endswith("]"):
+        return f"{_GROUPS}{_redact_counter_set(text[len(_GROUPS) : -1], names)}]"
+    return text if text in _SUPPLIED else names.text(text)
+
+
+def _redact_labels(value: Any, names: ClusterNames) -> Any:
+    if not isinstance(value, Mapping):
+        return _misplaced(value, names)
+    return {names.text(key): names.label(key, text) for key, text in value.items() if isinstance(text, str)}
+
+
+def _redact_annotations(value: Any, names: ClusterNames) -> Any:
+    if not isinstance(value, Mapping):
+        return _misplaced(value, names)
+    return {key: rule(value[key], names) for key, rule in _ANNOTATIONS.items() if key in value}
+
+
+def _redact_snapshot(value: Any, names: ClusterNames) -> Any:
+    """Redact the annotation that freezes an allocation; `digest` is put right when the allocation is redacted."""
+    try:
+        given = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, TypeError):
+        return names.text(value) if isinstance(value, str) else None
+    return msgspec.json.encode(_FROZEN(given, names)).decode()
+
+
+def _redact_requirement(value: Any, names: ClusterNames) -> Any:
+    """Redact a requirement of a node selector; with Gt and Lt it compares numbers."""
+    found = _redact_record(_REQUIREMENT, value, names)
+    if isinstance(value, Mapping) and value.get("operator") in ("Gt", "Lt") and isinstance(value.get("key"), str):
+        given = value.get("values")
+        if isinstance(given, list):
+            found["values"] = [names.compared(value["key"], text) for text in given if isinstance(text, str)]
+    return found
+
+
+def _redact_slice_spec(value: Any, names: ClusterNames) -> Any:
+    """Redact the spec of a slice; attributes without a domain are those of the slice's driver."""
+    found = _redact_record(_SLICE_SPEC, value, names)
+    if not isinstance(value, Mapping) or not isinstance(value.get("devices"), list):
+        return found
+    own = value.get("driver")
+    for given, redacted in zip(value["devices"], found["devices"], strict=True):
+        if isinstance(given, Mapping) and "attributes" in given:
+            redacted["attributes"] = _attributes(own if isinstance(own, str) else "", given["attributes"], names)
+    return found
+
+
+def _attributes(own: str, value: Any, names: ClusterNames) -> Any:
+    if not isinstance(value, Mapping):
+        return _misplaced(value, names)
+    found = {}
+    for key, given in value.items():
+        domain, _, short = key.rpartition("/")
+        found[names.qualified(key)] = _redact_record(_record(AttributeBody, f"{domain or own}/{short}"), given, names)
+    return found
+
+
+def _redact_pod(value: Any, names: ClusterNames) -> Any:
+    """Redact a pod; the UID of one that is not bound matters beyond its order."""
+    found = _redact_record(_POD, value, names)
+    metadata, spec = found.get("metadata"), found.get("spec")
+    is_bound = isinstance(spec, dict) and spec.get("nodeName")
+    if isinstance(metadata, dict) and isinstance(metadata.get("uid"), str) and not is_bound:
+        metadata["uid"] = names.waiting_pod(value["metadata"]["uid"])
+    return found
+
+
+_DEVICE: Final[dict[str, Rule]] = {}
+_SPECIAL: Final[Mapping[type[Value], Rule]] = {
+    NodeSelectorRequirement: _redact_requirement,
+    DeviceBody: partial(_redact_record, _DEVICE),
+    SliceSpec: _redact_slice_spec,
+    PodObject: _redact_pod,
+}
+_ANNOTATIONS: Final[Mapping[str, Rule]] = {
+    SNAPSHOT_ANNOTATION: _redact_snapshot,
+    **dict.fromkeys((ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION), partial(_redact_text, _text_rule(Format.NAME))),
+    EXTENDED_ANNOTATION: partial(_redact_text, _redact_word),
+    DEVICE_ANNOTATION: partial(_redact_text, _redact_path),
+}
+_DEVICE.update({name: rule for name, rule in _record(DeviceBody).items() if name != "attributes"})
+_REQUIREMENT: Final = _record(NodeSelectorRequirement)
+_SLICE_SPEC: Final = _record(SliceSpec)
+_POD: Final = _record(PodObject)
+_FROZEN: Final = _rule_of(Record(Snapshot))
+
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {kind: _rule_of(Record(struct)) for kind, struct in WATCHED.items()}
+)
+"""The rule for objects of each kind."""
+
 
 _SOURCE: Final = "a redacted snapshot"
 

@@ -17,7 +17,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.further import FurtherReasons
+from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names, names_there
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
@@ -33,7 +33,6 @@ from dra_extender.inspection.why.report import (
     PoolGap,
 )
 from dra_extender.inspection.why.trials import ClaimChanges, ProposedChange, Trials
-from dra_extender.inspection.why.unreached import unreached_pools
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.extended_resources.need import subject_of

@@ -19,8 +19,8 @@ from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
+from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
-from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing

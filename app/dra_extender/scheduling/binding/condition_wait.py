@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import allocated_at
-from dra_extender.scheduling.binding.yielding import ConflictYield
+from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.claims.conditions import (
     ConditionVerdict,
     Readiness,
@@ -25,7 +25,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.messages import with_why_command
+from dra_extender.scheduling.requeue.unschedulable import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

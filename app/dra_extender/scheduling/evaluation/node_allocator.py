@@ -12,10 +12,8 @@ from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.accounts import Among, DeviceAccount, RequestSurvey, device_accounts, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.neighbours import DeviceLocation, IsTrue
-from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.release_rules import OWN
-from dra_extender.allocator.state.result import NoFit, SearchPaused
+from dra_extender.allocator.state.features import OWN, Features
+from dra_extender.allocator.state.rejection import Code, NoFit, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.budget import Budget

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Reads, is_read
-from dra_extender.allocator.pools.node_match import is_relevant
+from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute

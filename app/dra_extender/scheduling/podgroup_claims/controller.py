@@ -22,8 +22,7 @@ from dra_extender.model.pod import PodClaimStatus
 from dra_extender.model.pod_group import GROUP, POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, read_claim
 from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
-from dra_extender.runtime.stopping import StoppableWork
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, StoppableWork, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.podgroup_claims.plan import (
     CompetingController,

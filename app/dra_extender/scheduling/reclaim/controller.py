@@ -17,8 +17,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.runtime.stopping import StoppableWork
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, StoppableWork, Supervisor
 from dra_extender.scheduling.binding.decision import PendingClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
