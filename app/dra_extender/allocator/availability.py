@@ -74,4 +74,4 @@ def any_device_demand(features: Features) -> Demand:
 
 def taken_devices(usage: PoolUsage) -> Collection[str]:
     """Return the devices of a pool of which a claim has all or a share; administrative access takes nothing."""
-    return {name for name, holdings in usage.items() if any(not each.admin for each in holdings)}
+    return {name for name, holdings in usage.items() if any(not holding.admin for holding in holdings)}

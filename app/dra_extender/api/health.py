@@ -70,7 +70,7 @@ class HealthReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return not any(self._checks.values())
 
     @property

@@ -82,7 +82,7 @@ class ClusterSource:
             ("--kubeconfig", self.kubeconfig),
             ("--context", self.context),
             ("--as", self.impersonate),
-            *(("--as-group", each) for each in self.groups),
+            *(("--as-group", group) for group in self.groups),
             ("--extender-url", self.extender_url),
         )
         return tuple(str(each) for name, value in given if value for each in (name, value))

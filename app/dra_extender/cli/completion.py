@@ -101,8 +101,8 @@ def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return ()
     lines = done.stdout[:_MOST_CHARACTERS].decode(errors="replace").splitlines() if done.returncode == 0 else []
-    names = (each.partition("/")[2] if asked[0] == "get" else each for each in lines)
-    return [each for each in names if _NAME.match(each)][:MOST_NAMES]
+    names = (line.partition("/")[2] if asked[0] == "get" else line for line in lines)
+    return [name for name in names if _NAME.match(name)][:MOST_NAMES]
 
 
 def _cluster_options(typed: Sequence[str]) -> list[str]:
@@ -185,31 +185,31 @@ def _takes_files(place: _Place, begun: str) -> bool:
 
 
 def _options(command: Any) -> Iterator[Candidate]:
-    for each in command.params:
-        if each.param_type_name == "option" and not each.hidden:
-            for name in (*each.opts, *each.secondary_opts):
+    for param in command.params:
+        if param.param_type_name == "option" and not param.hidden:
+            for name in (*param.opts, *param.secondary_opts):
                 if name.startswith("--"):
-                    yield Candidate(name, each.help or "")
+                    yield Candidate(name, param.help or "")
     yield Candidate("--help", "Show the help.")
 
 
 def _option(command: Any, name: str) -> Any:
-    for each in command.params:
-        if each.param_type_name == "option" and name in (*each.opts, *each.secondary_opts):
-            return each
+    for param in command.params:
+        if param.param_type_name == "option" and name in (*param.opts, *param.secondary_opts):
+            return param
     return None
 
 
 def _argument(place: _Place) -> Any:
     """Return the argument that the last word is; the last argument of a command may have many words."""
-    arguments = [each for each in place.command.params if each.param_type_name == "argument"]
+    arguments = [param for param in place.command.params if param.param_type_name == "argument"]
     if place.arguments < len(arguments):
         return arguments[place.arguments]
     return arguments[-1] if arguments and arguments[-1].nargs == -1 else None
 
 
 def _choices(parameter: Any) -> Sequence[str]:
-    return [str(getattr(each, "value", each)) for each in parameter.type_descriptor.choices or ()]
+    return [str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ()]
 
 
 def _is_group(command: Any) -> bool:

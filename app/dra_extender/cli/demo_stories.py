@@ -52,7 +52,7 @@ class Story(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the story is about: the first line of its narration."""
+        """Return what the story is about: the first line of its narration."""
         first = next(iter(self.manifests.documents), None)
         return first.narration[0] if first is not None and first.narration else ""
 
@@ -71,7 +71,7 @@ class StoryFile(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the story is about: its first line."""
+        """Return what the story is about: its first line."""
         return self.text.partition("\n")[0].removeprefix("#").strip()
 
     def story(self, scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
@@ -94,7 +94,7 @@ def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
 
 def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
     for fitting in (
-        [each for each in files if each.name == name],
+        [file for file in files if file.name == name],
         [each for each in files if each.name.startswith(name)],
         [each for each in files if name in each.name],
     ):
@@ -138,7 +138,7 @@ def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NA
     """
     title = ", ".join(map(str, files))
     if _STDIN not in files:
-        policies = [found for found in (_policy_of(str(each)) for each in files) if found is not None]
+        policies = [found for found in (_policy_of(str(file)) for file in files) if found is not None]
         return Story(title, load_files(files, scheduler_names), policies[0] if len(policies) == 1 else None)
     if len(files) > 1:
         raise ManifestError.saying("standard input (-f -) cannot be combined with other files")

@@ -179,7 +179,7 @@ class _Stanza(NamedTuple):
 
     @property
     def chooses(self) -> bool:
-        """Whether it has a verb that chooses nodes."""
+        """Return whether it has a verb that chooses nodes."""
         return any(self.get(verb) for verb in _CHOOSING)
 
     @property

@@ -83,7 +83,7 @@ class TlsSettings(SettingsGroup):
 
     @property
     def serves_verbs(self) -> bool:
-        """Whether the verbs are served over TLS, to callers with a certificate."""
+        """Return whether the verbs are served over TLS, to callers with a certificate."""
         return self.client_ca_file is not None
 
 

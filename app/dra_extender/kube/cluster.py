@@ -79,17 +79,17 @@ class KubeCluster:
 
     @property
     def facts(self) -> ServerFacts | None:
-        """What the API server is and serves; None until that is known."""
+        """Return what the API server is and serves; None until that is known."""
         return self._connection.facts
 
     @property
     def keeps_extended_claims(self) -> bool:
-        """Whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
+        """Return whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
         return self.facts is None or self.facts.fields.get(EXTENDED_RESOURCES) is not Support.DROPPED
 
     @property
     def has_devices_beside_counters(self) -> bool:
-        """Whether slices may have devices beside counter sets: False until the release is known."""
+        """Return whether slices may have devices beside counter sets: False until the release is known."""
         return self.facts is not None and self.facts.minor <= DEVICES_BESIDE_COUNTERS_UNTIL
 
     async def start(self, sinks: Mapping[str, EventSink]) -> None:

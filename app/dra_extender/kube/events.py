@@ -68,7 +68,7 @@ class Series:
 
     @property
     def key(self) -> _Key:
-        """What makes two Events the same."""
+        """Return what makes two Events the same."""
         return (self.pod.uid, self.kind, self.reason, self.note)
 
     def as_new(self, controller: str, instance: str) -> dict[str, object]:

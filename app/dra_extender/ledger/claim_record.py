@@ -248,14 +248,14 @@ class ClaimRecord:
 
     @property
     def has_spec(self) -> bool:
-        """Whether `spec` can be had without asking the API server."""
+        """Return whether `spec` can be had without asking the API server."""
         if self.unreadable or self.raw or isinstance(self.claim, ResourceClaim):
             return True
         return self.specs is not None and self.specs.known(self.claim.metadata.uid, self.spec_digest) is not None
 
     @property
     def spec(self) -> ClaimSpec:
-        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it.
+        """Return what the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it.
 
         Raises:
             ModelError: the claim is `unreadable`.
@@ -286,7 +286,7 @@ class ClaimRecord:
 
     @property
     def counted(self) -> tuple[DeviceHolding, ...]:
-        """What this claim takes out of pools now: its stored allocation, else the one being written.
+        """Return what this claim takes out of pools now: its stored allocation, else the one being written.
 
         While a foreign allocation is stored and ours has not been given up yet, both count.
         """

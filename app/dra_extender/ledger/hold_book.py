@@ -53,7 +53,7 @@ class Hold:
 
     @property
     def is_single_node(self) -> bool:
-        """Whether only one node is left."""
+        """Return whether only one node is left."""
         return len(self.placements) == 1
 
 

@@ -53,7 +53,7 @@ class GroupReservation(StrEnum):
 
     @property
     def may_apply(self) -> bool:
-        """Whether some kubelet may start pods with what was generated for their group."""
+        """Return whether some kubelet may start pods with what was generated for their group."""
         return self is not GroupReservation.NEVER
 
 

@@ -36,7 +36,7 @@ class UsageTable:
 
     @property
     def has_rules(self) -> bool:
-        """Whether any holding in any pool has `compatibleOnlyWith` frozen with it."""
+        """Return whether any holding in any pool has `compatibleOnlyWith` frozen with it."""
         return bool(self._with_rules)
 
     @property
@@ -156,5 +156,5 @@ class UsageChange:
 
     @property
     def freed(self) -> bool:
-        """Whether something became free that was not before."""
+        """Return whether something became free that was not before."""
         return any(holding not in self.added for holding in self.removed)

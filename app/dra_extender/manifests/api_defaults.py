@@ -57,7 +57,7 @@ def _spell_amounts(amounts: Json) -> None:
 
 def _fill_slice(spec: Json) -> None:
     devices = spec.get("devices") or []
-    consuming = [each for device in devices for each in device.get("consumesCounters") or []]
+    consuming = [counter for device in devices for counter in device.get("consumesCounters") or []]
     counters = [_part(each, "counters") for each in (*(spec.get("sharedCounters") or []), *consuming)]
     capacities = [_part(device, "capacity") for device in devices]
     for amounts in (*counters, *capacities):
@@ -88,7 +88,7 @@ def _fill_pod(pod: Json) -> None:
 
 
 def _part(thing: Json, *path: str) -> Json:
-    """The object below `thing` at this path; empty where it is absent or null."""
+    """Return the object below `thing` at this path; empty where it is absent or null."""
     for step in path:
         thing = thing.get(step) or {}
     return thing

@@ -67,7 +67,7 @@ Fields = Mapping[str, str]
 
 
 def wrong_fields(kind: str, value: Any) -> Iterator[Problem]:
-    """The fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
+    """Return the fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
     yield from _below(KINDS[kind], value, ())
 
 
@@ -99,7 +99,7 @@ def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Ite
 
 @cache
 def _fields() -> Mapping[str, Fields]:
-    """The fields of each type, with those of drafts that the model describes."""
+    """Return the fields of each type, with those of drafts that the model describes."""
     data = (resources.files("dra_extender.manifests") / "known_fields.json").read_bytes()
     found: dict[str, dict[str, str]] = msgspec.json.decode(data, type=dict[str, dict[str, str]])
     for kind, type_name in KINDS.items():

@@ -73,13 +73,13 @@ class YamlDocument(msgspec.Struct, frozen=True):
     narration: tuple[str, ...] = ()
 
     def position_of(self, path: FieldPath = ()) -> Position:
-        """The position of the field at this path, or of the nearest part that exists."""
+        """Return the position of the field at this path, or of the nearest part that exists."""
         while path not in self.positions:
             path = path[:-1]
         return self.positions[path]
 
     def inside(self, path: FieldPath) -> "YamlDocument":
-        """The part at this path as a document of its own, without comments."""
+        """Return the part at this path as a document of its own, without comments."""
         value: Any = self.value
         for step in path:
             value = value[step]
@@ -88,7 +88,7 @@ class YamlDocument(msgspec.Struct, frozen=True):
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """The values of the documents in this file, without empty ones.
+    """Return the values of the documents in this file, without empty ones.
 
     Raises:
         OSError: it cannot be opened.
@@ -99,7 +99,7 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 def load_yaml(data: bytes, bounds: YamlBounds = _ANY) -> list[Any]:
-    """The values of the documents in this text, without empty ones.
+    """Return the values of the documents in this text, without empty ones.
 
     Raises:
         YamlError: as `load_documents`.
@@ -108,7 +108,7 @@ def load_yaml(data: bytes, bounds: YamlBounds = _ANY) -> list[Any]:
 
 
 def load_documents(data: bytes, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
-    """The documents in this text, without empty ones.
+    """Return the documents in this text, without empty ones.
 
     Raises:
         YamlError: it is longer than MOST_BYTES, or not UTF-8; or as `read_documents`.
@@ -123,7 +123,7 @@ def load_documents(data: bytes, bounds: YamlBounds = _ANY) -> list[YamlDocument]
 
 
 def read_documents(text: str, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
-    """The documents of a YAML text, without empty ones.
+    """Return the documents of a YAML text, without empty ones.
 
     Raises:
         YamlError: bad syntax; a key that is given twice or is no text; a value without JSON form; a value that contains itself; too
@@ -240,7 +240,7 @@ class _SizeCheck:
         self._sizes: dict[int, int] = {}
 
     def size(self, node: yaml.Node) -> int:
-        """How many values the node holds, itself included.
+        """Return how many values the node holds, itself included.
 
         Raises:
             YamlError: they are too many, one contains itself, or a key is repeated or no text.
@@ -322,7 +322,7 @@ class _Reader:
 
 
 def _unicode(node: yaml.ScalarNode) -> str:
-    """The text of a scalar.
+    """Return the text of a scalar.
 
     Raises:
         YamlError: an escape stands for half of a UTF-16 pair, which no JSON has.
@@ -377,7 +377,7 @@ class ScalarPosition(msgspec.Struct, frozen=True):
 
 
 def written(text: str, node: yaml.ScalarNode) -> ScalarPosition:
-    """The scalar of a composed node of this text."""
+    """Return the scalar of a composed node of this text."""
     mark = node.start_mark
     return ScalarPosition(text[mark.index : node.end_mark.index], node.style, mark.line + 1, mark.column + 1)
 

@@ -21,27 +21,27 @@ _NATIVE: Final = "kubernetes.io/"
 
 
 def is_label(text: Any) -> bool:
-    """Whether this is a DNS label (RFC 1123)."""
+    """Return whether this is a DNS label (RFC 1123)."""
     return isinstance(text, str) and _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: Any, longest: int = MAX_SUBDOMAIN) -> bool:
-    """Whether this is a DNS subdomain (RFC 1123) of at most so many characters."""
+    """Return whether this is a DNS subdomain (RFC 1123) of at most so many characters."""
     return isinstance(text, str) and len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_driver_name(text: Any) -> bool:
-    """Whether this names a driver: a DNS subdomain of at most 63 characters, in which capital letters are allowed."""
+    """Return whether this names a driver: a DNS subdomain of at most 63 characters, in which capital letters are allowed."""
     return isinstance(text, str) and is_subdomain(text.lower(), MAX_LABEL)
 
 
 def is_pool_name(text: Any) -> bool:
-    """Whether this is a pool name: DNS subdomains joined by slashes."""
+    """Return whether this is a pool name: DNS subdomains joined by slashes."""
     return isinstance(text, str) and len(text) <= MAX_SUBDOMAIN and all(map(is_subdomain, text.split("/")))
 
 
 def is_label_key(text: Any) -> bool:
-    """Whether this may be the key of a label: a name, with or without a DNS subdomain and a slash before it."""
+    """Return whether this may be the key of a label: a name, with or without a DNS subdomain and a slash before it."""
     if not isinstance(text, str):
         return False
     domain, slash, name = text.rpartition("/")
@@ -55,12 +55,12 @@ def is_label_value(text: Any) -> bool:
 
 
 def is_identifier(text: Any) -> bool:
-    """Whether this is an identifier of C of at most 32 characters."""
+    """Return whether this is an identifier of C of at most 32 characters."""
     return isinstance(text, str) and len(text) <= MAX_IDENTIFIER and _IDENTIFIER.fullmatch(text) is not None
 
 
 def is_qualified_name(text: Any) -> bool:
-    """Whether this names an attribute or a capacity: an identifier, with or without a driver's domain and a slash before it.
+    """Return whether this names an attribute or a capacity: an identifier, with or without a driver's domain and a slash before it.
 
     The API server accepts any text with two slashes or more.
     """
@@ -75,17 +75,17 @@ def is_qualified_name(text: Any) -> bool:
 
 
 def is_fully_qualified_name(text: Any) -> bool:
-    """Whether this is a qualified name with a domain."""
+    """Return whether this is a qualified name with a domain."""
     return is_qualified_name(text) and "/" in text
 
 
 def is_semantic_version(text: Any) -> bool:
-    """Whether this is a version as semver.org 2.0.0 has it."""
+    """Return whether this is a version as semver.org 2.0.0 has it."""
     return isinstance(text, str) and _VERSION.fullmatch(text) is not None
 
 
 def is_node_allocatable(text: str) -> bool:
-    """Whether this is a resource for which devices may stand."""
+    """Return whether this is a resource for which devices may stand."""
     return text in ("cpu", "memory") or text.startswith(_HUGE_PAGES)
 
 

@@ -98,7 +98,7 @@ def path_text(path: Sequence[str | int]) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value as a message quotes it."""
+    """Return the value as a message quotes it."""
     match value:
         case None:
             return "nothing"
@@ -117,7 +117,7 @@ def shown(value: Any) -> str:
 def sentence_of(
     error: ErrorDetails, expected: Mapping[str, str] = YAML_TYPES, quote: Callable[[Any], str] = shown
 ) -> str:
-    """What pydantic found: `expected ..., got ...`, or the sentence of a validator of ours.
+    """Return what pydantic found: `expected ..., got ...`, or the sentence of a validator of ours.
 
     Args:
         error: One error of a ValidationError.
@@ -166,7 +166,7 @@ def items_text(count: int) -> str:
 
 
 def _model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel]:
-    """The model of the value at this path; a path goes through lists by index and through mappings by key."""
+    """Return the model of the value at this path; a path goes through lists by index and through mappings by key."""
     found: Any = model
     for step in path:
         found = _below(found, step)
@@ -174,7 +174,7 @@ def _model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel]:
 
 
 def _below(annotation: Any, step: str | int) -> Any:
-    """The type of an item of a list, of a value of a mapping, or of a field of a model."""
+    """Return the type of an item of a list, of a value of a mapping, or of a field of a model."""
     for each in _plain_types(annotation):
         if get_origin(each) in (list, dict):
             return get_args(each)[-1]
@@ -184,7 +184,7 @@ def _below(annotation: Any, step: str | int) -> Any:
 
 
 def _plain_types(annotation: Any) -> Sequence[Any]:
-    """The alternatives of a type without the metadata of Annotated."""
+    """Return the alternatives of a type without the metadata of Annotated."""
     if get_origin(annotation) is Annotated:
         return _plain_types(get_args(annotation)[0])
     if isinstance(annotation, type) or get_origin(annotation) in (list, dict):

@@ -178,7 +178,7 @@ def _check_nodes(spec: Json) -> Problems:
 
 
 def _is_advanced(device: Json) -> bool:
-    """Whether a slice with this device may have fewer devices."""
+    """Return whether a slice with this device may have fewer devices."""
     lists = any(given(attribute, _LISTS) for attribute in (device.get("attributes") or {}).values())
     return bool(device.get("taints") or device.get("consumesCounters") or lists)
 
@@ -207,7 +207,7 @@ def _check_device(device: Json) -> Problems:
     together = len(attributes) + len(capacity)
     if together > MAX_NAMES:
         yield Problem((), f"expected at most {MAX_NAMES} attributes and capacities together, got {together}")
-    values = sum(max(1, *(len(each.get(name) or ()) for name in _LISTS)) for each in attributes.values())
+    values = sum(max(1, *(len(attribute.get(name) or ()) for name in _LISTS)) for attribute in attributes.values())
     if values > MAX_VALUES:
         yield Problem(("attributes",), f"expected at most {MAX_VALUES} attribute values, got {values}")
     for name, each in capacity.items():
@@ -302,7 +302,7 @@ def _check_constraint(constraint: Json) -> Problems:
 
 
 def _attribute(constraint: Json) -> Any:
-    """The attribute that the allocator compares: API servers accept both, and kube-scheduler reads `matchAttribute` then."""
+    """Return the attribute that the allocator compares: API servers accept both, and kube-scheduler reads `matchAttribute` then."""
     matched = constraint.get("matchAttribute")
     return constraint.get("distinctAttribute") if matched is None else matched
 

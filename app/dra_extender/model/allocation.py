@@ -99,11 +99,11 @@ class AllocationResult(Value, frozen=True):
     allocation_timestamp: Time | None = None
 
     def usable_on(self, node: str, labels: dict[str, str]) -> bool:
-        """Whether the node selector allows the node."""
+        """Return whether the node selector allows the node."""
         return self.node_selector is None or self.node_selector.matches(node, labels)
 
     def allows(self, node: Node) -> bool:
-        """Whether a pod with this allocation may run on the node: it is selected, and declares what the devices need.
+        """Return whether a pod with this allocation may run on the node: it is selected, and declares what the devices need.
 
         Raises:
             ModelError: the node selector is malformed.
@@ -113,11 +113,11 @@ class AllocationResult(Value, frozen=True):
     @property
     def skipping_device(self) -> DeviceResult | None:
         """The first device that needs a node that can skip node operations."""
-        return next((each for each in self.devices.results if each.skip_node_operations), None)
+        return next((result for result in self.devices.results if result.skip_node_operations), None)
 
 
 def named_nodes(allocation: AllocationResult) -> frozenset[str] | None:
-    """The nodes that the allocation names; None unless it names all nodes on which it can be used."""
+    """Return the nodes that the allocation names; None unless it names all nodes on which it can be used."""
     if allocation.node_selector is None:
         return None
     names: set[str] = set()
@@ -174,11 +174,11 @@ class DeviceHolding(Value, frozen=True, rename=None):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether anything of what the device draws, or of its groups, was frozen when it was allocated."""
+        """Return whether anything of what the device draws, or of its groups, was frozen when it was allocated."""
         return self.consumption is not None or self.groups is not None
 
     def drawn(self, live: Device | None) -> tuple[CounterConsumption, ...]:
-        """What the device draws on counter sets: as frozen, else as `live` says, the device as the slice publishes it now.
+        """Return what the device draws on counter sets: as frozen, else as `live` says, the device as the slice publishes it now.
 
         Where the groups alone were frozen, they replace those of `live`.
         """
@@ -228,5 +228,5 @@ class ScoreTerms:
         )
 
     def __bool__(self) -> bool:
-        """Whether there is anything by which nodes could differ."""
+        """Return whether there is anything by which nodes could differ."""
         return bool(self.alternatives or self.waits or self.counter_sets)

@@ -92,7 +92,7 @@ def from_json(kind: str, shape: type[T], raw: Any) -> T:
 
 
 def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    """What the decoder makes of `data`, however deep what it skips or keeps as `Raw` nests.  The time is linear in the size.
+    """Return what the decoder makes of `data`, however deep what it skips or keeps as `Raw` nests.  The time is linear in the size.
 
     Raises:
         msgspec.DecodeError: not JSON, or a field has the wrong type.
@@ -132,7 +132,7 @@ class _Cuts:
         self.text = self._without_halves(self._without_depths(data))
 
     def restored(self, value: Any) -> Any:
-        """The decoded value, its `Raw` parts as they were before the cuts."""
+        """Return the decoded value, its `Raw` parts as they were before the cuts."""
         if isinstance(value, msgspec.Raw):
             return self._whole(value)
         if isinstance(value, list | tuple):
@@ -203,7 +203,7 @@ def as_stored(parameters: msgspec.Raw) -> msgspec.Raw:
 
 
 def without_escapes(text: bytes) -> bytes:
-    """The same JSON with those characters as they are; no longer than what an API server has stored."""
+    """Return the same JSON with those characters as they are; no longer than what an API server has stored."""
     if b"\\u" not in text:
         return text
     # A backslash before another stands for itself, and what follows the two is no escape.
@@ -234,6 +234,6 @@ def number_of(count: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """The first names, comma-separated, and how many more there are."""
+    """Return the first names, comma-separated, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

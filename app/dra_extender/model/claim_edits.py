@@ -34,7 +34,7 @@ class MetadataChange(Value, frozen=True):
     annotations: dict[str, str | None] = {}
 
     def merge_patch(self) -> bytes:
-        """The change as a JSON merge patch (RFC 7386) of the claim."""
+        """Return the change as a JSON merge patch (RFC 7386) of the claim."""
         return msgspec.json.encode({"metadata": self})
 
 
@@ -68,14 +68,14 @@ def without(claim: ResourceClaim, *, finalizer: bool = False, snapshot: bool = F
 
 
 def with_allocation(raw: bytes, allocation: AllocationResult, consumer: ConsumerReference) -> bytes:
-    """The claim (API JSON) with this allocation, reserved for this consumer: one status write."""
+    """Return the claim (API JSON) with this allocation, reserved for this consumer: one status write."""
     claim, status = _parts(raw)
     status["allocation"] = _json(_storable(allocation))
     return _with_status(claim, {**status, "reservedFor": _reserved(status, (consumer,))})
 
 
 def with_only_device(raw: bytes, request: str, device: DeviceId) -> bytes:
-    """The claim (API JSON), allocated with this one device (driver, pool, name) for this request, without reservations."""
+    """Return the claim (API JSON), allocated with this one device (driver, pool, name) for this request, without reservations."""
     claim, status = _parts(raw)
     result = dict(zip(("driver", "pool", "device"), device, strict=True))
     allocation = {"devices": {"results": [{"request": request, **result}]}}
@@ -83,7 +83,7 @@ def with_only_device(raw: bytes, request: str, device: DeviceId) -> bytes:
 
 
 def with_reservations(raw: bytes, consumers: Iterable[ConsumerReference]) -> bytes:
-    """The allocated claim, additionally reserved for these consumers."""
+    """Return the allocated claim, additionally reserved for these consumers."""
     claim, status = _parts(raw)
     return _with_status(claim, {**status, "reservedFor": _reserved(status, consumers)})
 
@@ -95,13 +95,13 @@ def without_reservations(raw: bytes, uids: Collection[str]) -> bytes:
 
 
 def without_allocation(raw: bytes) -> bytes:
-    """The claim with neither allocation nor reservations."""
+    """Return the claim with neither allocation nor reservations."""
     claim, status = _parts(raw)
     return _with_status(claim, {name: status[name] for name in status if name not in ("allocation", "reservedFor")})
 
 
 def _storable(allocation: AllocationResult) -> AllocationResult:
-    """The allocation with its configuration as an API server stores it."""
+    """Return the allocation with its configuration as an API server stores it."""
     config = allocation.devices.config
     spelled = tuple(
         each
@@ -113,7 +113,7 @@ def _storable(allocation: AllocationResult) -> AllocationResult:
 
 
 def _parts(raw: bytes) -> tuple[Members, Members]:
-    """The members of the claim, and those of its status, as they are spelled."""
+    """Return the members of the claim, and those of its status, as they are spelled."""
     claim = decode("ResourceClaim", _MEMBERS, raw)
     return claim, decode("ResourceClaim", _MEMBERS, bytes(claim.get("status", b"{}")))
 

@@ -57,7 +57,7 @@ class CompressedList(Sequence[T], Generic[T]):
 
 
 def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:
-    """The values as a tuple if they and the `parts` of all of them together are few, else compressed."""
+    """Return the values as a tuple if they and the `parts` of all of them together are few, else compressed."""
     return values if max(len(values), parts) <= FEW else CompressedList(values, kind)
 
 

@@ -95,24 +95,24 @@ class CounterConsumption(Value, frozen=True, rename=None):
 
     @property
     def synthetic(self) -> bool:
-        """Whether the counter set only stands for a physical device that the admin's policy names."""
+        """Return whether the counter set only stands for a physical device that the admin's policy names."""
         return self.counter_set.startswith(PHYSICAL_DEVICE)
 
     @property
     def grouped_by_policy(self) -> bool:
-        """Whether the groups, or the physical device that they are about, come from the admin's policy."""
+        """Return whether the groups, or the physical device that they are about, come from the admin's policy."""
         return self.groups_supplied or self.synthetic
 
 
 def groups_source(counter_set: str) -> str:
-    """The field as `Device.sources` names it where the admin's policy supplied the groups of this counter set."""
+    """Return the field as `Device.sources` names it where the admin's policy supplied the groups of this counter set."""
     return f"compatibilityGroups[{counter_set}]"
 
 
 def regrouped(
     consumption: Iterable[CounterConsumption], groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[CounterConsumption, ...]:
-    """What a device draws on counter sets, with these groups by counter set in place of published ones.
+    """Return what a device draws on counter sets, with these groups by counter set in place of published ones.
 
     Groups that the admin's policy supplied stay, and so do those of a physical device: no slice and no allocation names them.  A
     counter set that has groups and is not drawn on any more keeps the device as a member without amounts.
@@ -289,7 +289,7 @@ class DeviceReader:
         self._shared: dict[Any, Any] = {}
 
     def read(self, wire: DeviceBody) -> Device:
-        """The device; raises QuantityError where an amount cannot be read."""
+        """Return the device; raises QuantityError where an amount cannot be read."""
         share = self.share
         attributes = tuple(share((share(name), share(value))) for name, value in (wire.attributes or {}).items())
         capacity = tuple(share((share(name), self._capacity(value))) for name, value in (wire.capacity or {}).items())
@@ -297,7 +297,7 @@ class DeviceReader:
             name=share(wire.name),
             attributes=share(attributes),
             capacity=share(capacity),
-            consumes_counters=share(tuple(self._consumption(each) for each in wire.consumes_counters or ())),
+            consumes_counters=share(tuple(self._consumption(entry) for entry in wire.consumes_counters or ())),
             taints=share(wire.taints or ()),
             node_name=share(wire.node_name) or None,
             node_selector=wire.node_selector,
@@ -342,7 +342,7 @@ class DeviceReader:
         return share(tuple(share((share(name), parse_quantity(counter.value))) for name, counter in items))  # type: ignore[no-any-return]
 
     def share(self, value: Any) -> Any:
-        """The first value that was seen and is equal to this one."""
+        """Return the first value that was seen and is equal to this one."""
         if len(self._shared) >= _MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault(value, value)
@@ -358,7 +358,7 @@ def _optional(text: str | None) -> int | None:
 
 
 def device_id_of(text: str) -> DeviceId:
-    """The device that `driver/pool/device` names; the name of a pool may have slashes in it."""
+    """Return the device that `driver/pool/device` names; the name of a pool may have slashes in it."""
     driver, _, rest = text.partition("/")
     pool, _, name = rest.rpartition("/")
     return driver, pool, name

@@ -19,7 +19,7 @@ class DeviceTaintSelector(Value, frozen=True):
     selectors: Annotated[tuple[Any, ...], Described(Selectors), Mark.FORMER] | None = None
 
     def concerns(self, driver: str, pool: str) -> bool:
-        """Whether devices of this pool may be meant."""
+        """Return whether devices of this pool may be meant."""
         return self.driver in (None, driver) and self.pool in (None, pool)
 
 
@@ -53,7 +53,7 @@ _read_rule = reader("DeviceTaintRule", DeviceTaintRule)
 
 
 def read_device_taint_rule(data: bytes) -> DeviceTaintRule:
-    """The rule in `data` (API JSON).
+    """Return the rule in `data` (API JSON).
 
     Raises:
         ModelError: not a DeviceTaintRule, or one that selects by class or CEL, which Kubernetes gave up in 1.35.

@@ -194,7 +194,7 @@ class Field(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """Whether a manifest of Kubernetes 1.37 may have the field."""
+        """Return whether a manifest of Kubernetes 1.37 may have the field."""
         return Mark.FORMER not in self.marks
 
 
@@ -220,7 +220,7 @@ def fields_of(struct: type[Value]) -> tuple[Field, ...]:
 
 def _field(struct: type[Value], name: str, hint: Any, required: set[str]) -> Field:
     plain, extras = _parted(hint)
-    marks = {each for each in extras if isinstance(each, Mark)}
+    marks = {extra for extra in extras if isinstance(extra, Mark)}
     marks |= {Mark.REQUIRED} if name in required else set()
     try:
         return Field(
@@ -234,10 +234,10 @@ def _field(struct: type[Value], name: str, hint: Any, required: set[str]) -> Fie
 
 
 def _parted(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The type without None and without metadata, and the metadata, those of a described type first."""
+    """Return the type without None and without metadata, and the metadata, those of a described type first."""
     if get_origin(hint) is Annotated:
         inner, *extras = get_args(hint)
-        described = next((each for each in extras if isinstance(each, Described)), None)
+        described = next((extra for extra in extras if isinstance(extra, Described)), None)
         plain, more = _parted(inner if described is None else described.type)
         return plain, (*more, *extras)
     if get_origin(hint) in (Union, UnionType):
@@ -256,7 +256,7 @@ def shape_of(hint: Any) -> Shape:
 
 
 def _shape(plain: Any, extras: tuple[Any, ...]) -> Shape:
-    items = next((each for each in extras if isinstance(each, Items)), Items())
+    items = next((extra for extra in extras if isinstance(extra, Items)), Items())
     text_format = next((each for each in extras if isinstance(each, Format)), None)
     one_of = next((each.values for each in extras if isinstance(each, OneOf)), ())
     origin = get_origin(plain)

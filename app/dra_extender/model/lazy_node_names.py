@@ -56,7 +56,7 @@ class NodeNames(Sequence[str]):
         return chain.from_iterable(chain(self._pieces(border + 2, len(raw) - 1), self._pieces(1, border + 1)))
 
     def _pieces(self, start: int, end: int) -> Iterator[Sequence[str]]:
-        """The names between these offsets, in chunks that become larger."""
+        """Return the names between these offsets, in chunks that become larger."""
         raw, size = self._raw, _FIRST_PIECE
         while (border := self._border(start + size, end)) >= 0:
             yield _decoded(b"[%b]" % raw[start : border + 1])

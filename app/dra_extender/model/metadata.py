@@ -71,7 +71,7 @@ class ObjectMeta(TemplateMeta, frozen=True):
         self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
     ) -> "ObjectMeta":
         """Without labels, and with these finalizers, annotations and owner alone; authors may fill the rest with megabytes."""
-        kept = tuple(each for each in finalizers if each in self.finalizers)
+        kept = tuple(finalizer for finalizer in finalizers if finalizer in self.finalizers)
         owners = () if owner is None else (owner,)
         return msgspec.structs.replace(
             self, labels={}, annotations=dict(annotations), owner_references=owners, finalizers=kept

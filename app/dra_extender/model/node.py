@@ -41,7 +41,7 @@ class Node(Value, frozen=True, rename=None):
 
     @property
     def skips_node_operations(self) -> bool:
-        """Whether devices with `skipNodeOperations` may be used on the node."""
+        """Return whether devices with `skipNodeOperations` may be used on the node."""
         return NODE_OPERATIONS_FEATURE in self.declared_features
 
 
@@ -100,7 +100,7 @@ class NodeObject(Value, frozen=True):
     status: NodeStatus = NodeStatus()
 
     def compact(self) -> Node:
-        """The node as far as decisions read it."""
+        """Return the node as far as decisions read it."""
         allocatable = self.status.allocatable or {}
         return Node(
             name=self.metadata.name,
@@ -127,7 +127,7 @@ _read_object = reader("Node", NodeObject)
 
 
 def read_node(data: bytes) -> Node:
-    """The node in `data` (API JSON).
+    """Return the node in `data` (API JSON).
 
     Raises:
         ModelError: not a Node; the message names the field.

@@ -50,8 +50,8 @@ class NodeSelector(Value, frozen=True):
             ModelError: a requirement anywhere in the selector is malformed, whether or not it would have been needed.
         """
         verdicts = [
-            all(_label_matches(each, labels) for each in term.match_expressions)
-            and all(_field_matches(each, name) for each in term.match_fields)
+            all(_label_matches(expression, labels) for expression in term.match_expressions)
+            and all(_field_matches(field, name) for field in term.match_fields)
             for term in self.node_selector_terms
             if _checked(term)
         ]
@@ -109,7 +109,7 @@ def _is_name(text: str) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    """The number, if it is one of 64 bits."""
+    """Return the number, if it is one of 64 bits."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _DIGITS):
         return None

@@ -118,12 +118,12 @@ class Pod(Value, frozen=True, rename=None):
 
     @property
     def needs_devices(self) -> bool:
-        """Whether the pod asks for devices, so that the extender decides about it."""
+        """Return whether the pod asks for devices, so that the extender decides about it."""
         return bool(self.claims or self.extended_resources)
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has ended for good and uses nothing any more."""
+        """Return whether the pod has ended for good and uses nothing any more."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -271,7 +271,7 @@ class PodObject(Value, frozen=True):
     status: Annotated[PodStatus, Mark.UNCHECKED] = PodStatus()
 
     def compact(self) -> Pod:
-        """The pod as far as decisions read it."""
+        """Return the pod as far as decisions read it."""
         meta, spec, status = self.metadata, self.spec, self.status
         group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
         if group is None and spec.workload_ref is not None:
@@ -279,7 +279,9 @@ class PodObject(Value, frozen=True):
         requesting = _extended(spec.init_containers or (), spec.containers or ())
         requested = sum(len(each.requests) for each in requesting)
         extended = status.extended_resource_claim_status
-        scheduled = next((each for each in status.conditions or () if each.type == _SCHEDULED), _Condition())
+        scheduled = next(
+            (condition for condition in status.conditions or () if condition.type == _SCHEDULED), _Condition()
+        )
         member_waits = group is not None and not spec.node_name
         return Pod(
             namespace=meta.namespace,
@@ -302,7 +304,7 @@ class PodObject(Value, frozen=True):
             parts=len(spec.resource_claims or ()) + requested,
             # The API server itself reports on a pod with gates.
             attempted=bool(scheduled.type) and scheduled.reason != _GATED,
-            gates=tuple(each.name for each in spec.scheduling_gates or ()) if not spec.node_name else (),
+            gates=tuple(gate.name for gate in spec.scheduling_gates or ()) if not spec.node_name else (),
             unschedulable=_report(scheduled) if member_waits else "",
         )
 
@@ -321,7 +323,7 @@ def _report(scheduled: _Condition) -> str:
 
 
 def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[ContainerRequests, ...]:
-    """The containers that ask for extended resources; amounts of zero do not count."""
+    """Return the containers that ask for extended resources; amounts of zero do not count."""
     found: list[ContainerRequests] = []
     for index, container in enumerate((*init, *main)):
         resources = container.resources
@@ -341,7 +343,7 @@ def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[Con
 
 
 def _resources(requesting: Sequence[ContainerRequests]) -> tuple[str, ...]:
-    return tuple(sorted({each.resource for one in requesting for each in one.requests}))
+    return tuple(sorted({request.resource for one in requesting for request in one.requests}))
 
 
 def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
@@ -353,14 +355,14 @@ def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether this is an extended resource, or the implicit one of a device class (as kube-scheduler distinguishes them)."""
+    """Return whether this is an extended resource, or the implicit one of a device class (as kube-scheduler distinguishes them)."""
     if "/" not in name or name.startswith(_QUOTA_PREFIX):
         return False
     return _NATIVE_MARK not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
 
 
 def _count(amount: str | float) -> int:
-    """The amount as a number of devices, NO_COUNT if it is none."""
+    """Return the amount as a number of devices, NO_COUNT if it is none."""
     try:
         whole, rest = divmod(parse_quantity(str(amount)), NANO)
     except QuantityError:
@@ -385,7 +387,7 @@ _read_head = reader("Pod", _Head)
 
 
 def read_pod(data: bytes) -> Pod:
-    """The pod in `data` (API JSON).
+    """Return the pod in `data` (API JSON).
 
     Raises:
         ModelError: not a Pod; the message names the field.
@@ -419,7 +421,7 @@ class RequestPod:
         return len(self._raw)
 
     def read(self) -> Pod:
-        """The whole pod, as sent.
+        """Return the whole pod, as sent.
 
         Raises:
             ModelError: a field has the wrong type.

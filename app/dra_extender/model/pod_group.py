@@ -82,8 +82,8 @@ class PodGroup(Value, frozen=True):
 
     @property
     def scheduled_as_group(self) -> bool:
-        """Whether kube-scheduler schedules the group as one: it asks about all members before it binds the first one."""
-        return any(each.type in _GROUP_CONDITIONS for each in self.status.conditions or ())
+        """Return whether kube-scheduler schedules the group as one: it asks about all members before it binds the first one."""
+        return any(condition.type in _GROUP_CONDITIONS for condition in self.status.conditions or ())
 
     @property
     def consumer(self) -> ConsumerReference:
@@ -98,7 +98,7 @@ def group_consumer(name: str, uid: str) -> ConsumerReference:
 
 
 def is_group(consumer: ConsumerReference) -> bool:
-    """Whether this entry of `reservedFor` is a PodGroup."""
+    """Return whether this entry of `reservedFor` is a PodGroup."""
     return (consumer.api_group, consumer.resource) == (GROUP, POD_GROUPS)
 
 

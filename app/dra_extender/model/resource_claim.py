@@ -141,7 +141,9 @@ class ClaimSpec(Value, frozen=True):
         total = 0
         for request in self.devices.requests or ():
             options = (request.exactly,) if request.exactly else request.first_available
-            total += max((_MANY if each.allocation_mode == "All" else each.count or 1 for each in options), default=0)
+            total += max(
+                (_MANY if option.allocation_mode == "All" else option.count or 1 for option in options), default=0
+            )
         return total
 
 
@@ -265,7 +267,7 @@ def asks_admin_access(data: bytes) -> bool:
         requests = read_spec(data).devices.requests or ()
     except ModelError:
         return False
-    return any(each.exactly is not None and bool(each.exactly.admin_access) for each in requests)
+    return any(request.exactly is not None and bool(request.exactly.admin_access) for request in requests)
 
 
 def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:

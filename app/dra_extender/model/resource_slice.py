@@ -104,7 +104,7 @@ class SliceReader:
         self._devices = DeviceReader()
 
     def read(self, data: bytes) -> ResourceSlice:
-        """The slice in `data`.
+        """Return the slice in `data`.
 
         Raises:
             ModelError: not a ResourceSlice; names slice, device and field where they are known.
@@ -132,10 +132,10 @@ class SliceReader:
                 per_device_node_selection=spec.per_device_node_selection,
                 skip_node_operations=share(spec.skip_node_operations or ()),
                 counter_sets=tuple(
-                    CounterSet(name=share(each.name), counters=devices.counters(each.counters.items()))
-                    for each in spec.shared_counters or ()
+                    CounterSet(name=share(counter_set.name), counters=devices.counters(counter_set.counters.items()))
+                    for counter_set in spec.shared_counters or ()
                 ),
-                devices=tuple(devices.read(each) for each in spec.devices or ()),
+                devices=tuple(devices.read(device) for device in spec.devices or ()),
                 unchanged_since=wire.metadata.creation_timestamp if wire.metadata.generation == 1 else None,
             )
         except QuantityError as problem:

@@ -67,7 +67,7 @@ _DECODER: Final = msgspec.json.Decoder(Snapshot)
 
 
 def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
-    """The annotation value for this allocation: what each result froze, in the order of the results.
+    """Return the annotation value for this allocation: what each result froze, in the order of the results.
 
     That is counter consumption with groups, `compatibleOnlyWith`, binding conditions and shares (some API servers do not store
     them), `bindsToNode` of shares, and `sources`: field -> rule of the admin's policy, for each field that was not published.
@@ -97,7 +97,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
 
 
 def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
-    """What the stored allocation of this claim takes out of its pools; empty without an allocation.
+    """Return what the stored allocation of this claim takes out of its pools; empty without an allocation.
 
     Groups come from `results[].compatibilityGroups` where the allocation has that field, even if another scheduler wrote it or the
     annotation differs.  Otherwise groups and counters come from the annotation, if it belongs to this very allocation.  If neither
@@ -168,7 +168,7 @@ def allocated_at(claim: ClaimHead) -> str | None:
 
 
 def is_snapshotted(claim: ClaimHead) -> bool:
-    """Whether the stored allocation was made by this program, here or in another replica: its snapshot says so."""
+    """Return whether the stored allocation was made by this program, here or in another replica: its snapshot says so."""
     allocation = claim.status.allocation
     return allocation is not None and _decoded(claim, allocation) is not None
 
@@ -228,7 +228,7 @@ def _frozen(claim: ClaimHead, allocation: AllocationResult) -> tuple[_Frozen, ..
 
 
 def _decoded(claim: ClaimHead, allocation: AllocationResult) -> Snapshot | None:
-    """The annotation, if it belongs to this very allocation."""
+    """Return the annotation, if it belongs to this very allocation."""
     text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
     if text is None:
         return None
@@ -272,13 +272,13 @@ def _holding(result: DeviceResult, frozen: _Frozen | None, node: str | None) -> 
 
 
 def _groups(result: DeviceResult) -> dict[str, tuple[str, ...]] | None:
-    """The groups that the allocation itself keeps, by counter set; null means no groups, as in a slice."""
+    """Return the groups that the allocation itself keeps, by counter set; null means no groups, as in a slice."""
     found = result.compatibility_groups
     return None if found is None else {name: groups or () for name, groups in found.items()}
 
 
 def _by_set(consumption: Iterable[CounterConsumption]) -> dict[str, set[str]]:
-    """The groups of each counter set that has some, whatever their order."""
+    """Return the groups of each counter set that has some, whatever their order."""
     found: dict[str, set[str]] = {}
     for each in consumption:
         if each.compatibility_groups:
@@ -330,11 +330,13 @@ def _drawn_by(device: _Device) -> tuple[CounterConsumption, ...]:
 
 
 def _drawn(text: str) -> int:
-    """The amount that an allocation draws.  API servers store negative ones, with which others would seem to have more."""
+    """Return the amount that an allocation draws.  API servers store negative ones, with which others would seem to have more."""
     return max(0, parse_quantity(text))
 
 
 def allocation_digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:
-    """What binds the annotation to an allocation: a digest of its devices, shares and time."""
-    identity = [[each.request, each.driver, each.pool, each.device, each.share_id or ""] for each in results]
+    """Return what binds the annotation to an allocation: a digest of its devices, shares and time."""
+    identity = [
+        [result.request, result.driver, result.pool, result.device, result.share_id or ""] for result in results
+    ]
     return hashlib.sha256(msgspec.json.encode([identity, timestamp or ""])).hexdigest()[:32]

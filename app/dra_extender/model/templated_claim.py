@@ -79,7 +79,7 @@ def suffix_of(text: str) -> str:
 
 
 def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
-    """The claim (API JSON) that the template makes for an entry of the owner.
+    """Return the claim (API JSON) that the template makes for an entry of the owner.
 
     As kube-controller-manager does, it copies labels and annotations of the template and no other metadata.  Unlike there, those
     that mark claims are left out: the template's author is a user, while the account that creates the claim may write them.

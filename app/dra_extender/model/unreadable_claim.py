@@ -57,7 +57,7 @@ _CONSUMERS: Final = msgspec.json.Decoder(tuple[ConsumerReference, ...] | None)
 
 
 def read_broken(data: bytes) -> ClaimHead:
-    """The claim in `data` (API JSON) with as much of its status as can be read.
+    """Return the claim in `data` (API JSON) with as much of its status as can be read.
 
     A result of the allocation that cannot be read keeps driver, pool and device, and no share: the whole device counts as taken.
     Nothing says on which nodes the allocation is usable.
@@ -72,7 +72,7 @@ def read_broken(data: bytes) -> ClaimHead:
     if given is not None:
         results = (given.devices or _Devices()).results or ()
         allocation = AllocationResult(
-            devices=DeviceAllocation(results=tuple(_result(bytes(each)) for each in results)),
+            devices=DeviceAllocation(results=tuple(_result(bytes(result)) for result in results)),
             allocation_timestamp=_readable(_TEXT, given.allocation_timestamp),
         )
     reserved = _readable(_CONSUMERS, status.reserved_for) or ()

@@ -122,7 +122,7 @@ class FitNode(Value, frozen=True, rename=None):
         """
         if self.deleting:
             return "being deleted"
-        repelling = {each.key for each in self.taints if untolerated((each,), ()) is not None}
+        repelling = {taint.key for taint in self.taints if untolerated((taint,), ()) is not None}
         if self.unschedulable or CORDONED.key in repelling:
             return "cordoned"
         return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
@@ -147,14 +147,14 @@ class FitNode(Value, frozen=True, rename=None):
         yield from self._shortages(needs, taken, served)
 
     def _taints(self, needs: PodNeeds) -> Iterator[NodeRefusal]:
-        tolerations = [each.of_device() for each in needs.tolerations]
+        tolerations = [toleration.of_device() for toleration in needs.tolerations]
         if self.unschedulable and untolerated((CORDONED,), tolerations) is not None:
             yield NodeRefusal(filter=NodeFilter.UNSCHEDULABLE, text="node(s) were unschedulable")
         found = tuple(
-            each
-            for each in self.taints
-            if untolerated((each,), tolerations) is not None
-            and not (self.unschedulable and (each.key, each.effect) == (CORDONED.key, CORDONED.effect))
+            taint
+            for taint in self.taints
+            if untolerated((taint,), tolerations) is not None
+            and not (self.unschedulable and (taint.key, taint.effect) == (CORDONED.key, CORDONED.effect))
         )
         if found:
             yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=found)
@@ -183,7 +183,7 @@ def _selected(needs: PodNeeds, node: FitNode) -> bool:
     if needs.affinity is None:
         return True
     terms = needs.affinity.node_selector_terms
-    return any(_holds(NodeSelector(node_selector_terms=(each,)), node) for each in terms)
+    return any(_holds(NodeSelector(node_selector_terms=(term,)), node) for term in terms)
 
 
 def _holds(selector: NodeSelector, node: FitNode) -> bool:

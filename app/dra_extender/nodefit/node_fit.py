@@ -23,12 +23,12 @@ class NodeFit:
     ) -> None:
         """`served`: extended resources that device classes serve on nodes that have none of them."""
         self._served = served
-        self._nodes = {each.name: each for each in nodes}
+        self._nodes = {node.name: node for node in nodes}
         self._amounts: dict[str, Counter[str]] = {}
         self._by_pod: dict[str, PodNeeds] = {}
         self._running: dict[str, dict[str, None]] = {}
-        for each in pods:
-            self.add(each)
+        for pod in pods:
+            self.add(pod)
 
     def needs(self, pod: str) -> PodNeeds | None:
         """Return what the pod (`namespace/name`) needs; None if it is not known."""

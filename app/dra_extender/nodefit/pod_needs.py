@@ -74,8 +74,8 @@ def read_amounts(listed: Mapping[str, str | float] | None) -> dict[str, int]:
 def _of_containers(containers: Iterable[Container], init_containers: Iterable[Container]) -> dict[str, int]:
     """Return all containers and sidecars together, or if more, an init container with the sidecars before it (KEP-753)."""
     total: Counter[str] = Counter()
-    for each in containers:
-        total.update(_amounts(each.resources))
+    for container in containers:
+        total.update(_amounts(container.resources))
     sidecars: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for each in init_containers:
@@ -134,10 +134,10 @@ def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
 
 def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPort]:
     """Yield the ports of containers that are ports of the host; with `host_network` all are, as the API server fills them in."""
-    for each in ports:
-        number = each.host_port or (each.container_port if host_network else 0)
+    for port in ports:
+        number = port.host_port or (port.container_port if host_network else 0)
         if number > 0:
-            yield HostPort(port=number, protocol=each.protocol or _TCP, address=each.host_ip or _ANY_ADDRESS)
+            yield HostPort(port=number, protocol=port.protocol or _TCP, address=port.host_ip or _ANY_ADDRESS)
 
 
 def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
@@ -185,7 +185,7 @@ def _pod_needs(pod: WholePod) -> PodNeeds:
     spec, affinity = pod.spec, pod.spec.affinity
     node_affinity = None if affinity is None else affinity.node_affinity
     containers, init_containers = spec.containers or (), spec.init_containers or ()
-    running = (*containers, *(each for each in init_containers if each.restart_policy == "Always"))
+    running = (*containers, *(container for container in init_containers if container.restart_policy == "Always"))
     ports = (port for each in running for port in each.ports or ())
     return PodNeeds(
         key="/".join(pod.metadata.key),

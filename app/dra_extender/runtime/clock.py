@@ -53,7 +53,7 @@ class Turns:
 
     @property
     def over(self) -> bool:
-        """Whether this turn has taken its time."""
+        """Return whether this turn has taken its time."""
         return self._monotonic() - self._began >= TURN_SECONDS
 
     @property

@@ -114,7 +114,7 @@ class CallBudget(Budget):
 
     @property
     def over(self) -> bool:
-        """Whether the call has taken all of its time."""
+        """Return whether the call has taken all of its time."""
         return self._now() > self.end
 
     def __call__(self) -> bool:

@@ -62,7 +62,7 @@ class AuditTask:
 
     def notes(self) -> Mapping[str, str]:
         """Return how many findings there are, by check."""
-        counts = Counter(each.check.value for each in self._counted)
+        counts = Counter(finding.check.value for finding in self._counted)
         text = ", ".join(f"{check} {number}" for check, number in sorted(counts.items()))
         unjudged = len(self._unjudged.claims)
         notes = {"audit": text, "audit, claims not judged": str(unjudged) if unjudged else ""}

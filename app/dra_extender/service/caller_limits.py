@@ -97,7 +97,7 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Whether there are more connections than there should be."""
+        """Return whether there are more connections than there should be."""
         return self._count > self.limits.connections
 
     def add(self, connection: Connection) -> None:
@@ -156,7 +156,7 @@ class Connections:
         victim = max(hosts, key=lambda host: len(host.all)).idle(before) if hosts else None
         if victim is None:
             return False
-        self.metrics.closed_connection("replaced")
+        self.metrics.closed_connections.labels("replaced").inc()
         victim.abort()
         return True
 
@@ -314,7 +314,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def refuse(self, status: int, reason: str, sentence: str) -> None:
         of_an_answered_one = self.busy if self._in_head or self.cycle is None else self.cycle.response_started
         self._leave()
-        self._connections.metrics.closed_connection(reason)
+        self._connections.metrics.closed_connections.labels(reason).inc()
         if not of_an_answered_one:
             body = msgspec.json.encode({"Error": sentence})
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -336,7 +336,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _close(self, reason: str) -> None:
         if not self._refused:
-            self._connections.metrics.closed_connection(reason)
+            self._connections.metrics.closed_connections.labels(reason).inc()
             self.abort()
 
     def _leave(self) -> None:

@@ -96,11 +96,11 @@ class Certificates:
         except CertificateError as problem:
             if str(problem) != self.problem:
                 _LOG.warning("certificates refused, the last ones stay in use", problem=str(problem))
-                self._metrics.certificates_read("refused")
+                self._metrics.certificate_reads.labels("refused").inc()
             self.problem = str(problem)
             return
         self._seen, self.problem = found, None
-        self._metrics.certificates_read("taken")
+        self._metrics.certificate_reads.labels("taken").inc()
         _LOG.info("certificates taken up", cert_file=str(self._settings.cert_file))
 
     def notes(self) -> Mapping[str, str]:
@@ -154,7 +154,7 @@ class Certificates:
         self._probes, self._verbs, self._valid = probes, verbs, valid
         self.generation += 1
         for which, validity in valid.items():
-            self._metrics.certificate_expires(which, validity.first_expiry)
+            self._metrics.certificate_expiration_timestamp_seconds.labels(which).set(validity.first_expiry)
 
 
 def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:

@@ -223,7 +223,7 @@ class _Guarded:
         if refusal is None:
             await self._app(scope, receive, send)
             return
-        self._connections.metrics.closed_connection(refusal.reason)
+        self._connections.metrics.closed_connections.labels(refusal.reason).inc()
         await failure(refusal.sentence, refusal.status, closing=True)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> RequestRefusal | None:
@@ -329,9 +329,9 @@ class TlsListener:
             )
             if context.verify_mode is ssl.CERT_REQUIRED:
                 self._unproven.spend(host, -1.0, self._loop.time())
-            metrics.tls_handshake("done")
+            metrics.tls_handshakes.labels("done").inc()
         except OSError:
-            metrics.tls_handshake("failed")
+            metrics.tls_handshakes.labels("failed").inc()
             accepted.close()
         except BaseException:
             accepted.close()

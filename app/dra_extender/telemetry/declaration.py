@@ -58,7 +58,7 @@ class Definition:
 
     @property
     def suffix(self) -> str:
-        """What a scrape appends to the names of this kind of metric."""
+        """Return what a scrape appends to the names of this kind of metric."""
         return "_total" if self.kind == "counter" else ""
 
     @property

@@ -47,12 +47,12 @@ class ReplicaMetrics(MetricGroup):
     _policy_current = plain_gauge(
         "1 when the policy in force is the one in the policy file, 0 when it is not or there is none",
     )
-    _certificate_reads = counter(
+    certificate_reads = counter(
         "Changed files of certificates: taken, or refused (they cannot be used, the last valid ones stay in use)",
         "outcome",
         limit=2,
     )
-    _certificate_expiration_timestamp_seconds = gauge(
+    certificate_expiration_timestamp_seconds = gauge(
         "When the certificate in use expires, in seconds since the epoch: `server`, or the first of `client-ca`",
         "certificate",
         limit=2,
@@ -83,14 +83,6 @@ class ReplicaMetrics(MetricGroup):
         """Count a read of a changed policy file: taken, refused or missing."""
         self._policy_reads.labels(outcome).inc()
         self._policy_current.set(1 if outcome == "taken" else 0)
-
-    def certificates_read(self, outcome: str) -> None:
-        """Count changed files of certificates that were taken or refused."""
-        self._certificate_reads.labels(outcome).inc()
-
-    def certificate_expires(self, which: str, seconds: float) -> None:
-        """Set when a certificate in use expires, in seconds since the epoch."""
-        self._certificate_expiration_timestamp_seconds.labels(which).set(seconds)
 
     def leads(self, leads: bool) -> None:
         """Count a term of this replica as leader that began or ended."""

@@ -25,7 +25,7 @@ class CallMetrics(MetricGroup):
         buckets=CALL_SECONDS,
         limit=4,
     )
-    _closed_connections = counter(
+    closed_connections = counter(
         "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
         "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
         "(too many requests sent ahead), memory (unanswered requests took too much), forbidden (a client "
@@ -33,7 +33,7 @@ class CallMetrics(MetricGroup):
         "reason",
         limit=16,
     )
-    _tls_handshakes = counter(
+    tls_handshakes = counter(
         "TLS handshakes with callers: done, or failed (no certificate that is accepted, too slow, or no TLS at all)",
         "outcome",
         limit=2,
@@ -51,14 +51,6 @@ class CallMetrics(MetricGroup):
         """Count a call of kube-scheduler that was answered."""
         self._requests.labels(verb, outcome).inc()
         self._request_duration_seconds.labels(verb).observe(seconds)
-
-    def closed_connection(self, reason: str) -> None:
-        """Count a connection of a caller that the service closed by itself."""
-        self._closed_connections.labels(reason).inc()
-
-    def tls_handshake(self, outcome: str) -> None:
-        """Count a TLS handshake with a caller that is done, or failed."""
-        self._tls_handshakes.labels(outcome).inc()
 
     def connections(self, count: int, in_flight: int) -> None:
         """Set how many connections of callers are open, and how many bytes wait in them."""

@@ -138,7 +138,7 @@ class Demand:
 
     @property
     def constrained(self) -> bool:
-        """Whether any claim has constraints."""
+        """Return whether any claim has constraints."""
         return any(claim.constraints for claim in self.claims)
 
     def option(self, claim_label: str, name: str) -> SearchableRequest | None:
@@ -164,8 +164,8 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
     """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
     named = {
         option.device_class_name
-        for each in claims
-        for request in each.claim.spec.devices.requests or ()
+        for claim in claims
+        for request in claim.claim.spec.devices.requests or ()
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
@@ -210,4 +210,4 @@ def is_read(reads: Reads, driver: str, attribute: str) -> bool:
 def _programs(option: SearchableRequest) -> list[Program]:
     programs = [*option.selectors.programs, *(each.program for each in option.derived.values())]
     # An expression that does not compile reads nothing: it ends the search.
-    return [each for each in programs if not isinstance(each, CelCompileError)]
+    return [program for program in programs if not isinstance(program, CelCompileError)]

@@ -165,7 +165,7 @@ class SelectorList:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no selector, so that every device matches and no attribute is read."""
+        """Return whether there is no selector, so that every device matches and no attribute is read."""
         return not self._programs
 
     @property
@@ -177,7 +177,7 @@ class SelectorList:
         """Return whether devices of the driver can be selected, as far as that is known without devices."""
         found = self._drivers.get(driver)
         if found is None:
-            programs = (each for each in self._programs if isinstance(each, Program))
+            programs = (program for program in self._programs if isinstance(program, Program))
             found = all(may_hold(each.expression, driver, each.emulate) for each in programs)
             self._drivers[driver] = found
             self.record_growth(_DRIVER_BYTES)

@@ -34,7 +34,7 @@ class UnmetSelectors:
     @property
     def driver(self) -> str | None:
         """The driver that a device must have, as far as a selector says so and the budget suffices to find out."""
-        programs = (each for each in self._selectors.programs if isinstance(each, Program))
+        programs = (program for program in self._selectors.programs if isinstance(program, Program))
         try:
             names = (required_driver(self._explainable(each)) for each in programs)
             return next((name for name in names if name is not None), None)
@@ -57,7 +57,7 @@ class UnmetSelectors:
         device, reads = published.devices[position], self._reads
         attributes = device.attributes
         if reads is not None:
-            attributes = tuple(each for each in attributes if is_read(reads, published.driver, each[0]))
+            attributes = tuple(attribute for attribute in attributes if is_read(reads, published.driver, attribute[0]))
         return (published.driver, attributes, device.capacity, device.allow_multiple_allocations)
 
     def message(self, published: ResourceSlice, position: int) -> str:
@@ -97,7 +97,7 @@ class UnmetSelectors:
     def distance(self, published: ResourceSlice, position: int) -> float:
         """Return how far the device is from satisfying all selectors (`cel.explain.nearness`); infinite without budget."""
         activation = activation_of(published, published.devices[position])
-        programs = (each for each in self._selectors.programs if isinstance(each, Program))
+        programs = (program for program in self._selectors.programs if isinstance(program, Program))
         try:
             return sum(distance(self._explainable(each), activation, self._budget) for each in programs)
         except CelBudgetError:
@@ -125,9 +125,9 @@ class UnmetSelectors:
 def _reads(selectors: SelectorList) -> Reads | None:
     """Return the attributes that the selectors may read; None if they may read any."""
     names: set[str] = set()
-    for each in selectors.programs:
-        if isinstance(each, Program):
-            if each.reads is None:
+    for program in selectors.programs:
+        if isinstance(program, Program):
+            if program.reads is None:
                 return None
-            names |= each.reads
+            names |= program.reads
     return frozenset(names)

@@ -57,7 +57,7 @@ class TaintOverlay:
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
         """See Overlay."""
-        taints = [each for each in self._taints if each[0].concerns(published.driver, published.pool)]
+        taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]
         if not taints:
             return OverlaidSlice(published)
         devices = tuple(_tainted(device, taints) for device in published.devices)

@@ -46,7 +46,7 @@ class AsymmetricRule(NamedTuple):
 
 def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) -> list[PublishedDevice] | None:
     """Return all devices of these slices, which have the overlays applied; None if there are more than `most`."""
-    found = list(islice(((each, device) for each in slices for device in each.devices), most + 1))
+    found = list(islice(((published, device) for published in slices for device in published.devices), most + 1))
     if len(found) > most:
         return None
     return [PublishedDevice(where, device, scope_of(where, device)) for where, device in found]
@@ -54,7 +54,7 @@ def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Yield (rule, why it has no effect); without devices only what follows from the rules alone."""
-    supplying = {rule for each in devices for _, rule in each.device.sources}
+    supplying = {rule for device in devices for _, rule in device.device.sources}
     for index, rule in enumerate(rules):
         before = next((each.name for each in rules[:index] if _covers(each, rule)), None)
         if before is not None:

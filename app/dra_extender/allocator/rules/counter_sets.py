@@ -57,7 +57,7 @@ class CounterTable:
 
     @property
     def remaining(self) -> Mapping[CounterKey, int]:
-        """What is left of each counter; less than nothing where it is overdrawn."""
+        """Return what is left of each counter; less than nothing where it is overdrawn."""
         return self._remaining
 
     def reserve(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:

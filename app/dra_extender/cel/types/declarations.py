@@ -49,7 +49,7 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def charges(self) -> bool:
-        """Whether a call charges the frame before its result is known."""
+        """Return whether a call charges the frame before its result is known."""
         return self.metered or bool(self.work) or self.native is not None
 
 

@@ -71,7 +71,7 @@ async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[st
     names = (f"{prefix}-ca", f"{prefix}-tls", f"{prefix}-client")
     await store.connect()
     try:
-        stored = [await store.read(each) for each in names]
+        stored = [await store.read(name) for name in names]
         authority, server, client = (each.data if each else None for each in stored)
         issued = renewed(authority, server, client, wanted, datetime.now(UTC))
         changed = {}

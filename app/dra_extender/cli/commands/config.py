@@ -131,8 +131,8 @@ def check_file(
             )
         )
     else:
-        for each in problems:
-            typer.echo(f"{'standard input' if file == _STDIN else file}:{found.line_of(each.field)}: {each}")
+        for problem in problems:
+            typer.echo(f"{'standard input' if file == _STDIN else file}:{found.line_of(problem.field)}: {problem}")
         typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
     raise typer.Exit(ExitStatus.NEGATIVE if problems else 0)
 

@@ -61,10 +61,10 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     try:
         changes = Changes(
             objects=[each for file in files or () for each in read_changes(file, namespace)],
-            added=[_copies(each) for each in add_nodes or ()],
+            added=[_copies(node) for node in add_nodes or ()],
             without=[split_key(each, namespace) for each in without or ()],
             drained=drain or (),
-            gates=[_gate(each) for each in gates or ()],
+            gates=[_gate(gate) for gate in gates or ()],
             policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
         )
         subject = None if fill is None else split_key(fill, namespace)

@@ -52,14 +52,6 @@ Steps = Iterator[AuditFinding | None]
 """Findings, and None after each object; the work between two of them is that for one claim, pod, pool or device."""
 
 
-def _no_messages() -> Iterable[str]:
-    return ()
-
-
-def _new_budget() -> Budget:
-    return Budget(CALL_COST // 4)
-
-
 @dataclass(frozen=True, slots=True)
 class AuditedCluster:
     """What an audit looks at.
@@ -73,8 +65,8 @@ class AuditedCluster:
     ledger: Ledger
     now: Callable[[], float]
     binding_timeout: float
-    policy_messages: Callable[[], Iterable[str]] = _no_messages
-    new_budget: Callable[[], Budget] = _new_budget
+    policy_messages: Callable[[], Iterable[str]] = tuple
+    new_budget: Callable[[], Budget] = lambda: Budget(CALL_COST // 4)
     device_taints: bool = True
     slice_findings: SliceFindings = field(default_factory=SliceFindings)
 
@@ -163,9 +155,9 @@ def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
     """Violations about claims that have one device, with the names of these claims."""
     claims: dict[str, list[str]] = {each.about: [] for each in unnamed}
     for record in tuple(ledger.claims.counted()) if unnamed else ():
-        for each in record.counted:
-            device = f"{each.driver}/{each.pool}/{each.device}"
-            if device in claims and not each.admin:
+        for holding in record.counted:
+            device = f"{holding.driver}/{holding.pool}/{holding.device}"
+            if device in claims and not holding.admin:
                 claims[device].append(claim_name(record.claim))
         yield None
     for violation in unnamed:

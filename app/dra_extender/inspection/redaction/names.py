@@ -53,7 +53,7 @@ class OrderedNames:
         self._kept.update(names)
 
     def of(self, name: str) -> str:
-        """The other name; before `resolve`, the name itself.  The empty text stays."""
+        """Return the other name; before `resolve`, the name itself.  The empty text stays."""
         if not name:
             return name
         if self._resolved:
@@ -83,7 +83,7 @@ class OrderedNames:
 
 
 def _parts(names: Sequence[str], fences: Sequence[str]) -> Iterator[list[str]]:
-    """The names below the first fence, between each two, and above the last."""
+    """Return the names below the first fence, between each two, and above the last."""
     rest = iter(names)
     name = next(rest, None)
     for fence in [*fences, None]:
@@ -264,7 +264,7 @@ class ClusterNames:
                 self.texts.keep(*self._values_of(attribute))
 
     def _values_of(self, attribute: str) -> set[str]:
-        """The values of an attribute; a domain that is an expression stands for any."""
+        """Return the values of an attribute; a domain that is an expression stands for any."""
         domain, _, member = attribute.rpartition("/")
         if domain != _ANY:
             return self._values[attribute]
@@ -285,7 +285,7 @@ def _ending(text: str, checksum: int) -> str:
 
 @cache
 def _effects() -> Sequence[tuple[int, int]]:
-    """What bits of an ending make of a checksum, as a basis, greatest first: (how the checksum changes, which bits).
+    """Return what bits of an ending make of a checksum, as a basis, greatest first: (how the checksum changes, which bits).
 
     CRC-32 is linear: a bit has the same effect behind every text.
     """
@@ -300,7 +300,7 @@ def _effects() -> Sequence[tuple[int, int]]:
 
 
 def _reduced(value: int, bits: int, basis: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """What is left of a value after all of the basis that is in it, and the bits that this stands for."""
+    """Return what is left of a value after all of the basis that is in it, and the bits that this stands for."""
     for effect, of_bits in basis:
         if value.bit_length() == effect.bit_length():
             value, bits = value ^ effect, bits ^ of_bits

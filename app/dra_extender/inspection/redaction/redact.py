@@ -342,7 +342,7 @@ class Redacted(NamedTuple):
 
 
 def redacted(objects: ClusterObjects, random: Random) -> Redacted:
-    """The objects with other names, which `random` draws.
+    """Return the objects with other names, which `random` draws.
 
     Decisions about them are those about the objects, with other names.
 
@@ -384,7 +384,7 @@ def _item(kind: str, item: Mapping[str, Any], names: ClusterNames) -> Any:
 
 
 def _put_digest_right(item: Mapping[str, Any], found: Any) -> None:
-    """The annotation of an allocation has a digest of it: if it belongs to this one, it belongs to the redacted one."""
+    """Let the annotation of the redacted allocation have its digest, if that of the allocation has."""
     before, after = _frozen(item), _frozen(found)
     if before is not None and after is not None and before["digest"] == _digest(item):
         after["digest"] = _digest(found)

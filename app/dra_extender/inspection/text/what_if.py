@@ -205,7 +205,7 @@ def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
     ordered = sorted(found, key=lambda each: (each.text, each.node))
     for text, group in groupby(ordered, key=lambda each: each.text):
         places = list(group)
-        nodes = [each.node for each in places if each.node != SEVERAL_NODES]
+        nodes = [place.node for place in places if place.node != SEVERAL_NODES]
         where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
         yield from wrapped(f"{where}: {text}", INDENT * 2, width)
         amounts = _amounts(places)
@@ -222,9 +222,9 @@ def _amounts(places: Iterable[Stranded]) -> str:
     """Return what is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
     devices = 0
     left: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for each in places:
-        devices += len(each.devices)
-        for counter in each.counters:
+    for place in places:
+        devices += len(place.devices)
+        for counter in place.counters:
             sums = left[counter.counter]
             sums[0], sums[1], sums[2] = sums[0] + counter.left, sums[1] + counter.total, sums[2] + 1
     parts = [number_of(devices, "device")] if devices else []

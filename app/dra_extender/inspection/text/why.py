@@ -144,7 +144,7 @@ def _names(names: Sequence[str]) -> str:
     if len(names) > 1:
         stem = names[0].rstrip("0123456789")
         numbers = [name.removeprefix(stem) for name in names]
-        if all(name.startswith(stem) for name in names) and all(each.isdecimal() for each in numbers):
+        if all(name.startswith(stem) for name in names) and all(number.isdecimal() for number in numbers):
             first = int(numbers[0])
             if [int(each) for each in numbers] == list(range(first, first + len(names))):
                 return f"{names[0]}..{numbers[-1]}"
@@ -175,9 +175,9 @@ def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str
     age = "" if device.since is None else f", allocated {age_text(max(0.0, report.origin.taken_at - device.since))} ago"
     asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
     yield from wrapped(asks, "", width)
-    for each in device.conditions:
-        said = "".join(f": {text}" for text in (each.reason, each.message) if text)
-        yield from wrapped(f"driver reports {each.type} {each.status}{said}", INDENT, width)
+    for condition in device.conditions:
+        said = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
+        yield from wrapped(f"driver reports {condition.type} {condition.status}{said}", INDENT, width)
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
@@ -186,8 +186,8 @@ def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     )
     lines = [*wrapped(f"next  {step.text}{where}{doubt_text(step)}", indent, width)]
-    for each in step.ends[:_MOST_ENDED]:
-        lines += wrapped(f"{each.pod}: {price_text(each)}", indent + _BELOW_NEXT, width)
+    for end in step.ends[:_MOST_ENDED]:
+        lines += wrapped(f"{end.pod}: {price_text(end)}", indent + _BELOW_NEXT, width)
     if len(step.ends) > _MOST_ENDED:
         lines.append(f"{indent}{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods")
     return lines
@@ -233,8 +233,8 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     else:
         if nearest.detail:
             yield _short(nearest, nearest.detail) + _selector_text(nearest.selector)
-        for each in nearest.further_selectors:
-            yield _short(nearest, each.detail) + _selector_text(each)
+        for selector in nearest.further_selectors:
+            yield _short(nearest, selector.detail) + _selector_text(selector)
         yield from _held_lines(nearest.holders, None, now)
 
 

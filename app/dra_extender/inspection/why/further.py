@@ -132,15 +132,15 @@ class FurtherReasons:
             refusals = refusals_of(name)
             if not refusals:
                 return
-            for each in refusals:
-                found.setdefault(each.said, []).append(name)
+            for refusal in refusals:
+                found.setdefault(refusal.said, []).append(name)
         for said, names in found.items():
             yield f"also {said} on {listed(names, EXAMPLES)}"
 
     def _not_found(self, rejection: Rejection, node: Node, option: SearchableRequest) -> Iterator[str]:
         """Yield what the selector that failed reads and does not find on the device, and what is there."""
         pools = self._view.extender.allocator.pools_of(node)
-        for published in () if pools is None else {id(each): each.published for each in pools.views}.values():
+        for published in () if pools is None else {id(view): view.published for view in pools.views}.values():
             for position, device in enumerate(published.devices):
                 if f"{published.driver}/{published.pool}/{device.name}: " in rejection.detail:
                     text = UnmetSelectors(option.selectors, self._view.budget()).failure(published, position)

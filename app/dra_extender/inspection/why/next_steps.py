@@ -144,8 +144,8 @@ def _shortest_beginning(order: Sequence[Holder], suffices: _Suffices) -> Sequenc
 
 
 def _without_needless(holders: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
-    for each in holders:
-        fewer = [other for other in holders if other is not each]
+    for holder in holders:
+        fewer = [other for other in holders if other is not holder]
         if suffices(fewer):
             holders = fewer
     return holders
@@ -249,7 +249,11 @@ class NextSteps:
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
         slices = self._view.ledger.slices.by_name.values()
-        if driver is None or _is_missing(self._view, "resourceslices") or any(each.driver == driver for each in slices):
+        if (
+            driver is None
+            or _is_missing(self._view, "resourceslices")
+            or any(published.driver == driver for published in slices)
+        ):
             return ""
         return f"check driver {driver}, which publishes no devices"
 

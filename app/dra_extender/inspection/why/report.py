@@ -307,7 +307,7 @@ class NextStep(Value, frozen=True):
 
     @property
     def order(self) -> tuple[bool, bool, int]:
-        """What harms nobody comes first, then what was tried with all that is known, then the smallest."""
+        """Put first what harms nobody, then what was tried with all that is known, then the smallest."""
         return self.harmful, self.verified == DEVICES_ONLY, self.text.count(",")
 
 

@@ -90,8 +90,10 @@ def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondit
     wanted = (*result.device_id, result.share_id)
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device, status.share_id) == wanted:
-            for each in status.conditions or ():
-                yield DeviceCondition(type=each.type, status=each.status, reason=each.reason, message=each.message)
+            for condition in status.conditions or ():
+                yield DeviceCondition(
+                    type=condition.type, status=condition.status, reason=condition.reason, message=condition.message
+                )
 
 
 _OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
@@ -236,7 +238,7 @@ def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep])
     """Return the report with these steps: those first that harm nobody, and with the owners and ages of the pods that are ended."""
     ordered = sorted(steps, key=lambda step: step.harmful)
     priced = (
-        msgspec.structs.replace(step, ends=tuple(_with_price(view, each) for each in step.ends)) for step in ordered
+        msgspec.structs.replace(step, ends=tuple(_with_price(view, end) for end in step.ends)) for step in ordered
     )
     return _as_far_as_judged(msgspec.structs.replace(report, next=tuple(priced)))
 

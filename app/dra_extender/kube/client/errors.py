@@ -41,7 +41,7 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gone(self) -> bool:
-        """Whether a new list is needed: our version has expired (410), or the server has not reached it yet."""
+        """Return whether a new list is needed: our version has expired (410), or the server has not reached it yet."""
         causes = self.details.causes if self.details else None
         return self.code == HTTPStatus.GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
 
@@ -101,12 +101,12 @@ class ApiCallError(Exception):
 
     @property
     def gone(self) -> bool:
-        """Whether a new list is needed."""
+        """Return whether a new list is needed."""
         return self.status is not None and self.status.gone
 
     @property
     def forbidden(self) -> bool:
-        """Whether the account lacks the right; an API server that is starting says so before it has loaded its roles."""
+        """Return whether the account lacks the right; an API server that is starting says so before it has loaded its roles."""
         return self.code == HTTPStatus.FORBIDDEN
 
     @property

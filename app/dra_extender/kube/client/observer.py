@@ -41,26 +41,18 @@ class Observer(Protocol):
 class NullObserver:
     """Counts nothing."""
 
-    def watch_event(self, kind: str, event: str) -> None:
-        """Nothing."""
+    def watch_event(self, kind: str, event: str) -> None: ...
 
-    def listed(self, kind: str, objects: int, seconds: float) -> None:
-        """Nothing."""
+    def listed(self, kind: str, objects: int, seconds: float) -> None: ...
 
-    def relisting(self, kind: str, reason: str) -> None:
-        """Nothing."""
+    def relisting(self, kind: str, reason: str) -> None: ...
 
-    def watch_failed(self, kind: str, reason: str) -> None:
-        """Nothing."""
+    def watch_failed(self, kind: str, reason: str) -> None: ...
 
-    def unreadable(self, kind: str) -> None:
-        """Nothing."""
+    def unreadable(self, kind: str) -> None: ...
 
-    def background_failed(self, task: str) -> None:
-        """Nothing."""
+    def background_failed(self, task: str) -> None: ...
 
-    def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
-        """Nothing."""
+    def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None: ...
 
-    def pod_event(self, outcome: str) -> None:
-        """Nothing."""
+    def pod_event(self, outcome: str) -> None: ...

@@ -155,7 +155,7 @@ class KubeClaims:
 
     @property
     def keeps_groups(self) -> bool:
-        """Whether the API's schema has `results[].compatibilityGroups` in the KEP's form; False until that is known."""
+        """Return whether the API's schema has `results[].compatibilityGroups` in the KEP's form; False until that is known."""
         return self._keeps_groups()
 
     async def read(self, namespace: str, name: str) -> bytes:

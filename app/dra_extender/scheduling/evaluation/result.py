@@ -97,7 +97,7 @@ class NodeResult:
 
     @property
     def placement(self) -> Placement | None:
-        """What the pod would get on the node; None if it does not fit."""
+        """Return what the pod would get on the node; None if it does not fit."""
         if self._placement is None and self._template is not None:
             template, node, pools = self._template
             self._placement = template.on(node, pools)
@@ -167,7 +167,7 @@ class FilterResult:
 
     @property
     def pending(self) -> Pending | UnreadSpecs | None:
-        """What is worth waiting for before another evaluation; None if the result is final."""
+        """Return what is worth waiting for before another evaluation; None if the result is final."""
         if self.fits or self.unfinished is not None:
             return self.unfinished
         if Code.CLAIM_MISSING in self.codes:

@@ -74,7 +74,7 @@ class ExtendedNeed:
 
     @property
     def is_met(self) -> bool:
-        """Whether a claim exists that serves it."""
+        """Return whether a claim exists that serves it."""
         return self._existing is not None
 
     def on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:

@@ -209,7 +209,7 @@ class Cluster(Protocol):
 
     @property
     def waker(self) -> SchedulerWaker:
-        """What wakes kube-scheduler."""
+        """Return what wakes kube-scheduler."""
 
     @property
     def clock(self) -> Clock:
@@ -217,11 +217,11 @@ class Cluster(Protocol):
 
     @property
     def keeps_extended_claims(self) -> bool:
-        """Whether the API server keeps `status.extendedResourceClaimStatus` of pods; true as long as that is unknown."""
+        """Return whether the API server keeps `status.extendedResourceClaimStatus` of pods; true as long as that is unknown."""
 
     @property
     def has_devices_beside_counters(self) -> bool:
-        """Whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
+        """Return whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
 
     def health(self) -> Mapping[str, str | None]:
         """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""

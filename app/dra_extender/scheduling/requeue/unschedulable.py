@@ -135,7 +135,7 @@ class AskedNodes:
     __slots__ = ("_asked", "_known", "all_but", "names")
 
     def __init__(self, asked: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """The keys of `asked`; `known` are all existing nodes."""
+        """Keep the keys of `asked`; `known` are all existing nodes."""
         self._asked: Mapping[str, object] | None = asked
         self._known = known
         self.names = frozenset[str]()
