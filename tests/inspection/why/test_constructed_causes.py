@@ -187,6 +187,63 @@ def gang_with_room_for_one_beside_a_holder(made: MadeCluster) -> None:
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
 
 
+def held_and_the_other_tainted(made: MadeCluster) -> None:
+    broken = {"key": "example.com/x", "effect": "NoSchedule"}
+    made.gpus("n1", device("gpu-0"), device("gpu-1", taints=[broken]))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu", count=2))
+
+
+def tainted_on_a_closed_node(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", taints=[{"key": "example.com/x", "effect": "NoSchedule"}]))
+    closed(made)
+    made.pod("train", request("r", "gpu"))
+
+
+def amount_beyond_every_device(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "80Gi"}}))
+
+
+def node_of_the_devices_is_full(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(pod("large", NAMESPACE, cpu="64", nodeName="n1"))
+    made.pod("train", request("r", "gpu"), cpu="10")
+
+
+def held_on_two_nodes(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"))
+        made.running(f"old-{name}", name, "gpu-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu"))
+
+
+def devices_on_several_nodes(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"))
+    made.pod("train", request("r", "gpu", count=2))
+
+
+def two_selectors_of_which_one_is_false(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A", "form": "SXM"}))
+    made.pod("train", request("r", "gpu", MODEL.format("A"), f'device.attributes["{GPU}"].form == "PCIe"'))
+
+
+def constraint_between_requests(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"numa": number}) for number in range(2)))
+    made.pod("train", request("a", "gpu"), request("b", "gpu"))
+    devices = made.objects["resourceclaims"][-1]["spec"]["devices"]
+    devices["constraints"] = [{"requests": ["a", "b"], "matchAttribute": f"{GPU}/numa"}]
+
+
+def class_of_which_nothing_is_published(made: MadeCluster) -> None:
+    made.add(device_class("nic", f'device.driver == "{NIC}"'))
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("r", "nic"))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -229,6 +286,15 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     gang_with_room_for_one: (["train-1 does not fit on n1 beside the other members: Insufficient cpu"], ["fits n1"]),
     gang_with_room_for_one_beside_a_holder: (["1 of 2 placed", "held by ml/old"], ["end ml/old"]),
     gang_with_a_device_of_its_own: (["1 of 2 placed", "held by ml/train-1"], ["next"]),
+    held_and_the_other_tainted: (["also matching devices are in use: gpu-0", "example.com/x"], []),
+    tainted_on_a_closed_node: (["gpu-0 has taint example.com/x:NoSchedule", "uncordon n1"], ["end ml/"]),
+    amount_beyond_every_device: (["capacity", "80Gi"], ["held by", "end ml/"]),
+    node_of_the_devices_is_full: (["Insufficient cpu", "end ml/large ok on n1"], ["in use"]),
+    held_on_two_nodes: (["2 nodes matching devices are in use", "end ml/old-n"], ["end ml/old-n1, ml/old-n2"]),
+    devices_on_several_nodes: (["1 of 2 devices", "ask for 1 device ok on n1"], ["end ml/", "held by"]),
+    two_selectors_of_which_one_is_false: (['form is "SXM", wanted "PCIe"', 'ask for form == "SXM" ok'], ["model is"]),
+    constraint_between_requests: ([f"do without matchAttribute {GPU}/numa ok on n1"], ["held by", "end ml/"]),
+    class_of_which_nothing_is_published: ([NIC], ["held by", "end ml/"]),
 }
 
 

@@ -1,0 +1,58 @@
+"""Each next step that `why` says was tried, followed as a person follows it: the pod lands."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from dra_extender.inspection.what_if.report import OutcomeKind
+from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.inspection.why.report import DEVICES_ONLY
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import device_class
+from tests.inspection.why import test_all_reasons, test_constructed_causes, test_trees
+from tests.support.inspection.following import follow
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+LEAST_CAUSES = 100
+LEAST_STEPS = 50
+
+
+def causes() -> Iterator[tuple[str, bool, Callable[[MadeCluster], None]]]:
+    """Yield the name of each cause, whether there is a node at first, and what builds it."""
+    for name, (build, _) in test_all_reasons.case.by_name.items():
+        yield name, True, build
+    for name, (build, _) in test_trees.case.by_name.items():
+        yield name, False, build
+    for build in test_constructed_causes.CASES:
+        yield build.__name__, True, build
+
+
+def made_of(build: Callable[[MadeCluster], None], *, has_node: bool) -> MadeCluster:
+    made = MadeCluster()
+    made.nodes(*(("n1",) if has_node else ()))
+    made.add(device_class("gpu"))
+    build(made)
+    return made
+
+
+STEPS = [
+    pytest.param(build, has_node, step.text, id=f"{name}-{number}")
+    for name, has_node, build in causes()
+    for number, step in enumerate(why(made_of(build, has_node=has_node).view(), NAMESPACE, "train").next)
+    if step.nodes and step.verified != DEVICES_ONLY
+]
+
+
+def test_there_are_many() -> None:
+    assert len(list(causes())) >= LEAST_CAUSES
+    assert len(STEPS) >= LEAST_STEPS
+
+
+@pytest.mark.parametrize(("build", "has_node", "step"), STEPS)
+async def test_pod_lands_after_the_step(build: Callable[[MadeCluster], None], *, has_node: bool, step: str) -> None:
+    made = made_of(build, has_node=has_node)
+    waits = await what_if(made.cluster())
+    assert all(row.after.kind is not OutcomeKind.LANDS for row in waits.pods if row.pod == f"{NAMESPACE}/train")
+    report = await what_if(follow(made, step).cluster())
+    (outcome,) = [row.after for row in report.pods if row.pod == f"{NAMESPACE}/train"]
+    assert outcome.kind is OutcomeKind.LANDS, f"{step}: {outcome}"

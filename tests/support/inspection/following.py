@@ -1,0 +1,172 @@
+"""Follows what `why` advises: makes the change of a next step on the objects of a cluster, as a person would."""
+
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+from tests.controlplane.objects import DRIVER
+from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
+
+_POD = "train"
+_OPERATORS = {"==": "{name} == {value}", ">=": '{name}.compareTo(quantity("{value}")) >= 0'}
+
+
+def follow(made: MadeCluster, text: str) -> MadeCluster:
+    """Return the cluster after the change that the text of a step names.
+
+    Raises:
+        AssertionError: nobody could tell from the text what to do.
+    """
+    changed = deepcopy(made)
+    # Each pod that ends and each part of a change stands behind a comma; a reason behind one begins with a pronoun.
+    parts = re.split(r", (?!which |whose )", text)
+    ending = False
+    for part in parts:
+        ending = part.startswith("end ") or (ending and re.fullmatch(r"\S+/\S+", part) is not None)
+        _do(changed, part if not ending or part.startswith("end ") else f"end {part}")
+    return changed
+
+
+def _do(made: MadeCluster, text: str) -> None:
+    for pattern, action in _ACTIONS:
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            action(made, *found.groups())
+            return
+    raise AssertionError(f"no person knows how to: {text}")
+
+
+def _end(made: MadeCluster, namespace: str, name: str) -> None:
+    assert namespace == NAMESPACE
+    pods = made.objects["pods"]
+    (uid,) = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["name"] == name]
+    pods[:] = [pod for pod in pods if pod["metadata"]["uid"] != uid]
+    for claim in made.objects["resourceclaims"]:
+        status = claim.get("status", {})
+        users = [user for user in status.get("reservedFor", ()) if user["uid"] != uid]
+        if len(users) < len(status.get("reservedFor", ())):
+            claim["status"] = {**status, "reservedFor": users} if users else {}
+
+
+def _delete_claim(made: MadeCluster, name: str, *_: str) -> None:
+    claims = made.objects["resourceclaims"]
+    claims[:] = [claim for claim in claims if claim["metadata"]["name"] != name]
+
+
+def _wait_for_release(made: MadeCluster, name: str, *_: str) -> None:
+    """The pods that leave have left, and kube-controller-manager has released the claim."""
+    pods = made.objects["pods"]
+    pods[:] = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    for claim in made.objects["resourceclaims"]:
+        if claim["metadata"]["name"] == name:
+            claim["status"] = {}
+
+
+def _tolerate(made: MadeCluster, key: str, value: str | None, effect: str) -> None:
+    toleration = {
+        "key": key,
+        "effect": effect,
+        **({"operator": "Equal", "value": value} if value else {"operator": "Exists"}),
+    }
+    for body in _bodies(made):
+        body.setdefault("tolerations", []).append(toleration)
+    _pod(made)["spec"].setdefault("tolerations", []).append(toleration)
+
+
+def _uncordon(made: MadeCluster, name: str) -> None:
+    for node in made.objects["nodes"]:
+        if node["metadata"]["name"] == name:
+            node.get("spec", {}).pop("unschedulable", None)
+
+
+def _use_class(made: MadeCluster, name: str) -> None:
+    known = {each["metadata"]["name"] for each in made.objects["deviceclasses"]}
+    for body in _bodies(made):
+        if body["deviceClassName"] not in known:
+            body["deviceClassName"] = name
+
+
+def _drop_constraint(made: MadeCluster, field: str, attribute: str) -> None:
+    for claim in _claims(made):
+        constraints = claim["spec"]["devices"]["constraints"]
+        constraints[:] = [constraint for constraint in constraints if constraint.get(field) != attribute]
+
+
+def _ask_for_devices(made: MadeCluster, count: str) -> None:
+    largest = max(_bodies(made), key=lambda body: body.get("count", 1))
+    largest["count"] = int(count)
+
+
+def _ask_for(made: MadeCluster, name: str, operator: str, value: str) -> None:
+    _reselect(list(_bodies(made)), name, operator, value)
+
+
+def _have_class_ask_for(made: MadeCluster, device_class: str, name: str, operator: str, value: str) -> None:
+    specs = [each["spec"] for each in made.objects["deviceclasses"] if each["metadata"]["name"] == device_class]
+    _reselect(specs, name, operator, value)
+
+
+def _reselect(selecting: list[Json], name: str, operator: str, value: str) -> None:
+    """Replace the selectors that ask about this attribute or capacity."""
+    asked = f".{name}"
+    for body in selecting:
+        for selector in body.get("selectors", ()):
+            if re.search(rf"{re.escape(asked)}\b", selector["cel"]["expression"]):
+                kind = "attributes" if operator == "==" else "capacity"
+                place = f'device.{kind}["{DRIVER}"].{name}'
+                selector["cel"]["expression"] = _OPERATORS[operator].format(name=place, value=value)
+
+
+def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
+    for container in _pod(made)["spec"]["containers"]:
+        container.setdefault("resources", {}).setdefault("requests", {})[resource] = amount
+
+
+def _ask_for_capacity(made: MadeCluster, amount: str, name: str) -> None:
+    for body in _bodies(made):
+        body["capacity"]["requests"][name] = amount
+
+
+def _ask_for_any_node(made: MadeCluster) -> None:
+    for field in ("nodeSelector", "affinity"):
+        _pod(made)["spec"].pop(field, None)
+
+
+def _ask_for_expression(made: MadeCluster, expression: str) -> None:
+    for body in _bodies(made):
+        body["selectors"] = [{"cel": {"expression": expression}}]
+
+
+_ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
+    (r"end ([^/ ]+)/([^/ ]+)", _end),
+    (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
+    (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
+    (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
+    (r"uncordon (\S+)", _uncordon),
+    (r"use the DeviceClass (\S+)", _use_class),
+    (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
+    (r"ask for (\d+) devices?", _ask_for_devices),
+    (r"ask for (\w+) (==|>=) (.+)", _ask_for),
+    (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),
+    (r"ask for (\S+) of (cpu|memory)", _ask_for_resource),
+    (r"ask for (\S+) of capacity (\S+)", _ask_for_capacity),
+    (r"ask for no node selector and no node affinity", _ask_for_any_node),
+    (r"ask for (device\..+)", _ask_for_expression),
+)
+
+
+def _pod(made: MadeCluster) -> Json:
+    return next(pod for pod in made.objects["pods"] if pod["metadata"]["name"] == _POD)
+
+
+def _claims(made: MadeCluster) -> Iterator[Json]:
+    """Yield the claims that the pod names."""
+    names = {entry.get("resourceClaimName") for entry in _pod(made)["spec"].get("resourceClaims", ())}
+    return (claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] in names)
+
+
+def _bodies(made: MadeCluster) -> Iterator[Json]:
+    """Yield every request of the pod's claims, and every alternative of it."""
+    for claim in _claims(made):
+        for request in claim["spec"]["devices"]["requests"]:
+            yield from (request["exactly"],) if "exactly" in request else request["firstAvailable"]
