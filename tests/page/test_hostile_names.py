@@ -20,11 +20,11 @@ from tests.page.conftest import Open
 from tests.support.inspection.made_cluster import MadeCluster
 
 TAG: Final = "<script>alert(1)</script>"
-ATTRIBUTE: Final = "\"'><img src=x onerror=alert(1)>"
+ATTRIBUTE: Final = "\"'><img/src=x/onerror=alert(1)>"
 ENTITY: Final = "&lt;b&gt;&#x202e;"
 CONTROL: Final = "a\x00b\x07c\x1b[31md\x7fe\x85f\u2028g"
 DIRECTION: Final = "\u202emoc.elpmaxe\u202c\u2066x\u2069\u200f\u200b\ufeff"
-TEMPLATE: Final = "{{ 7 * 7 }}{% raw %}"
+TEMPLATE: Final = "{{7*7}}{%raw%}"
 HOSTILE: Final = (TAG, ATTRIBUTE, ENTITY, CONTROL, DIRECTION, TEMPLATE)
 VIEWS: Final = (
     *("overview", "pending", "pending?pod=ml/late{}", "node", "node?name=n1", "waiting", "health"),

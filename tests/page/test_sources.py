@@ -58,6 +58,7 @@ async def test_change_of_the_cluster_makes_a_further_generation(
     await cancel(running)
     await followed.stop()
     assert reports.live
+    assert reports.history[-1].waiting == 0
 
 
 async def test_snapshot_has_one_generation(made: MadeCluster) -> None:

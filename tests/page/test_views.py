@@ -18,8 +18,9 @@ from dra_extender.page.application import PageApplication
 from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
 from dra_extender.page.map_view import DEVICE_CELLS, shortening
 from dra_extender.page.overview import overview
-from dra_extender.page.rendering import labelled_cells
+from dra_extender.page.rendering import Link, labelled_cells
 from dra_extender.page.states import Reports
+from dra_extender.page.tree_links import linked_tree
 from dra_extender.page.views import CommandLines
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
@@ -90,6 +91,24 @@ async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made:
     lines = tree(why(made.view(), "ml", "late"), 100)
     assert re.sub(r"\s+", " ", lines).strip() in page.text
     assert "kubectl dra why late --namespace ml --snapshot x.tar.gz" in page.text
+
+
+async def test_tree_leads_to_the_nodes_devices_and_pods_that_it_names(open_page: Open) -> None:
+    page = await shown(open_page(one_gpu_held()), "pending?pod=ml/train")
+    links = {str(attrs["href"]).removeprefix(f"/{TOKEN}/") for tag, attrs in page.tags if tag == "a"}
+    assert links >= {"node?name=n1", "node?name=n1#gpu.example.com/n1/gpu-0", "pending?pod=ml%2Fold#pod"}
+
+
+def test_name_within_a_longer_one_is_no_link() -> None:
+    made = one_gpu_held()
+    made.nodes("gpu")
+    made.gpus("gpu", device("gpu-1", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    lines = linked_tree(why(made.view(), "ml", "train"))
+    linked = [part.text for line in lines for part in line if isinstance(part, Link)]
+    assert {"n1/gpu-0", "gpu/gpu-1", "ml/old"} <= set(linked)
+    assert "".join(part if isinstance(part, str) else part.text for line in lines for part in [*line, "\n"]) == tree(
+        why(made.view(), "ml", "train"), 100
+    )
 
 
 async def test_pod_that_does_not_wait_has_its_tree_all_the_same(open_page: Open, made: MadeCluster) -> None:
@@ -394,6 +413,7 @@ async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_
     assert "gpu-0 sm 42 of 98 mig mig-0, ml/train" in page.text
     assert [attrs["value"] for tag, attrs in page.tags if tag == "meter"] == ["42"]
     assert "mig-1 usable" in page.text
+    assert f"/{TOKEN}/pending?pod=ml%2Ftrain#pod" in {attrs.get("href") for _, attrs in page.tags}
     assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
 
 

@@ -11,7 +11,7 @@ from tests.ui.browser import Browser, ServedPage, browser
 VIEWS: Final = {
     "overview": "overview",
     "pending": "pending",
-    "why": "pending?pod=ml/infer-1",
+    "why": "pending?pod=ml/infer-1#pod",
     "map": "map",
     "node": "node?name=node-1",
     "waiting": "waiting",

@@ -1,7 +1,7 @@
 """The cluster at a glance: how full each kind of device is, where whole devices are left, what waits, and what is unhealthy."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.inspection.audit.findings import CheckSeverity
@@ -10,6 +10,7 @@ from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.waiting import WaitingCause
 from dra_extender.page.devices_view import DeviceState, KindTotal, PoolStates
 from dra_extender.page.history import Line, line
+from dra_extender.page.rendering import Link
 from dra_extender.page.states import Reports
 
 MOST_KINDS: Final = 10
@@ -19,15 +20,6 @@ _MOST: Final = 5
 _SILENT_SECONDS: Final = 180.0
 """A watch hears something of a healthy API server more often."""
 _PERCENT: Final = 100
-
-
-class HealthProblem(NamedTuple):
-    """Something unhealthy, in words, and the view that says more (a part of it, if `part` names one)."""
-
-    text: str
-    view: str
-    query: Mapping[str, str] = {}
-    part: str = ""
 
 
 class Overview(NamedTuple):
@@ -47,7 +39,7 @@ class Overview(NamedTuple):
     pods: int = 0
     causes: Sequence[WaitingCause] = ()
     more_causes: int = 0
-    problems: Sequence[HealthProblem] = ()
+    problems: Sequence[Link] = ()
     taken: Line | None = None
     waiting: Line | None = None
 
@@ -93,48 +85,46 @@ def _whole(pools: Sequence[PoolStates]) -> Counter[str]:
     return found
 
 
-def _problems(reports: Reports) -> Iterator[HealthProblem]:
+def _problems(reports: Reports) -> Iterator[Link]:
     try:
         severities = Counter(finding.severity for finding in reports.audit.findings)
     except UnreadKindsError as problem:
-        yield HealthProblem(f"The audit is not known: {problem}", "health", part="audit")
+        yield Link(f"The audit is not known: {problem}", "health", part="audit")
     else:
         for severity in CheckSeverity:
             if severities[severity]:
                 text = f"{_number(severities[severity], severity.value)} of the audit"
-                yield HealthProblem(text, "health", part="audit")
+                yield Link(text, "health", part="audit")
     try:
         yield from _problems_of_devices(reports.pools)
     except UnreadKindsError as problem:
-        yield HealthProblem(f"Devices are not known: {problem}", "health", part="audit")
+        yield Link(f"Devices are not known: {problem}", "health", part="audit")
     for kind, seconds in sorted(reports.contact_ages().items()):
         if seconds > _SILENT_SECONDS:
-            yield HealthProblem(
-                f"The watch of {kind} has not answered for {age_text(seconds)}", "health", part="watches"
-            )
+            yield Link(f"The watch of {kind} has not answered for {age_text(seconds)}", "health", part="watches")
     missing = [*(each.kind for each in reports.view.origin.missing if each.served)]
     if missing:
-        yield HealthProblem(f"Not read: {', '.join(missing)}", "health", part="facts")
+        yield Link(f"Not read: {', '.join(missing)}", "health", part="facts")
     unread = len(reports.problems) + len(reports.view.unreadable)
     if unread:
-        yield HealthProblem(f"{_number(unread, 'object')} not followed or not readable", "health", part="facts")
+        yield Link(f"{_number(unread, 'object')} not followed or not readable", "health", part="facts")
 
 
-def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[HealthProblem]:
+def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
     stands = [(device, state) for each in pools for device, state in each.devices]
     counts = Counter(state for _, state in stands)
     for state in (DeviceState.ORPHANED, DeviceState.GONE):
         if counts[state]:
-            yield HealthProblem(f"{_number(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
+            yield Link(f"{_number(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
     reasons = Counter(device.availability_text for device, state in stands if state is DeviceState.UNUSABLE)
     for reason, devices in reasons.most_common(_MOST):
-        yield HealthProblem(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
+        yield Link(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
     incomplete = [each.pool for each in pools if not each.pool.complete]
     for pool in incomplete[:_MOST]:
         text = f"Pool {pool.driver}/{pool.pool} is incomplete: {pool.problem}"
-        yield HealthProblem(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
+        yield Link(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
     if len(incomplete) > _MOST:
-        yield HealthProblem(f"{_number(len(incomplete) - _MOST, 'more pool')} incomplete", "health", part="audit")
+        yield Link(f"{_number(len(incomplete) - _MOST, 'more pool')} incomplete", "health", part="audit")
 
 
 def _number(number: int, noun: str) -> str:

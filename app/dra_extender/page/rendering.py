@@ -29,6 +29,15 @@ class QueryError(ValueError):
     """The query cannot be meant; the message names the field, and says what was expected."""
 
 
+class Link(NamedTuple):
+    """A text that leads to a view, or to a part of it."""
+
+    text: str
+    view: str
+    query: Mapping[str, str] = {}
+    part: str = ""
+
+
 class ListPart(NamedTuple):
     """A page of a list of `total` entries, `first` to `last` of them, both counted from 1."""
 
@@ -202,10 +211,6 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in corners)
 
 
-def _lines(text: str) -> list[str]:
-    return text.rstrip("\n").split("\n")
-
-
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
         "age": _age,
@@ -213,7 +218,6 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "machine_time": time_text,
         "percent": _percent,
         "counted": _counted,
-        "lines": _lines,
         "anchor": device_anchor,
         "points": _points,
         "price": price_text,

@@ -4,21 +4,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.cause import awaited_devices
 from dra_extender.inspection.why.report import AwaitedDevice, GangReport, NextStep
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
-from dra_extender.page.rendering import ListPart, part_of
+from dra_extender.page.rendering import Link, ListPart, part_of
 from dra_extender.page.states import Reports
+from dra_extender.page.tree_links import linked_tree
 
 STEP_SECONDS: Final = 0.15
 """CPU time of an answer, the tree of a pod included, after which it looks for no further steps; the next answer goes on."""
 ROWS: Final = 100
 """Causes on one page."""
 _STEPS: Final = 2
-_WIDTH: Final = 100
 
 Key = tuple[str, str]
 
@@ -42,7 +41,7 @@ class PendingPods(NamedTuple):
     part: ListPart
     notes: tuple[str, ...]
     pod: str
-    tree: str
+    tree: Sequence[Sequence[str | Link]]
     command: str
     alone: bool
     round: int
@@ -70,7 +69,7 @@ def pending_pods(
     """
     end = cpu_time() + STEP_SECONDS
     opened = "" if pod is None else "/".join(pod)
-    lines = "" if pod is None else tree(reports.why(*pod), _WIDTH)
+    lines = () if pod is None else linked_tree(reports.why(*pod))
     report = reports.waiting(round_number)
     part = part_of(len(report.causes), ROWS, page)
     rows = []
