@@ -136,6 +136,15 @@ def _rounded(name: str, requested: int, bounds: ValidRange, least: int, *, fract
     return (first + steps * step) * unit
 
 
+def most_allowed(capacity: DeviceCapacity) -> int:
+    """Return the largest amount, in nano-units, that one request may take of a capacity."""
+    policy = capacity.policy or RequestPolicy()
+    bounds = [capacity.value, *(max(values) for values in (policy.valid_values,) if values)]
+    if policy.valid_range is not None and policy.valid_range.max is not None:
+        bounds.append(policy.valid_range.max)
+    return min(bounds)
+
+
 def _allowed(amount: int, policy: RequestPolicy | None, *, fractional: bool) -> bool:
     if policy is None or amount == policy.default:
         return True

@@ -14,6 +14,7 @@ from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
+from dra_extender.allocator.rules.capacity import most_allowed
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
@@ -351,8 +352,8 @@ class NextSteps:
             yield self._edited(rejection, text, edit)
         device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
         if device is not None:
-            there = {name: each.value for name, each in device.capacity}
-            less = {name: there[name] for name, asked in option.capacity.items() if 0 < there.get(name, 0) < asked}
+            most = {name: most_allowed(capacity) for name, capacity in device.capacity}
+            less = {name: most[name] for name, asked in option.capacity.items() if 0 < most.get(name, 0) < asked}
             if less:
                 amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
                 text = f"ask for {' and '.join(amounts)}"
