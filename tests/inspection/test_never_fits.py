@@ -83,7 +83,7 @@ def test_nothing_is_said_of_claims_that_wait_for_devices_that_are_held_or_cannot
             selected(f'{ATTRIBUTES}.modle == "A100"'),
             f"request r: selector failed on a device: '{ATTRIBUTES}.modle == \"A100\"' on gpu.example.com/n1/gpu-0: "
             "no such key: modle",
-            "correct the selector",
+            "ask for model instead of modle",
             id="attribute",
         ),
         pytest.param(

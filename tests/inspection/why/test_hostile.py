@@ -2,10 +2,12 @@
 
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from dra_extender.inspection import cluster_view
 from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
+from dra_extender.inspection.why.names import meant_expression
 from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
@@ -153,3 +155,13 @@ def test_what_would_help_on_nodes_that_all_refuse_a_pod_is_found_in_time_that_is
     (first, *_) = why(made.view(), NAMESPACE, "train").next
     assert first.text == "tolerate busy=x:NoSchedule"
     assert judged < 10 * number
+
+
+def test_names_of_hostile_selectors_are_compared_a_few_times() -> None:
+    known = frozenset(f"attribute{number:05d}x" for number in range(1_000))
+    asked = " && ".join(
+        f'device.attributes["gpu.example.com"].attribute{number:05d}' for number in range(2_000, 12_000)
+    )
+    with patch("dra_extender.inspection.why.names.is_slip", return_value=False) as is_slip:
+        assert meant_expression(asked, known) is None
+    assert 0 < is_slip.call_count <= 32 * len(known)

@@ -137,6 +137,26 @@ def _ask_for_expression(made: MadeCluster, expression: str) -> None:
         body["selectors"] = [{"cel": {"expression": expression}}]
 
 
+def _spell(made: MadeCluster, right: str, wrong: str) -> None:
+    """Write another name in the selectors and amounts of the pod's requests."""
+    for body in _bodies(made):
+        _respell(body, right, wrong)
+        amounts = body.get("capacity", {}).get("requests", {})
+        if wrong in amounts:
+            amounts[right] = amounts.pop(wrong)
+
+
+def _spell_class(made: MadeCluster, device_class: str, right: str, wrong: str) -> None:
+    for each in made.objects["deviceclasses"]:
+        if each["metadata"]["name"] == device_class:
+            _respell(each["spec"], right, wrong)
+
+
+def _respell(body: Json, right: str, wrong: str) -> None:
+    for selector in body.get("selectors", ()):
+        selector["cel"]["expression"] = selector["cel"]["expression"].replace(wrong, right)
+
+
 _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"end ([^/ ]+)/([^/ ]+)", _end),
     (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
@@ -146,6 +166,8 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"use the DeviceClass (\S+)", _use_class),
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
+    (r"ask for (\S+) instead of (\S+)", _spell),
+    (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),
     (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),
     (r"ask for (\S+) of (cpu|memory)", _ask_for_resource),

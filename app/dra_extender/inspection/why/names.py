@@ -4,6 +4,7 @@ import re
 from bisect import bisect
 from collections.abc import Collection, Iterable
 from difflib import SequenceMatcher, get_close_matches
+from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.demand import SearchableRequest
@@ -20,22 +21,32 @@ _SEPARATORS: Final = re.compile(r"[-.]")
 _SHORT: Final = 5
 """A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
 _MOST_NAMED: Final = 3
+_MOST_DEVICES: Final = 20_000
+_MOST_NAMES: Final = 1_000
+_MOST_UNKNOWN: Final = 32
+_NAME: Final = re.compile(r'\.\??([A-Za-z_][A-Za-z0-9_]*)|"([^"\\]{1,128})"')
+"""A member, or a text, of a CEL expression."""
 _LONG: Final = 8
 """The last letter of a name that has so many may be missing, or one too much."""
 
 
 def meant_class(view: ClusterView, missing: str) -> str | None:
     """Return the class whose name was misspelt as that of one that does not exist; None if there is none or several."""
-    found = [name for name in view.ledger.classes if is_slip(missing, name)]
+    return meant_name(missing, view.ledger.classes)
+
+
+def meant_name(missing: str, names: Iterable[str]) -> str | None:
+    """Return the one name of which another name is a slip; None if there is none or several."""
+    found = [name for name in names if is_slip(missing, name)]
     return found[0] if len(found) == 1 else None
 
 
 def names_there(missing: str, names: Iterable[str]) -> str:
     """Return what exists instead of a name that does not: `; nearest name a`, or `; there are a, b`, its neighbours in order."""
     ordered = sorted(names)
-    found = [name for name in ordered if is_slip(missing, name)]
-    if len(found) == 1:
-        return f"; nearest name {found[0]}"
+    near = meant_name(missing, ordered)
+    if near is not None:
+        return f"; nearest name {near}"
     first = max(0, min(bisect(ordered, missing) - 1, len(ordered) - _MOST_NAMED))
     return f"; there are {listed([*ordered[first:], *ordered[:first]], _MOST_NAMED)}" if ordered else ""
 
@@ -55,6 +66,41 @@ def existing_names(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
         case Code.POD_GROUP_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
             return names_there(missing, view.names(StoredKind.POD_GROUP, pod.namespace))
     return ""
+
+
+def published_names(view: ClusterView) -> frozenset[str]:
+    """Return the drivers, domains, attributes and capacities of devices, as far as the first ones show them."""
+    names: dict[str, None] = {}
+    devices = ((part.driver, device) for part in view.ledger.slices.by_name.values() for device in part.devices)
+    for driver, device in islice(devices, _MOST_DEVICES):
+        names[driver] = None
+        for name, _ in (*device.attributes, *device.capacity):
+            names.update(dict.fromkeys(name.split("/")))
+        if len(names) > _MOST_NAMES:
+            break
+    return frozenset(names)
+
+
+def meant_expression(expression: str, known: Collection[str]) -> tuple[str, str] | None:
+    """Return an expression with the known names that were meant, and which they are, as `model instead of modle`.
+
+    Return None if every name is known, or it is not clear which was meant.  The first 32 unknown names count.
+    """
+    told: list[str] = []
+    unknown: dict[str, str | None] = {}
+
+    def meant(found: re.Match[str]) -> str:
+        name = found.group(1) or found.group(2)
+        if name not in known and len(unknown) < _MOST_UNKNOWN:
+            unknown.setdefault(name, meant_name(name, known))
+        near = unknown.get(name)
+        if near is None:
+            return found.group()
+        told.append(f"{near} instead of {name}")
+        return found.group().replace(name, near)
+
+    corrected = _NAME.sub(meant, expression)
+    return (corrected, ", ".join(dict.fromkeys(told))) if told else None
 
 
 def is_slip(written: str, name: str) -> bool:

@@ -5,7 +5,8 @@ A further cause gets its changes in `NextSteps._ways`, or a sentence in `_advice
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from functools import cached_property
+from itertools import chain, combinations, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -24,7 +25,14 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_class
+from dra_extender.inspection.why.names import (
+    contradicted_class,
+    may_all_hold,
+    meant_class,
+    meant_expression,
+    meant_name,
+    published_names,
+)
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeAccount
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
 from dra_extender.inspection.why.reported_events import creation_events
@@ -35,6 +43,7 @@ from dra_extender.inspection.why.trials import (
     ProposedChange,
     Trials,
     with_capacity,
+    with_capacity_names,
     with_expressions,
     with_fields,
     with_tolerations,
@@ -43,7 +52,10 @@ from dra_extender.inspection.why.trials import (
 )
 from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
+from dra_extender.simulator.apiserver.objects import StoredKind
 
+_MOST_EXPRESSIONS: Final = 8
+"""Selectors of a request, or of its class, in which misspelt names are looked for."""
 MOST_TOGETHER: Final = 24
 """Holders whose end is considered at once."""
 
@@ -189,15 +201,20 @@ class NextSteps:
         self._trials = trials
         self._ends = EndedHolders(self._trials, self._claims)
 
+    @cached_property
+    def _published(self) -> frozenset[str]:
+        return published_names(self._view)
+
     def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """For each way to help, the smallest change after which the pod fits on some of these nodes."""
-        nodes = _nearest_first(facts)
+        nodes, helped = _nearest_first(facts), False
         for changes in self._ways(facts):
             found = self._trials.first_that_helps(changes, nodes)
             if found is not None:
+                helped = True
                 yield found
         advised = _advice(self._view, self._pod, facts) or self._absent_driver(facts)
-        if advised:
+        if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in _HELD:
             found = self._ended(facts, nodes)
@@ -230,8 +247,13 @@ class NextSteps:
         if option is None:
             return
         match code:
+            case Code.SELECTOR_FAILED:
+                yield self._meant_names(facts.rejection, option)
             case Code.NO_MATCH:
-                yield self._other_selectors(facts.rejection, option, facts.candidates)
+                yield chain(
+                    self._meant_names(facts.rejection, option),
+                    self._other_selectors(facts.rejection, option, facts.candidates),
+                )
                 yield self._weaker_class(option, facts.candidates)
                 yield self._other_classes(facts.rejection, option)
             case Code.TAINTED:
@@ -353,6 +375,10 @@ class NextSteps:
         device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
         if device is not None:
             most = {name: most_allowed(capacity) for name, capacity in device.capacity}
+            meant = {name: meant_name(name, most) for name in option.capacity if name not in most}
+            if meant and all(meant.values()):
+                text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
+                yield self._edited(rejection, text, with_capacity_names(meant))
             less = {name: most[name] for name, asked in option.capacity.items() if 0 < most.get(name, 0) < asked}
             if less:
                 amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
@@ -375,6 +401,24 @@ class NextSteps:
         if others > 1:
             text = f"do without request {rejection.request}"
             yield self._claims.of_claim(rejection.claim, text, without_request(rejection.request))
+
+    def _meant_names(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""
+        name, own = option.device_class.name, len(option.device_class.spec.selectors)
+        for subject, expressions in (
+            ("", option.selectors.expressions[own:]),
+            (name, option.selectors.expressions[:own]),
+        ):
+            edits, told = dict[str, str](), dict[str, None]()
+            for expression in expressions[:_MOST_EXPRESSIONS]:
+                meant = meant_expression(expression, self._published)
+                if meant is not None:
+                    edits[expression], words = meant
+                    told[words] = None
+            if edits and subject:
+                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(told)}", edits)
+            elif edits:
+                yield self._edited(rejection, f"ask for {', '.join(told)}", with_expressions(edits))
 
     def _other_selectors(
         self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]
@@ -446,6 +490,8 @@ _SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
     }
 )
 """What helps whatever the objects are."""
+_SPELT: Final = frozenset({Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
+"""Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
 
 
 def _advice(view: ClusterView, pod: Pod, facts: ReasonFacts) -> str:
@@ -454,16 +500,25 @@ def _advice(view: ClusterView, pod: Pod, facts: ReasonFacts) -> str:
     match rejection.code:
         case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
             claim = f"ResourceClaim {rejection.detail}"
-            return f"look whether {claim} exists" if _is_missing(view, "resourceclaims") else f"create {claim}"
+            if _is_missing(view, "resourceclaims"):
+                return f"look whether {claim} exists"
+            return _created_or_named(view, StoredKind.CLAIM, pod.namespace, rejection.detail.partition("/")[2])
         case Code.CLAIM_NOT_CREATED:
             return _advice_without_claim(view, pod, rejection.claim)
         case Code.POD_GROUP_MISSING:
-            return f"create PodGroup {pod.namespace}/{pod.pod_group}"
+            return _created_or_named(view, StoredKind.POD_GROUP, pod.namespace, pod.pod_group or "")
         case Code.POOL_INCOMPLETE if pool is not None:
             return f"wait; check driver {pool.driver}, which publishes the other slices"
         case Code.POOL_INVALID if rejection.detail.startswith("pool "):
             return f"check driver {rejection.detail.removeprefix('pool ').partition('/')[0]}"
     return _SENTENCES.get(rejection.code, "")
+
+
+def _created_or_named(view: ClusterView, kind: StoredKind, namespace: str, missing: str) -> str:
+    """Advise to name the object that was meant, or else to create the one that is named."""
+    near = meant_name(missing, view.names(kind, namespace))
+    named = "" if near is None else f"name {kind.singular} {near} instead of {missing}, or "
+    return f"{named}create {kind.singular} {namespace}/{missing}"
 
 
 def _advice_without_claim(view: ClusterView, pod: Pod, name: str) -> str:
@@ -474,7 +529,7 @@ def _advice_without_claim(view: ClusterView, pod: Pod, name: str) -> str:
     if template and _is_missing(view, _TEMPLATES):
         return f"look whether {named} exists"
     if template and view.stored(_TEMPLATES, template, pod.namespace) is None:
-        return f"create {named}"
+        return _created_or_named(view, StoredKind.TEMPLATE, pod.namespace, template)
     events = creation_events(view, pod)
     if not events:
         unread = view.unread_events(pod.namespace)

@@ -242,6 +242,16 @@ def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
     return edit
 
 
+def with_capacity_names(names: Mapping[str, str | None]) -> EditRequest:
+    """Return an edit that asks for the same amounts of capacities of other names, by the present ones."""
+
+    def edit(body: Json) -> None:
+        requests = body["capacity"]["requests"]
+        body["capacity"]["requests"] = {names.get(name) or name: amount for name, amount in requests.items()}
+
+    return edit
+
+
 def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
     added = [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
 
