@@ -91,8 +91,8 @@ def meant_expression(expression: str, known: Collection[str]) -> tuple[str, str]
 
     def meant(found: re.Match[str]) -> str:
         name = found.group(1) or found.group(2)
-        if name not in known and len(unknown) < _MOST_UNKNOWN:
-            unknown.setdefault(name, meant_name(name, known))
+        if name not in known and name not in unknown and len(unknown) < _MOST_UNKNOWN:
+            unknown[name] = meant_name(name, known)
         near = unknown.get(name)
         if near is None:
             return found.group()
