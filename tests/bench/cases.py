@@ -43,6 +43,7 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
             rf"{_SIZES}: (?:why, beside reading the file|reading the file"
             r"|(?:audit|devices|usage), beside reading the file and filling the ledger"
             r"|what-if with \d+ nodes more, \d+ copies of a pod placed, beside reading the file)"
+            r"|\d+ nodes, \d+ pods: what-if(?: with \d+ nodes more|, what happens next)"
         ),
         "tenants": (
             rf"(?:no-op extender, |in-tree plugin, |in-tree plugin, default percentage, )?{_TENANTS}: "

@@ -13,7 +13,7 @@ class Scale:
     wait for a slice.
     `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
     `slices`: of devices, in the large and the small cluster of the memory area.
-    `see_nodes`: nodes in the snapshot of the area see.
+    `see_nodes`: nodes in the snapshot of the area see.  `what_if_nodes`: nodes of its questions what would happen.
     `cel_rounds`, `cel_seconds`: rounds of the area cel, and how long each expression is asked in one; `cel_programs`: cached ones;
     `hostile_rounds`: how often each hostile expression is asked; `hostile_step`: 1 for all of them, 6 for each sixth.
     """
@@ -28,6 +28,7 @@ class Scale:
     loads: int = 2
     slices: tuple[int, int] = (5_000, 1_250)
     see_nodes: int = 5_000
+    what_if_nodes: int = 1_000
     slow_pods: int = 40
     waiting: int = 2_000
     woken: int = 10
@@ -56,6 +57,7 @@ QUICK = Scale(
     loads=1,
     slices=(400, 100),
     see_nodes=100,
+    what_if_nodes=50,
     slow_pods=10,
     waiting=100,
     woken=2,

@@ -1,10 +1,14 @@
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from dra_extender.inspection.snapshot_file import write_snapshot
+from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.report import OutcomeKind
+from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.resource_claim import FINALIZER
 
 from tests.bench.rows import BenchError, Goal, Row, compare
@@ -12,6 +16,7 @@ from tests.bench.scale import Scale
 from tests.bench.see_worker import ADDED, TEMPLATE
 from tests.controlplane.extender import REPOSITORY
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_claim_template
+from tests.support.inspection.large_cluster import large_cluster
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 AREA: Final = "see"
@@ -20,6 +25,8 @@ HELD: Final = 3
 CPU_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 1.0
 FILL_SECONDS: Final = 10.0
+WHAT_IF_SECONDS: Final = 3.0
+MORE_NODES: Final = 10
 READ_MEGABYTES: Final = 40.0
 _WITHIN: Final = Goal("<=", 1.0)
 _AT_LEAST: Final = Goal(">=", 1.0)
@@ -62,6 +69,7 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             goal=_WITHIN,
             details={"nodes with something stranded": found[0]["stranded"]},
         ),
+        *[await _asked_what_if(scale, added) for added in (0, MORE_NODES)],
         compare(
             AREA,
             f"{what}: reading the file",
@@ -71,6 +79,31 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             goal=_AT_LEAST,
         ),
     ]
+
+
+async def _asked_what_if(scale: Scale, added: int) -> Row:
+    """Ask where the pods that wait would land, as often as the file is read."""
+    nodes = scale.what_if_nodes
+    waiting = nodes * 3 // 10
+    objects = large_cluster(nodes, waiting=waiting).cluster()
+    changes = Changes(added=[NodeCopies("node-00001", added)] if added else ())
+    seconds = []
+    for _ in range(scale.loads):
+        started = time.process_time()
+        report = await what_if(objects, changes)
+        seconds.append(time.process_time() - started)
+        landed = sum(row.after.kind is OutcomeKind.LANDS for row in report.pods)
+        if len(report.pods) != waiting or (landed > 0) != (added > 0):
+            raise BenchError(f"what-if: {landed} of {len(report.pods)} pods land")
+    asked = f"what-if with {added} nodes more" if added else "what-if, what happens next"
+    return compare(
+        AREA,
+        f"{nodes} nodes, {len(objects.of_kind('pods'))} pods: {asked}",
+        "s of CPU",
+        [(each, WHAT_IF_SECONDS) for each in seconds],
+        "goal",
+        goal=_WITHIN,
+    )
 
 
 def _cluster(nodes: int) -> MadeCluster:
