@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 import yaml
+from dra_extender.cli.answers import node_name, pod_key
 from dra_extender.cli.app import app
 from dra_extender.inspection.snapshot_file import MOST_MIB, write_snapshot
 from typer.testing import CliRunner
@@ -238,3 +239,29 @@ def test_redacted_snapshot_has_no_name_of_the_cluster_and_what_stays_is_listed(s
     assert status == 0
     assert "gpu-0" not in tree
     assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("a", ("ml", "a")),
+        ("vdi/a", ("vdi", "a")),
+        ("pod/a", ("ml", "a")),
+        ("pods/a", ("ml", "a")),
+        ("po/a", ("ml", "a")),
+    ],
+)
+def test_pods_are_named_as_answers_print_them_and_as_kubectl_names_them(given: str, key: tuple[str, str]) -> None:
+    assert pod_key(given, "ml") == key
+
+
+def test_nodes_are_named_as_kubectl_names_them() -> None:
+    assert [node_name(text) for text in ("n1", "node/n1", "no/n1")] == ["n1"] * 3
+
+
+def test_pod_of_another_namespace_is_suggested(snapshot: str) -> None:
+    assert run("why", f"{NAMESPACE}/train", "--snapshot", snapshot)[0] == 0
+    status, text = run("why", "pod/train", "--snapshot", snapshot)
+    assert status == 1
+    assert "pod default/train does not exist in" in text
+    assert f"; there is {NAMESPACE}/train" in text

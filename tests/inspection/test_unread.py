@@ -8,13 +8,13 @@ import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.followed_cluster import FollowedCluster
+from dra_extender.inspection.live import read_live
 from dra_extender.inspection.objects import (
     JUDGED,
     WITH_EVENTS,
     ClusterObjects,
     MissingKind,
     UnreadKindsError,
-    read_live,
     require,
     require_any,
 )

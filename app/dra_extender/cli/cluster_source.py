@@ -142,7 +142,7 @@ class ClusterSource:
         from contextlib import aclosing
 
         from dra_extender.inspection.followed_cluster import readings
-        from dra_extender.inspection.objects import with_events
+        from dra_extender.inspection.live import with_events
 
         async with aclosing(readings(self.settings(), self.extender_url, namespace=namespace)) as found:
             async for objects in found:
@@ -150,7 +150,8 @@ class ClusterSource:
 
     async def _live(self, namespace: str | None, *, events: bool) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds
-        from dra_extender.inspection.objects import KINDS, WITH_EVENTS, read_live
+        from dra_extender.inspection.live import read_live
+        from dra_extender.inspection.objects import KINDS, WITH_EVENTS
 
         settings = self.settings()
         kinds = WITH_EVENTS if events else KINDS

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.inspection.extender_view import ExtenderView, read_view, viewed
-from dra_extender.inspection.objects import KINDS, ClusterObjects, kept, objects_of
+from dra_extender.inspection.live import objects_of
+from dra_extender.inspection.objects import KINDS, ClusterObjects, kept
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.reading import ClusterFollower
 from dra_extender.model.api_json import ModelError, decode

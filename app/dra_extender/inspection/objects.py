@@ -5,18 +5,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Union
 
-import msgspec
-
-from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.discovery import OPTIONAL_FIELDS, ServerFacts, Support
-from dra_extender.kube.reading import ClusterReading, read_cluster
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of
 from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from dra_extender.scheduling.hold_report import HoldReport
-from dra_extender.scheduling.ports.cluster import ClusterError
 
 KINDS: Final = (
     "nodes",
@@ -82,9 +76,6 @@ class Origin(Value, frozen=True, rename=None):
         return any(kind.served for kind in self.missing)
 
 
-_STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}
-
-
 class ClusterObjects(NamedTuple):
     """Objects by plural kind, each as JSON bytes, in the order of their keys.
 
@@ -99,66 +90,6 @@ class ClusterObjects(NamedTuple):
 
     def of_kind(self, kind: str) -> Sequence[bytes]:
         return self.by_kind.get(kind, ())
-
-
-async def read_live(
-    settings: KubeSettings, namespace: str | None = None, kinds: Sequence[str] = KINDS
-) -> ClusterObjects:
-    """Return all objects of these kinds that the account may list; `origin.missing` names the kinds that could not be read.
-
-    If the account may list a kind in one namespace only, the objects of `namespace` are there (None: the namespace of the context).
-
-    Raises:
-        ConfigurationError: there is no usable kubeconfig.
-        ClusterError: the API server does not answer, or is too old.
-    """
-    return objects_of(await read_cluster(settings, kinds, namespace))
-
-
-async def with_events(objects: ClusterObjects, settings: KubeSettings) -> ClusterObjects:
-    """Return the objects with the Events as they are now; without them where the API server does not answer."""
-    try:
-        found = objects_of(await read_cluster(settings, (EVENTS,), objects.namespace))
-    except ClusterError:
-        return objects
-    missing = (*objects.origin.missing, *found.origin.missing)
-    origin = msgspec.structs.replace(objects.origin, missing=missing)
-    return objects._replace(origin=origin, by_kind={**objects.by_kind, **found.by_kind})
-
-
-def objects_of(reading: ClusterReading) -> ClusterObjects:
-    missing = (
-        *(
-            MissingKind(kind=kind, reason=reason, namespace=reading.namespace if kind in reading.one_namespace else "")
-            for kind, reason in reading.forbidden.items()
-        ),
-        *(
-            MissingKind(kind=kind, reason=reason, forbidden=False)
-            for kind, reason in reading.failed.items()
-            if kind not in reading.forbidden
-        ),
-        *(
-            MissingKind(kind=kind, reason=reason, served=False, forbidden=False)
-            for kind, reason in reading.not_served.items()
-        ),
-    )
-    facts = reading.facts
-    origin = Origin(
-        source=reading.source,
-        taken_at=reading.taken_at,
-        release=facts.git_version,
-        missing=missing,
-        gates=assumed_gates(facts),
-    )
-    return ClusterObjects(origin, reading.by_kind, reading.namespace)
-
-
-def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
-    """Return what is known of the feature gates of an API server on which answers depend."""
-    return tuple(
-        AssumedGate(gate=each.gate.gate_name, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
-        for each in OPTIONAL_FIELDS
-    )
 
 
 ROLE: Final = "ClusterRole dra-viewer"

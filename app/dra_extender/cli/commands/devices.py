@@ -2,7 +2,7 @@ from typing import Annotated
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended, print_table
+from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended, node_name, print_table
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 
 
@@ -27,7 +27,7 @@ def command(
     view = ClusterView(source.read())
     use_policy_file(view, policy)
     try:
-        report = devices_report(view, node, driver, free=free)
+        report = devices_report(view, None if node is None else node_name(node), driver, free=free)
     except UnknownNodeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_table(

@@ -3,7 +3,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer, progress_line
+from dra_extender.cli.answers import (
+    AnswerFormat,
+    ExitStatus,
+    Output,
+    ended,
+    node_name,
+    pod_key,
+    print_answer,
+    progress_line,
+)
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 
 if TYPE_CHECKING:
@@ -53,7 +62,6 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     from dra_extender.inspection.text.what_if import table
     from dra_extender.inspection.what_if.changes import ChangeError, Changes, NewPolicy, read_changes
     from dra_extender.inspection.what_if.what_if import what_if
-    from dra_extender.model.metadata import split_key
     from dra_extender.runtime.installation import run
 
     objects = source.read(namespace, events=True)
@@ -62,12 +70,12 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         changes = Changes(
             objects=[each for file in files or () for each in read_changes(file, namespace)],
             added=[_copies(node) for node in add_nodes or ()],
-            without=[split_key(each, namespace) for each in without or ()],
-            drained=drain or (),
+            without=[pod_key(each, namespace) for each in without or ()],
+            drained=[node_name(each) for each in drain or ()],
             gates=[_gate(gate) for gate in gates or ()],
             policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
         )
-        subject = None if fill is None else split_key(fill, namespace)
+        subject = None if fill is None else pod_key(fill, namespace)
         in_force = None if policy is None else read_policy_file(policy)
         with progress_line("what-if") as progress:
             report = run(what_if(objects, changes, subject, policy=in_force, progress=progress))
@@ -87,7 +95,7 @@ def _copies(text: str) -> "NodeCopies":
     node, _, count = text.rpartition("=")
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
         raise ChangeError(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
-    return NodeCopies(node, int(count[:6]))
+    return NodeCopies(node_name(node), int(count[:6]))
 
 
 def _gate(text: str) -> "GateChange":

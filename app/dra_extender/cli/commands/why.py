@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended
+from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended, node_name, pod_key
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 
 if TYPE_CHECKING:
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def command(
     source: ClusterSource,
     pod: Annotated[
-        str | None, typer.Argument(help="The pod that waits; default: all pods that wait, by cause.")
+        str | None,
+        typer.Argument(help="The pod that waits: NAME, NAMESPACE/NAME or pod/NAME; default: all, by cause."),
     ] = None,
     namespace: Annotated[
         str | None,
@@ -53,13 +54,13 @@ def command(
             pods = waiting(view, namespace)
             answers.print(pods, lambda columns: waiting_tree(pods, columns))
             return
-        place = namespace or objects.namespace
+        place, name = pod_key(pod, namespace or objects.namespace)
         try:
             if node is not None:
-                on_node = why_on_node(view, place, pod, node)
+                on_node = why_on_node(view, place, name, node_name(node))
                 answers.print(on_node, lambda columns: node_tree(on_node, columns))
                 return
-            report = why(view, place, pod)
+            report = why(view, place, name)
         except (UnknownPodError, UnknownNodeError) as problem:
             raise ended(problem, ExitStatus.NEGATIVE) from problem
         answers.print(report, lambda columns: tree(report, columns))

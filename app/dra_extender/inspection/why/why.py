@@ -43,6 +43,7 @@ from dra_extender.inspection.why.reported_events import (
 from dra_extender.inspection.why.trials import refused_together
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.api_json import listed
 from dra_extender.model.metadata import seconds_of, split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
@@ -101,6 +102,7 @@ _AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _PODS: Final = frozenset({"pods"})
 _KUBELET: Final = "kubelet"
+_MOST_NAMED: Final = 3
 _PENDING: Final = Readiness.PENDING.value
 
 
@@ -163,7 +165,9 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     require(view.origin, _PODS, namespace)
     pod = view.pod(namespace, name)
     if pod is None:
-        raise UnknownPodError(f"pod {namespace}/{name} does not exist in {view.origin.source}")
+        elsewhere = sorted(pod.key for pod in view.ledger.pods.all() if pod.name == name)
+        hint = f"; there is {listed(elsewhere, _MOST_NAMED)}" if elsewhere else ""
+        raise UnknownPodError(f"pod {namespace}/{name} does not exist in {view.origin.source}{hint}")
     return pod
 
 
