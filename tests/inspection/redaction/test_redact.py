@@ -13,6 +13,10 @@ from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.why.fit_error import reported_reasons
+from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.resource_claim import read_head
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +34,7 @@ from tests.controlplane.objects import (
 )
 from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with
 
 SECRET = "s3cret"  # noqa: S105 - planted to be looked for
@@ -304,3 +308,27 @@ def test_a_message_of_kube_scheduler_keeps_its_reasons_without_names() -> None:
     assert found.startswith("0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient ")
     assert "1 node(s) were unschedulable, 2 redacted: volume" in found
     assert found.endswith("4 redacted.")
+
+
+@pytest.mark.parametrize("stores_time", [True, False])
+def test_what_was_frozen_at_allocation_counts_after_redaction(*, stores_time: bool) -> None:
+    """The groups that the slice had then; the driver has published other groups since."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    drawn = CounterConsumption("gpu-0", counters=(("sm", 10),), compatibility_groups=("mig",))
+    frozen = DeviceHolding(DRIVER, "n1", "part", consumption=(drawn,))
+    part = device("part", consumes=[consumption("gpu-0", groups=["vgpu"], sm="10")])
+    made.partitions("n1", [counter_set("gpu-0", sm="100")], [part])
+    made.running("old", "n1", "part", request("r", "gpu"))
+    claim = made.objects["resourceclaims"][-1]
+    allocation = msgspec.convert({**claim["status"]["allocation"], "allocationTimestamp": CREATED}, AllocationResult)
+    claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, (frozen,))}
+    if stores_time:
+        claim["status"]["allocation"]["allocationTimestamp"] = CREATED
+    found = redacted(made.cluster(), Random(1)).objects
+    for objects in (made.cluster(), found):
+        (data,) = objects.of_kind("resourceclaims")
+        (holding,) = holdings_of(read_head(data))
+        assert holding.consumption is not None
+        assert len(holding.consumption[0].compatibility_groups) == 1

@@ -386,8 +386,8 @@ def _item(kind: str, item: Mapping[str, Any], names: ClusterNames) -> Any:
 def _put_digest_right(item: Mapping[str, Any], found: Any) -> None:
     """Let the annotation of the redacted allocation have its digest, if that of the allocation has."""
     before, after = _frozen(item), _frozen(found)
-    if before is not None and after is not None and before["digest"] == _digest(item):
-        after["digest"] = _digest(found)
+    if before is not None and after is not None and before["digest"] == _digest(item, before):
+        after["digest"] = _digest(found, after)
         found["metadata"]["annotations"][SNAPSHOT_ANNOTATION] = msgspec.json.encode(after).decode()
 
 
@@ -402,10 +402,11 @@ def _frozen(item: Mapping[str, Any]) -> Any:
     return found if isinstance(found, dict) and "digest" in found else None
 
 
-def _digest(item: Mapping[str, Any]) -> str | None:
+def _digest(item: Mapping[str, Any], frozen: Mapping[str, Any]) -> str | None:
+    """Return the digest of the allocation at the time that the annotation has: some API servers store no time."""
     try:
-        allocation = item["status"]["allocation"]
-        results = msgspec.convert(allocation["devices"]["results"], tuple[DeviceResult, ...])
+        results = msgspec.convert(item["status"]["allocation"]["devices"]["results"], tuple[DeviceResult, ...])
     except (KeyError, TypeError, msgspec.ValidationError):
         return None
-    return allocation_digest(results, allocation.get("allocationTimestamp"))
+    time = frozen.get("allocationTimestamp")
+    return allocation_digest(results, time if isinstance(time, str) else None)
