@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import FIELD_OF_NAME, UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 

@@ -10,7 +10,7 @@ from dra_extender.allocator.overlay.policy import TaintOverlay
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, Rules
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.ledger.usage import UsageTable

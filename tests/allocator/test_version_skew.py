@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement

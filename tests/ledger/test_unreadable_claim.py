@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.guard_index import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of

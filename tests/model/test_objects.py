@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from

@@ -1,7 +1,7 @@
 """Whether devices beside counter sets count is decided by the API server's release, or by the setting."""
 
 import pytest
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.apiserver.objects import StoredKind

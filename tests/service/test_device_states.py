@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from dra_extender.allocator.explain.accounts import DeviceAccount
+from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report

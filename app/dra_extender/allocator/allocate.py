@@ -15,7 +15,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.features import OWN, Rules
-from dra_extender.allocator.state.rejection import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node

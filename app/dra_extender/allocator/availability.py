@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.device_class import DeviceClass

@@ -10,7 +10,7 @@ from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_devices import binds as device_binds
 from dra_extender.allocator.rules.held_devices import frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.model.allocation import (
     AllocationConfiguration,
     AllocationResult,

@@ -12,10 +12,10 @@ from dra_extender.allocator.availability import (
     taken_devices,
 )
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.explain.accounts import DeviceAccount
+from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.published import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, Origin, require

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError, Value, decode, from_json

@@ -51,7 +51,8 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
-from dra_extender.scheduling.requeue.unschedulable import RejectionMessages, UnschedulablePods
+from dra_extender.scheduling.requeue.event_notes import EventNotes
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
@@ -86,8 +87,8 @@ class Extender:
         self.device_backoff = DeviceBackoff(
             cluster.clock, options.device_backoff_seconds, lambda pod_uid: self.waker.reconsider(pod_uid, "cool_down")
         )
-        messages = RejectionMessages(ledger, self.allocator)
-        self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
+        notes = EventNotes(ledger, self.allocator)
+        self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
 
         self.binder = self._build_bind(spans)
         self._filter = self._build_filter(NodeEquivalence(ledger, features))

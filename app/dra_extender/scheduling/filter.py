@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
@@ -138,14 +138,14 @@ class Filter:
             result = self.evaluate(pod, nodes, budget)
         if result.fits:
             self.unschedulable.forget(pod.uid)
-            return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_texts())
+            return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_statuses())
         self.shares.record_rejection(pod, result.without_holds)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
         began = self.clock.monotonic()
         self.unschedulable.record(pod, result, budget)
         self.slices.charge(pod, self.clock.monotonic() - began)
-        return FilterResponse((), {}, result.node_texts())
+        return FilterResponse((), {}, result.node_statuses())
 
     async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
         """Wait for what the evaluation lacks; return whether the pod is to be evaluated again.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Reduced

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from enum import Enum, auto
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from dra_extender.allocator.state.rejection import SearchPaused
+from dra_extender.allocator.state.reasons import SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.ledger.pods import PodIndex

@@ -17,7 +17,7 @@ from dra_extender.allocator.demand.demand import NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.state.features import FIELD_OF_NAME, UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.device import Attribute
 from dra_extender.model.device import Device
 from hypothesis import given

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 
 from tests.support.allocator.building import (
     NODE,

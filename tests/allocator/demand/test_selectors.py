@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectorError, SelectorList, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelDeadlineError
 from dra_extender.cel.program_cache import ProgramCache

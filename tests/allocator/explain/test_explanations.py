@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 
 from tests.support.allocator.building import (
     NODE,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dra_extender.allocator.explain.accounts import RequestSurvey, survey
+from dra_extender.allocator.explain.device_diagnosis import RequestSurvey, survey
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_slice import ResourceSlice

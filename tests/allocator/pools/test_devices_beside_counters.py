@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice

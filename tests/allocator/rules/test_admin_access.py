@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.resource_slice import ResourceSlice

@@ -1,7 +1,7 @@
 """Compatibility groups beside everything else that decides about a device."""
 
 import pytest
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

@@ -9,7 +9,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption

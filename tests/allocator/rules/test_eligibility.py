@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from dra_extender.allocator.rules.eligibility import tolerates, untolerated
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation import DeviceToleration, Placement
 from dra_extender.model.device import DeviceTaint
 

@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 from dra_extender.allocator.state.features import OWN, Features, Rules
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_slice import ResourceSlice

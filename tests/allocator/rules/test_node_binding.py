@@ -9,7 +9,7 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.verdict import DEVICE, NODE, published_pool, verdict
 from dra_extender.allocator.state.features import UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.ledger.hold_book import kept_by
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.node import Node

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import Placement
 

@@ -7,7 +7,7 @@ import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import OWN, Rules
-from dra_extender.allocator.state.rejection import Code, NoFit, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice

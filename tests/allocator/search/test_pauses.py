@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dra_extender.allocator.allocate import Allocation, allocate
-from dra_extender.allocator.state.rejection import Code, NoFit, SearchPaused
+from dra_extender.allocator.state.reasons import Code, NoFit, SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.model.allocation import Placement

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from dra_extender.allocator.allocate import Allocation, allocate
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features
-from dra_extender.allocator.state.rejection import Code, SearchPaused
+from dra_extender.allocator.state.reasons import Code, SearchPaused
 from dra_extender.model.allocation import Placement
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import Placement
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
-from dra_extender.allocator.state.rejection import Code, NoFit
+from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption

@@ -1,6 +1,6 @@
 """The nodes that come closest decide what is said first, however many others there are."""
 
-from dra_extender.allocator.state.rejection import CLOSEST_FIRST, NEAREST_MISS_FIRST, Code, Rejection, closeness
+from dra_extender.allocator.state.reasons import CLOSEST_FIRST, NEAREST_MISS_FIRST, Code, Rejection, closeness
 from dra_extender.inspection.why.gang import blocker_text
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingCause, waiting
@@ -92,7 +92,7 @@ def test_reasons_that_are_left_out_are_those_of_the_farthest_nodes() -> None:
     for name, rejection in rejections.items():
         result.reject_all([name, f"{name}-too"], rejection)
     assert result.why()[0].rejection == near
-    assert result.node_texts()["near"] == near.summary
+    assert result.node_statuses()["near"] == near.summary
 
 
 def test_every_code_of_devices_has_a_place() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.snapshot_file import read_snapshot
 from dra_extender.inspection.why import reasons, trials

@@ -1,7 +1,7 @@
 """The reasons in the condition PodScheduled, as kube-scheduler writes it."""
 
 import pytest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.report import ReasonKind
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Rejection, SearchPaused
+from dra_extender.allocator.state.reasons import Rejection, SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.guard_index import guard_reservations

@@ -14,9 +14,9 @@ from dra_extender.allocator import picks as attempt
 from dra_extender.allocator import placement as results
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules import capacity, verdict
-from dra_extender.allocator.rules import counter_sets as compatibility
+from dra_extender.allocator.rules import compatibility_groups as compatibility
 from dra_extender.allocator.rules import held_devices as occupancy
-from dra_extender.allocator.rules.counter_sets import CounterTable
+from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.verdict import Violation
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.scheduling.binding import conflicts as overlap

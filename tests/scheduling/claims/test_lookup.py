@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.sinks import sinks_of

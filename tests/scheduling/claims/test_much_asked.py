@@ -7,7 +7,7 @@ from dra_extender.allocator.demand import validate as requests
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.validate import MAX_OPTIONS
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchPaused
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim

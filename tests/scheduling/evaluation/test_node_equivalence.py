@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import NoFit
+from dra_extender.allocator.state.reasons import NoFit
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.rejection import SearchPaused
+from dra_extender.allocator.state.reasons import SearchPaused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node

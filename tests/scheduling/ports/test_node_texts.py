@@ -1,7 +1,7 @@
 """One text for many nodes is the mapping that it stands for."""
 
 import pytest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectedBatch
 from dra_extender.scheduling.ports.errors import OneText
 

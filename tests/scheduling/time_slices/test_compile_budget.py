@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import COMPILE_LIMIT, Budget
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.resource_claim import ConsumerReference

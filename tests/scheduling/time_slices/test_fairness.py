@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import Allocation
-from dra_extender.allocator.explain.accounts import RequestSurvey
+from dra_extender.allocator.explain.device_diagnosis import RequestSurvey
 from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.state.features import OWN, Features, Rules
-from dra_extender.allocator.state.rejection import NoFit, Rejection
+from dra_extender.allocator.state.reasons import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.values.quantity import NANO

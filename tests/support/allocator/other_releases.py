@@ -13,10 +13,10 @@ from dra_extender.allocator.demand.constraints import REFUSED, Constraint, Const
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.counter_sets import CounterKey, CounterTable
+from dra_extender.allocator.rules.counters import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Rules
-from dra_extender.allocator.state.rejection import NoFit
+from dra_extender.allocator.state.reasons import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import Placement

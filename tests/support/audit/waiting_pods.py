@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.audit.findings import InvariantViolation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement

@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.cel.analysis.attributes import ANY_DOMAIN
 from dra_extender.cel.device import Attribute
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted

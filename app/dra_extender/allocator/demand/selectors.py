@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sys import getsizeof
 from typing import Final, TypedDict
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted

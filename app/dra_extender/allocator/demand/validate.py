@@ -18,7 +18,7 @@ from dra_extender.allocator.demand.demand import (
 )
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, Budget
 from dra_extender.cel.errors import CelBudgetError
 from dra_extender.cel.program import Program

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.overlay.policy import PolicyRule
-from dra_extender.allocator.rules.neighbours import NeighbourScope, is_neighbour, scope_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.device import Device

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import OWN, Features, Rules
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import NODE, CounterConsumption, Device, PoolId
 from dra_extender.model.node import Node

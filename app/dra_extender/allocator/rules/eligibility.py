@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.pools import MALFORMED, REACHABLE, SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import Device, DeviceTaint
 

@@ -11,7 +11,7 @@ from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.held_devices import bound_nodes
 from dra_extender.allocator.state.features import OWN, Rules
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import DeviceHolding

@@ -7,7 +7,7 @@ from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 
 Option = tuple[int, int, int]
 """(claim, request, option of the request), all numbers."""

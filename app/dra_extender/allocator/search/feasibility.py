@@ -17,7 +17,7 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
 from dra_extender.allocator.search.pruning import FindEligibility, Mask, PruningIndex, locations, mask_of
-from dra_extender.allocator.state.rejection import SearchEndedError
+from dra_extender.allocator.state.reasons import SearchEndedError
 from dra_extender.model.device import CounterConsumption
 
 SearchAlone = Callable[[Demand, AllModeLocations], Callable[[], bool]]

@@ -23,7 +23,7 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.messages import DeviceSlot
+from dra_extender.allocator.explain.device_messages import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.pools.pools import DeviceOrder
@@ -31,7 +31,7 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError, SearchPaused
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused
 
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""

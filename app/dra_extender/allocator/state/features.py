@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Verdict
+from dra_extender.allocator.state.reasons import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.audit.claims import (
     FindClaim,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.rules.neighbours import NeighbourScope, Rule, frozen_rules, is_neighbour, scope_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, Rule, frozen_rules, is_neighbour, scope_of
 from dra_extender.allocator.rules.verdict import (
     CAPACITY,
     COUNTERS,

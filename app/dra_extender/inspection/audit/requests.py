@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import is_relevant, reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program_cache import ProgramCache

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.lines import (

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
+from dra_extender.allocator.state.reasons import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread

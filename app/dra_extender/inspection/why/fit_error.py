@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.why.report import ReasonKind, ReportedReason
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 

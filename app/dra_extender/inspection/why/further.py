@@ -7,7 +7,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.cel.explain.values import shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.demand import SearchableRequest
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.program import Program

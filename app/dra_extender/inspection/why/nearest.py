@@ -5,13 +5,13 @@ from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.explain.accounts import DeviceAccount
-from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.rules.counter_sets import Shortage
+from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.verdict import published_pool
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import (
     CapacityNeed,

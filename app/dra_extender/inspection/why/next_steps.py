@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.capacity import most_allowed
 from dra_extender.allocator.rules.eligibility import untolerated
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.nearness import relaxed

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness

@@ -14,7 +14,7 @@ import msgspec
 from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.names import nearest_scheduler

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import Origin, require, unread
 from dra_extender.inspection.pod_facts import PodFacts

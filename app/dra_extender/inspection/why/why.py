@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, refused, uses
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import ALL, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
 from dra_extender.allocator.pools.pools import reaches
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId

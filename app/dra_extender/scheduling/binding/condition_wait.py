@@ -25,7 +25,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import with_why_command
+from dra_extender.scheduling.requeue.event_notes import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

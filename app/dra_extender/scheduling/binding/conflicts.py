@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.neighbours import IsTrue, first_incompatible
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, first_incompatible
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, NODE, published_pool, verdict
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from dra_extender.allocator.rules.held_devices import with_current_snapshot
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier

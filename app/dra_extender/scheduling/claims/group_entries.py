@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupEntryTrial, GroupReservation, known_on

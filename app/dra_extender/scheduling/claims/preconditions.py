@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from dra_extender.allocator.explain.messages import node_allocatable_message
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.explain.device_messages import node_allocatable_message
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError

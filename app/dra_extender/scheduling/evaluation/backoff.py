@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId, PoolId

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions

@@ -9,11 +9,11 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.explain.accounts import Among, DeviceAccount, RequestSurvey, device_accounts, survey
+from dra_extender.allocator.explain.device_diagnosis import Among, DeviceAccount, RequestSurvey, device_accounts, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.rules.neighbours import DeviceLocation, IsTrue
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import OWN, Features
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection, SearchPaused
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.budget import Budget

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.rejection import Code, Rejection, closeness
+from dra_extender.allocator.state.reasons import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.model.node_selector import only_node
@@ -232,8 +232,8 @@ class FilterResult:
             groups, key=lambda group: (closeness(group.rejection.code), -group.nodes, group.rejection.summary)
         )
 
-    def node_texts(self) -> Mapping[str, str]:
-        """Return the text for each node that does not fit.
+    def node_statuses(self) -> Mapping[str, str]:
+        """Return the status text of each node that does not fit (kube-scheduler: NodeToStatus).
 
         At most MOST_REASONS of them differ, those of the closest nodes; the other nodes have one text.
         """

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger

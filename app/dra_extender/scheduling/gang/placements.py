@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Mapping, MutableMapping, Seque
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
-from dra_extender.allocator.state.rejection import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Overlaid, UsageTable

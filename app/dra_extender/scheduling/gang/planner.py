@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchPaused
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dra_extender.allocator.state.rejection import SUMMARY_BEGIN, Code, Rejection
+from dra_extender.allocator.state.reasons import SUMMARY_BEGIN, Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier, wait_for_any

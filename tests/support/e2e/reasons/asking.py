@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Final
 
 import msgspec
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection
 
 from tests.support.e2e.command import run_here
 from tests.support.e2e.namespace_fixture import NamespaceFixture

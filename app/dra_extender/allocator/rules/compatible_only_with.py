@@ -16,7 +16,7 @@ from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutEr
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.rejection import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.budget import Budget

@@ -7,12 +7,12 @@ from dra_extender.allocator.demand.constraints import ValueSet, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
-from dra_extender.allocator.rules.counter_sets import Shortage
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
+from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
-from dra_extender.allocator.rules.neighbours import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import why_off
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint

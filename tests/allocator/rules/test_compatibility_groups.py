@@ -1,8 +1,8 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
-from dra_extender.allocator.rules.counter_sets import CompatibilityTable, GroupState, admits, folded
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable, GroupState, admits, folded
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 from hypothesis import given
