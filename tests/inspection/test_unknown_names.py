@@ -141,3 +141,14 @@ def test_nothing_is_missing_of_a_kind_that_could_not_be_read() -> None:
     missing = (MissingKind(kind="resourceclaims", reason="forbidden"),)
     partial = objects._replace(origin=msgspec.structs.replace(objects.origin, missing=missing))
     assert list(unknown_names(partial, [("a.yaml", pod("resourceClaimName: anything"))])) == []
+
+
+def test_names_of_large_folders_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_extender.inspection.unknown_names._MOST_COMPARED", 3)
+    text = (
+        "---\n".join(pod("resourceClaimName: shard") for _ in range(4))
+        + "---\n"
+        + claim("shared", "deviceClassName: gpu")
+    )
+    assert len(found(text, asks=False)) == 3
+    assert [message.endswith("nearest name shared") for message in found(text)] == [True, True, True, False]

@@ -8,7 +8,7 @@ import msgspec
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.why.names import is_slip, names_there
+from dra_extender.inspection.why.names import meant_name, names_there
 from dra_extender.lint.manifests import objects_in, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.api_defaults import bodies, fill_in
@@ -42,6 +42,8 @@ _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
     StoredKind.POD: (("spec", "resourceClaims"), ("spec", "schedulingGroup")),
 }
 """Fields that no update may change."""
+_MOST_COMPARED: Final = 200_000
+"""Pairs of names that are compared in all to find what was meant."""
 _OLDER: Final = ("resource.k8s.io/v1beta1",)
 """Versions with other fields than those that are read."""
 
@@ -85,12 +87,24 @@ class _Known:
             _key(KIND_OF[each.kind], each.namespace, each.thing): each.thing for each in written if each.kind in KIND_OF
         }
         self._things = self.stored | own
+        self._names: dict[tuple[StoredKind, str], list[str]] = {}
+        for key in self._things:
+            self._names.setdefault((key.kind, key.namespace), []).append(key.name)
+        self._compared = 0
 
     def find(self, key: Key) -> Json | None:
         return self._things.get(key)
 
-    def names(self, kind: StoredKind, namespace: str) -> list[str]:
-        return [key.name for key in self._things if (key.kind, key.namespace) == (kind, namespace)]
+    def instead(self, missing: Key) -> str:
+        """Return what exists in the place of an object that does not, as `names_there` does, until many names were compared."""
+        names = self._names.get((missing.kind, missing.namespace), ())
+        self._compared += len(names)
+        if self._compared > _MOST_COMPARED:
+            return ""
+        if missing.kind in self.complete:
+            return names_there(missing.name, names)
+        near = meant_name(missing.name, names)
+        return f"; nearest name {near}" if near else ""
 
 
 def unknown_names(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
@@ -164,11 +178,11 @@ def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -
 
 def _unknown(each: _Written, field: FieldPath, kind: StoredKind, known: _Known) -> Iterator[PlacedFinding]:
     name = value_at(each.thing, field)
-    if not isinstance(name, str) or known.find(Key(kind, each.namespace, name)) is not None:
+    if not isinstance(name, str) or known.find(key := Key(kind, each.namespace, name)) is not None:
         return
-    names = known.names(kind, each.namespace)
-    if kind in known.complete or any(is_slip(name, other) for other in names):
-        message = f"{kind.singular} {each.namespace}/{name} is not in {known.source}{names_there(name, names)}"
+    instead = known.instead(key)
+    if kind in known.complete or instead:
+        message = f"{kind.singular} {each.namespace}/{name} is not in {known.source}{instead}"
         yield each.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
