@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from dra_extender.service.caller_limits import PROBES, CallerLimits, Connections
+from dra_extender.service.connection_limits import PROBES, ConnectionLimits, Connections
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.api.serving import HEAD, PROBE, Peer, serve
@@ -261,7 +261,7 @@ class Fake:
 
 
 def book(connections: int = 4, in_flight: int = 100) -> Connections:
-    return Connections(CallerLimits(connections, 10, in_flight, 1.0), Metrics())
+    return Connections(ConnectionLimits(connections, 10, in_flight, 1.0), Metrics())
 
 
 def opened(of: Connections, host: str, number: int = 1) -> list[Fake]:

@@ -1,6 +1,7 @@
 import msgspec
 from dra_extender.inspection.audit.findings import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference
 from dra_extender.model.node import Node
@@ -14,7 +15,6 @@ from dra_extender.model.resource_claim import (
     claim_from,
 )
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 
 from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from

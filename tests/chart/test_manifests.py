@@ -8,8 +8,8 @@ import pytest
 import yaml
 from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.chart.conftest import kustomized
 from tests.chart.programs import MANIFESTS, Object, overlay

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 import pytest_asyncio
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.chart.programs import Helm, Object
 from tests.controlplane import objects

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, resource_claim
 from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import RESOURCE_CLAIMS

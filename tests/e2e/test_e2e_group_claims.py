@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 
 from tests.controlplane import objects

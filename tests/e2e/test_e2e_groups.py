@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, amounts

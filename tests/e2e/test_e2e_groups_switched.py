@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object
 from tests.controlplane.options import default_gates

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.planes import SECOND_DEFAULTS

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import device
 from tests.controlplane.planes import V1_36

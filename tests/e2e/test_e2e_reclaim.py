@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, binding, device

@@ -12,8 +12,8 @@ from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.why import why
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from msgspec.structs import replace
 
 from tests.controlplane.objects import device, device_class, request, resource_slice

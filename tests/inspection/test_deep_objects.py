@@ -11,7 +11,7 @@ from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.what_if.report import OutcomeKind
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.why import why
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

@@ -10,8 +10,8 @@ from dra_extender.ledger.claim_record import WHOLE_BYTES, Specs
 from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 OBJECTS = 60
 BYTES = 10 * 1024

@@ -10,6 +10,7 @@ from dra_extender.model.allocation import (
     DeviceResult,
     OpaqueConfiguration,
 )
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import (
     MetadataChange,
@@ -21,7 +22,6 @@ from dra_extender.model.claim_edits import (
     without_reservations,
 )
 from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 POD = ConsumerReference(resource="pods", name="p", uid="u")
 SPEC = b'{"devices":{"requests":[{"name":"r","future":1.50}],"config":[{"opaque":{"parameters":{"a":1e5,"a":-0}}}]}}'

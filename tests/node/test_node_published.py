@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.node.options import NodeOptions
 from tests.controlplane.objects import Object, counter_set, device

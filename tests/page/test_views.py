@@ -12,8 +12,8 @@ from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.page.application import PageApplication
 from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
 from dra_extender.page.map_view import DEVICE_CELLS, shortening

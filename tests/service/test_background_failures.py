@@ -17,7 +17,7 @@ from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ConflictMonitor
-from dra_extender.scheduling.claims.group_entries import GroupTrials
+from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController

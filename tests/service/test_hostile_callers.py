@@ -1,4 +1,4 @@
-"""Slow and hostile callers, before uvicorn alone and before the service: what `caller_limits` adds is still needed."""
+"""Slow and hostile callers, before uvicorn alone and before the service: what `connection_limits` adds is still needed."""
 
 import asyncio
 import socket

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from dra_extender.config.service_settings import TlsSettings
 from dra_extender.service import server as listeners
-from dra_extender.service.caller_limits import PROBES
+from dra_extender.service.connection_limits import PROBES
 from dra_extender.service.server import HANDSHAKE_BYTES
 
 from tests.support.api.serving import HEAD, PROBE

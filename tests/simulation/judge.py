@@ -22,6 +22,7 @@ from dra_extender.inspection.audit.findings import (
 from dra_extender.ledger.guard_index import is_guard
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
 from dra_extender.model.node import Node, node_from
@@ -29,7 +30,6 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import ClaimHead, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.model.snapshot import holdings_of
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.audit.raw_objects import audit

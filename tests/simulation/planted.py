@@ -36,7 +36,7 @@ from dra_extender.scheduling.claims.reservations import ClaimReserver
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.reclaim.controller import ReclaimController
-from dra_extender.service.leadership import KubeLeadership
+from dra_extender.service.leader_lifecycle import KubeLeadership
 from msgspec import json
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -170,7 +170,7 @@ PLANTED: Final[dict[str, Plant]] = {
         _instead(writer, "_is_written", _value(True)), _instead(writer, "same_devices", _value(True))
     ),
     "a release takes the reservations of others": _instead(writer.ClaimWriter, "release", _release_for_all),
-    "no fence at the connection": _instead(transport, "_guarded_requests", _value(aiohttp.ClientRequest)),
+    "no fence at the connection": _instead(transport, "_fenced_requests", _value(aiohttp.ClientRequest)),
     "the leader leads until it learns of another": _instead(LeaseView, "leads", _leads_for_ever),
     "the clock of the lease stands still while the machine sleeps": _instead(clock, "_STEADY", time.CLOCK_MONOTONIC),
     "a renewal counts from its answer": _instead(LeaseView, "renewed", _renewed_when_answered),

@@ -8,7 +8,7 @@ from dra_extender.config.settings import load_settings
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.service.leadership import KubeLeadership
+from dra_extender.service.leader_lifecycle import KubeLeadership
 from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble, kube_cluster, kube_settings
 from dra_extender.simulator.apiserver.objects import Key, StoredKind

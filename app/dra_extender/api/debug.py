@@ -1,7 +1,7 @@
 """What the service has in memory alone, for those who can connect from inside its pod, as `kubectl port-forward` does.
 
 The listener may serve a whole network, so the route looks at the connection: the peer's address must be a loopback address, the
-host that the request names as well (see `request_guard`), and no proxy may stand between.
+host that the request names as well (see `browser_guard`), and no proxy may stand between.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from typing import Final
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
+from dra_extender.api.browser_guard import BrowserGuard
 from dra_extender.api.call_route import CallRoute
 from dra_extender.api.calls import JSON, failure
 from dra_extender.api.protocol import encode
-from dra_extender.api.request_guard import RequestGuard
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
@@ -28,7 +28,7 @@ DECISIONS: Final = "/debug/decisions"
 RATE: Final = 1.0
 """Answers per second that each path gives in the long run."""
 BURST: Final = 5.0
-_GUARD: Final = RequestGuard(loopback=True)
+_GUARD: Final = BrowserGuard(loopback=True)
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
 
 

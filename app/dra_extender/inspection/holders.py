@@ -14,11 +14,11 @@ from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import Value, listed
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
-from dra_extender.model.snapshot import allocated_at
 from dra_extender.scheduling.extended_resources.claims import name_for
 from dra_extender.scheduling.hold_report import HoldReport
 

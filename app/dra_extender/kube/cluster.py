@@ -59,8 +59,8 @@ class KubeCluster:
         """With an `election`, nothing is written while this replica does not lead."""
         self._settings = settings = settings or KubeSettings()
         self._election = election
-        write_guard = election.reason if election else None
-        self._connection = ClusterConnection(settings, clock, observer, chance, write_guard, spans)
+        write_fence = election.reason if election else None
+        self._connection = ClusterConnection(settings, clock, observer, chance, write_fence, spans)
         self.clock = self._connection.clock
         self.transport: ApiTransport = self._connection.transport
         self.claims = KubeClaims(

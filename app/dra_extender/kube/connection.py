@@ -10,7 +10,7 @@ from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import ApiTransport, WriteGuard
+from dra_extender.kube.client.transport import ApiTransport, WriteFence
 from dra_extender.kube.discovery import Discovery, ServerFacts
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.sinks import EventSink
@@ -33,7 +33,7 @@ class ClusterConnection:
         clock: Clock | None = None,
         observer: Observer | None = None,
         chance: SleepAndJitter | None = None,
-        write_guard: WriteGuard | None = None,
+        write_fence: WriteFence | None = None,
         spans: Spans = NO_SPANS,
     ) -> None:
         self.facts: ServerFacts | None = None
@@ -42,7 +42,7 @@ class ClusterConnection:
         self.clock = clock or SystemClock()
         self.chance = chance or SleepAndJitter()
         self.observer = observer or NullObserver()
-        self.transport = ApiTransport(settings, self.clock, self.observer, write_guard, spans)
+        self.transport = ApiTransport(settings, self.clock, self.observer, write_fence, spans)
         self.supervisor = Supervisor(self.observer.background_failed, sleep=self.chance.sleep)
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []

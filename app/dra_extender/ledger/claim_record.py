@@ -14,6 +14,7 @@ import msgspec
 
 from dra_extender.cel.fair_cache import FairCache
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
@@ -27,7 +28,6 @@ from dra_extender.model.resource_claim import (
     read_head,
     read_spec,
 )
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, holdings_of
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from dra_extender.model.unreadable_claim import read_broken
 

@@ -19,11 +19,11 @@ from dra_extender.ledger.notifier import Notifier
 from dra_extender.ledger.orphans import Orphans
 from dra_extender.ledger.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.allocation_snapshot import contradiction, holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, read_claim, read_version
-from dra_extender.model.snapshot import contradiction, holdings_of
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.runtime.caches import LruCache
 

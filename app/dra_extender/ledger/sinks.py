@@ -70,7 +70,7 @@ class _NodeSink(_LedgerSink):
         ledger, node = self._ledger, read_node(data)
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
-        ledger.group_starts.node_seen()
+        ledger.reservation_trials.node_seen()
         ledger.node_changes.bump({node.name})
         if old is None or (old.labels, old.declared_features, old.extended_resources) != (
             node.labels,
@@ -85,7 +85,7 @@ class _NodeSink(_LedgerSink):
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         ledger = self._ledger
         ledger.member_fit.drop_node(name)
-        ledger.group_starts.node_gone(name)
+        ledger.reservation_trials.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_changed(frozenset({name}))
             ledger.events.publish(NodeRemoved(name))

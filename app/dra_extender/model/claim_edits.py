@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import Value, as_stored, decode
 from dra_extender.model.device import DeviceId
 from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 Members = dict[str, msgspec.Raw]
 _MEMBERS: Final = msgspec.json.Decoder(Members)

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import Value, reader
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 _ENTRY: Final = "k:"
 READ: Final[Mapping[str, Any]] = MappingProxyType(

@@ -16,14 +16,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dra_extender.api.request_guard import RequestGuard
+from dra_extender.api.browser_guard import BrowserGuard
 from dra_extender.page.rendering import Query, Renderer
 from dra_extender.page.states import StateSource
 from dra_extender.page.views import CommandLines, ViewAnswer, Views
 from dra_extender.runtime.supervision import cancel
 
 _TOKEN_BYTES: Final = 24
-_HEADERS: Final = RequestGuard(loopback=True)
+_HEADERS: Final = BrowserGuard(loopback=True)
 _METHODS: Final = frozenset({"GET", "HEAD"})
 _WRONG_TOKEN: Final = "Open the address that the command printed: it has a token.\n"  # noqa: S105 - a sentence
 _WRONG_METHOD: Final = "This page is read only.\n"

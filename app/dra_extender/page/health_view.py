@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dra_extender.inspection.audit.findings import Check, CheckSeverity
-from dra_extender.model.snapshot import is_snapshotted
+from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.page.states import Reports
 from dra_extender.page.waiting_view import waits_for_devices
 

@@ -21,8 +21,8 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
-from dra_extender.scheduling.claims.group_entries import GroupTrials
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
+from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -50,7 +50,7 @@ from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, Retry
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
-from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
+from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.event_notes import EventNotes
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
@@ -317,10 +317,10 @@ class Extender:
             result = self._filter.evaluate(pod, nodes, budget)
         return result
 
-    def evaluate_alone(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
+    def evaluate_without_gang(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """Return where the pod fits now, as if it were in no gang; without a limit of time."""
         budget = CallBudget(self._cluster.clock, math.inf)
-        return self._filter.evaluate_alone(self._ledger.pods.newest(pod), nodes, budget)
+        return self._filter.evaluate_without_gang(self._ledger.pods.newest(pod), nodes, budget)
 
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True

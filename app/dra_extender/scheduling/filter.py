@@ -99,6 +99,10 @@ class Filter:
     """Finds the nodes on which a pod fits, and holds devices there until the bind names one of them.
 
     A call changes nothing but holds, and a further call for the same pod replaces them.
+
+    The first of these that applies rejects a node: the back-off of the pod there, a precondition of the pod (every node), that the
+    node is unknown, its extended resources, claims that are allocated or held for other nodes, and the search for devices.  A pod
+    that the plan of its gang does not place is rejected for the gang only if it fits without the gang.
     """
 
     ledger: Ledger
@@ -212,11 +216,11 @@ class Filter:
         planned = None if gang is None else self.gangs.place_member(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
-        alone = self.evaluate_alone(pod, nodes, budget)
+        alone = self.evaluate_without_gang(pod, nodes, budget)
         # A member that would not even fit alone is rejected with more reasons than the gang's.
         return alone if planned is None or not alone.fits else planned
 
-    def evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+    def evaluate_without_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the pod as if no other pods had to be placed with it.
 
         The pod goes to a node on which it can use an allocated claim for its extended resources from an earlier bind, if there is
@@ -252,7 +256,7 @@ class Filter:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
         ledger, claims, uid = self.ledger, query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
-        for extended_claim, names in self._group_nodes(query, nodes, result):
+        for extended_claim, names in self._reject_excluded_nodes(query, nodes, result):
             wanted = claims.open if extended_claim is None else (*claims.open, extended_claim)
             if not wanted:
                 result.fits.update(dict.fromkeys(names))
@@ -304,8 +308,10 @@ class Filter:
             return demand
         return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
 
-    def _group_nodes(self, query: _PodQuery, nodes: Sequence[str], result: FilterResult) -> Sequence[_NodeGroup]:
-        """Reject the nodes that are unknown, or that extended resources or decided claims exclude; group the others."""
+    def _reject_excluded_nodes(
+        self, query: _PodQuery, nodes: Sequence[str], result: FilterResult
+    ) -> Sequence[_NodeGroup]:
+        """Reject nodes that are unknown, or that extended resources or decided claims exclude; return the others in groups."""
         claims, need = query.claims, query.need
         if need is None and claims.open and not (claims.allocated or claims.held):
             return (_NodeGroup(None, nodes),)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from dra_extender.api.request_guard import RequestRefusal
+from dra_extender.api.browser_guard import RequestRefusal
 from dra_extender.config.service_settings import TlsSettings
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.model.metadata import time_text

@@ -13,14 +13,14 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dra_extender.api.browser_guard import BrowserGuard, RequestRefusal
 from dra_extender.api.calls import failure
-from dra_extender.api.request_guard import RequestGuard, RequestRefusal
 from dra_extender.config.service_settings import EVERY_ADDRESS, ServerSettings
 from dra_extender.runtime.installation import LIMITS
 from dra_extender.runtime.supervision import running_task
 from dra_extender.runtime.token_bucket import TokenBuckets
-from dra_extender.service.caller_limits import PEER_CERTIFICATE, CallerLimits, Connections, LimitedProtocol
 from dra_extender.service.certificates import Certificates
+from dra_extender.service.connection_limits import PEER_CERTIFICATE, ConnectionLimits, Connections, LimitedProtocol
 from dra_extender.telemetry.metrics import Metrics
 
 UNPROVEN_RATE: Final = 20.0
@@ -114,7 +114,7 @@ def has_ipv6() -> bool:
 
 def connections_of(settings: ServerSettings, metrics: Metrics) -> Connections:
     """Return the book that all listeners share: one limit for connections, and one for the bytes in them."""
-    limits = CallerLimits(
+    limits = ConnectionLimits(
         # The process must keep files for connections that wait, and for itself.
         connections=max(1, min(settings.connections, file_limit() - backlog() - _OWN_FILES)),
         body=settings.body_limit_bytes,
@@ -146,7 +146,7 @@ async def serving(
         protocol = partial(protocol, generation=lambda: admission.generation)
     config = uvicorn.Config(
         # A browser has no client certificate, so that there is no name to be rebound.
-        _Guarded(app, RequestGuard(settings.allowed_hosts, any_host=admission is not None), admission, connections),
+        _Guarded(app, BrowserGuard(settings.allowed_hosts, any_host=admission is not None), admission, connections),
         # uvicorn only calls it.
         http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
@@ -211,7 +211,7 @@ class _Guarded:
     """ASGI middleware: refuses requests that a web page may have sent, and callers whose certificate has another name."""
 
     def __init__(
-        self, app: ASGIApp, guard: RequestGuard, admission: Certificates | None, connections: Connections
+        self, app: ASGIApp, guard: BrowserGuard, admission: Certificates | None, connections: Connections
     ) -> None:
         self._app = app
         self._guard = guard

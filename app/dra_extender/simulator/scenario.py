@@ -24,13 +24,13 @@ from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
+from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node, node_from
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.model.snapshot import holdings_of
 
 Json = dict[str, Any]
 

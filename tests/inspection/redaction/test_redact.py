@@ -14,9 +14,9 @@ from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import read_head
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -261,8 +261,8 @@ def test_snapshot_of_an_allocation_still_belongs_to_it(tmp_path: Path) -> None:
 def frozen(claim: Object) -> str:
     """What the service would have frozen when the devices drew other amounts than now."""
     from dra_extender.model.allocation import AllocationResult, DeviceHolding  # noqa: PLC0415
+    from dra_extender.model.allocation_snapshot import encode_snapshot  # noqa: PLC0415
     from dra_extender.model.device import CounterConsumption  # noqa: PLC0415
-    from dra_extender.model.snapshot import encode_snapshot  # noqa: PLC0415
 
     allocation = msgspec.convert(claim["status"]["allocation"], AllocationResult)
     drawn = CounterConsumption(counter_set="gpu-0", counters=(("sm", 14 * 10**9),))

@@ -242,10 +242,10 @@ def stored_claim(store: Store) -> MetadataChange:
 
 
 @asynccontextmanager
-async def written_with(settings: KubeSettings, write_guard: Callable[[], str | None]) -> AsyncIterator[ApiTransport]:
+async def written_with(settings: KubeSettings, write_fence: Callable[[], str | None]) -> AsyncIterator[ApiTransport]:
     """A connection whose writes this guard may stop."""
     clock = ManualClock()
-    transport = ApiTransport(settings, clock, CountingObserver(), write_guard)
+    transport = ApiTransport(settings, clock, CountingObserver(), write_fence)
     transport.connect(await find_credentials(settings, clock))
     try:
         yield transport

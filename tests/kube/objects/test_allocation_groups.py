@@ -16,9 +16,9 @@ from dra_extender.model.allocation import (
     DeviceHolding,
     DeviceResult,
 )
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding.reports import ClaimReports
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.simulator.apiserver.cluster import MemoryCluster

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.scheduling.binding.conflicts import find_conflict
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind

@@ -9,9 +9,9 @@ from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict, find_conflicting_claims
 from hypothesis import given
 from hypothesis import strategies as st

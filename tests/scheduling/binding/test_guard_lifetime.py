@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, name_of_guard
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.cluster import Claims, ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served

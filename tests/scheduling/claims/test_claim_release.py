@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 

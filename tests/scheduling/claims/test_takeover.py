@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.writer import MOST_SECONDS, ClaimWriter
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import StoredKind

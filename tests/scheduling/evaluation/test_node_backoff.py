@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from dra_extender.allocator.rules.verdict import GROUPS
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import conflicts, decision
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff

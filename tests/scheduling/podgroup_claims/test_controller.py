@@ -4,8 +4,8 @@ import asyncio
 import dataclasses
 
 import pytest
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryClaims
 from dra_extender.simulator.apiserver.objects import Json, StoredKind

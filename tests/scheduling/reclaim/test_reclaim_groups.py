@@ -7,7 +7,7 @@ from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.reclaim.unused import ConsumerState, group_state
+from dra_extender.scheduling.reclaim.release_reasons import ConsumerState, group_state
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.node import node_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.service.caller_limits import Connections
+from dra_extender.service.connection_limits import Connections
 from dra_extender.service.server import connections_of, listen, serving
 
 from tests.support.api.sites import Site, make_site

@@ -7,8 +7,8 @@ Nothing here asks the program what is wrong.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane import objects
 from tests.support.audit.sound_cluster import (

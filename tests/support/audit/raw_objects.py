@@ -10,6 +10,7 @@ from dra_extender.ledger.guard_index import is_guard
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
 from dra_extender.model.node import Node
@@ -17,7 +18,6 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import POD_GROUPS, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.model.snapshot import holdings_of
 from msgspec.structs import replace
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 
 from tests.controlplane import objects
 from tests.support.audit.sound_workloads import add_workloads

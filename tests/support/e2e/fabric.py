@@ -1,6 +1,6 @@
 """Devices that have to be attached before a pod can use them, and a driver that says when they are (KEP-5007)."""
 
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import RESOURCE_CLAIMS

@@ -19,11 +19,11 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict
 
 from tests.support.allocator.contradictions import contradictions

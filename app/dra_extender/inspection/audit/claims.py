@@ -22,6 +22,7 @@ from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.allocation import AllocationResult, named_nodes
+from dra_extender.model.allocation_snapshot import allocated_at, is_snapshotted
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
 from dra_extender.model.metadata import OwnerReference, seconds_of
@@ -29,7 +30,6 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
-from dra_extender.model.snapshot import allocated_at, is_snapshotted
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
 

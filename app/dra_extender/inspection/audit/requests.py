@@ -21,13 +21,13 @@ from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevi
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
+from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.model.snapshot import allocated_at
 
 _LONGEST_REASON: Final = 1_000
 SELECTORS_TOO_LONG: Final = "evaluating their selectors takes longer than an audit may"

@@ -14,6 +14,7 @@ from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.why.fit_error import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, Snapshot, allocation_digest
 from dra_extender.model.api_json import Value, decode_object
 from dra_extender.model.device import PHYSICAL_DEVICE, AttributeBody, DeviceBody
 from dra_extender.model.fields import (
@@ -34,7 +35,6 @@ from dra_extender.model.objects import WATCHED
 from dra_extender.model.pod import PodObject
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.resource_slice import SliceSpec
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, Snapshot, allocation_digest
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from dra_extender.nodefit.node_facts import CONDITION_TAINTS
 

@@ -11,10 +11,10 @@ from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.what_if.report import ClaimFate, Fate
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import time_text
 from dra_extender.model.resource_claim import read_claim, read_head
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import conditional_devices
 from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims, MemoryCluster

@@ -11,10 +11,10 @@ from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
 from dra_extender.inspection.why.names import names_there, nearest_resource
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
+from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod
-from dra_extender.model.snapshot import allocated_at, results_of
 from dra_extender.nodefit.node_facts import CLOSED, NodeFilter, NodeRefusal
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims

@@ -74,7 +74,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     node = view.ledger.nodes.get(node_name)
     if node is None:
         raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}")
-    result = view.extender.evaluate_alone(pod, (node_name,))
+    result = view.extender.evaluate_without_gang(pod, (node_name,))
     view.hold_again()
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.allocator.pools_of(node)

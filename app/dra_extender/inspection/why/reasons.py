@@ -188,7 +188,7 @@ class Reasons:
                 asked.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
         for place, (change, nodes) in asked.items():
             with self._trials.within(change):
-                result = self._view.extender.evaluate_alone(self._pod, nodes)
+                result = self._view.extender.evaluate_without_gang(self._pod, nodes)
                 self._view.hold_again()
                 reasons = Reasons(self._view, self._pod, result, self._trials)
             of_it = (each for each in reasons._known if (each.rejection.claim, each.rejection.request) == place)

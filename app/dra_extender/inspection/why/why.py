@@ -43,11 +43,11 @@ from dra_extender.inspection.why.reported_events import (
 from dra_extender.inspection.why.trials import refused_together
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import listed
 from dra_extender.model.metadata import seconds_of, split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.model.snapshot import allocated_at, results_of
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
@@ -222,7 +222,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
             reasons = Reasons(view, pod, result if own is not None and own.claim else FilterResult())
         elif account.waiting:
             blocker = account.waiting[0]
-            alone = view.extender.evaluate_alone(blocker, nodes)
+            alone = view.extender.evaluate_without_gang(blocker, nodes)
             beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
             reasons = Reasons(view, blocker, alone)
         else:

@@ -44,7 +44,7 @@ _OF_WEBSOCKETS: Final = frozenset({"server_hostname", "proxy", "proxy_headers"})
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
 _READS: Final = frozenset({"GET", "HEAD"})
 
-WriteGuard = Callable[[], str | None]
+WriteFence = Callable[[], str | None]
 """None while writes may be sent, else why not."""
 
 
@@ -113,11 +113,11 @@ class ApiTransport:
         settings: KubeSettings,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        write_guard: WriteGuard | None = None,
+        write_fence: WriteFence | None = None,
         spans: Spans = NO_SPANS,
     ) -> None:
-        """`write_guard` is asked about every write, last in the moment in which its bytes are handed to the connection."""
-        self._request_class = aiohttp.ClientRequest if write_guard is None else _guarded_requests(write_guard)
+        """`write_fence` is asked about every write, last in the moment in which its bytes are handed to the connection."""
+        self._request_class = aiohttp.ClientRequest if write_fence is None else _fenced_requests(write_fence)
         self.spans = spans
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -304,15 +304,15 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
     return bytes(body)
 
 
-def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
-    """Make requests that ask the guard when they have a connection, and again when their body is handed to it.
+def _fenced_requests(write_fence: WriteFence) -> type[aiohttp.ClientRequest]:
+    """Make requests that ask the fence when they have a connection, and again when their body is handed to it.
 
     Between these two the event loop may run other tasks, and the process may be suspended for longer than it may lead.
     """
 
-    class GuardedRequest(aiohttp.ClientRequest):
+    class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-            refusal = None if self.method in _READS else write_guard()
+            refusal = None if self.method in _READS else write_fence()
             if refusal is not None:
                 raise WriteBlockedError(refusal)
             return await super().send(conn)
@@ -320,7 +320,7 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
         async def write_bytes(
             self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
         ) -> None:
-            refusal = None if self.method in _READS else write_guard()
+            refusal = None if self.method in _READS else write_fence()
             if refusal is None:
                 await super().write_bytes(writer, conn, content_length)
                 return
@@ -328,7 +328,7 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
                 conn.protocol.set_exception(WriteBlockedError(refusal))
             conn.close()
 
-    return GuardedRequest
+    return FencedRequest
 
 
 def _pause(text: str | None) -> float:

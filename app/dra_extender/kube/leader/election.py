@@ -1,3 +1,5 @@
+"""Leader election by a Lease.  Every write asks `reason` through the `write_fence` of `kube.client.transport`."""
+
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus

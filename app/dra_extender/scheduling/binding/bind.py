@@ -12,18 +12,18 @@ from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
-from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
+from dra_extender.scheduling.claims.pod_group_reservations import most_entries, relying
 from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -127,7 +127,7 @@ class BindSession:
                     with parts.spans.step("wait for the permit, and bind"):
                         await self._permit_and_bind(ready, timer)
             except BaseException:
-                parts.ledger.group_starts.bind_failed(self.uid)
+                parts.ledger.reservation_trials.bind_failed(self.uid)
                 raise
 
     def cancel_reason(self) -> str | None:
@@ -188,7 +188,7 @@ class BindSession:
         self._decided = True
         node = parts.ledger.nodes.get(self.node)
         if node is not None and (by_group := relying(claims, node, parts.ledger)):
-            parts.ledger.group_starts.begin(pod, node, by_group)
+            parts.ledger.reservation_trials.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
         """Return the claims of the pod, as soon as no other bind writes one of them."""

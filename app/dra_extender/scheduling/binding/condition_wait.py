@@ -8,10 +8,10 @@ import structlog
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import wait_for_any
+from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.model.snapshot import allocated_at
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.claims.conditions import (
     ConditionVerdict,

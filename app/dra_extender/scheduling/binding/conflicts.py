@@ -23,9 +23,9 @@ from dra_extender.ledger.notifier import wait_for_any
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.ledger.usage import Reduced, UsageTable
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
-from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.scheduling.binding.guards import (
     LOOK_SECONDS,
     MOST_WAIT_SECONDS,

@@ -26,12 +26,12 @@ from dra_extender.ledger.guard_index import (
     whole_devices,
 )
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
-from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, ConflictError, NotFoundError

@@ -9,10 +9,10 @@ import structlog
 from dra_extender.ledger.claim_record import ClaimRecord, Orphan
 from dra_extender.ledger.events import AllocationObserved, ClaimOrphaned, Subscription
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
-from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, find_conflicting_claims
 from dra_extender.scheduling.ports.cluster import Events

@@ -5,10 +5,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import Condition, seconds_of
 from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead
-from dra_extender.model.snapshot import allocated_at, results_of
 
 
 class Readiness(StrEnum):

@@ -245,5 +245,5 @@ class _Lookup:
         """
         if node is None or not is_crowded(claim, self._ledger):
             return False
-        support = self._ledger.group_starts.support_on(self._pod.namespace, node, self._pod.uid)
+        support = self._ledger.reservation_trials.support_on(self._pod.namespace, node, self._pod.uid)
         return support is not GroupEntrySupport.UNABLE

@@ -11,8 +11,8 @@ from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
-from dra_extender.scheduling.claims.group_entries import crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded
+from dra_extender.scheduling.claims.pod_group_reservations import crowded_out, why_full
 
 
 class ClaimsByState(NamedTuple):
@@ -45,7 +45,7 @@ def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection 
         head = claim.record.claim
         if not head.status.reserved_for or claim.reserved:
             continue
-        if ledger.group_starts.free_entries(head, claim.consumer.uid) > 0:
+        if ledger.reservation_trials.free_entries(head, claim.consumer.uid) > 0:
             continue
         if not (claim.group is not None and is_crowded(claim, ledger) and head.reserved_by(claim.group.uid)):
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=claim.label, detail=why_full(claim, ledger))

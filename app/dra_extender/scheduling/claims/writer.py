@@ -16,6 +16,7 @@ import structlog
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, lost_share, with_groups
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import (
     MetadataChange,
@@ -34,7 +35,6 @@ from dra_extender.model.resource_claim import (
     asks_admin_access,
     read_claim,
 )
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, lost_share, with_groups
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     ClusterError,
@@ -122,7 +122,7 @@ class ClaimWriter:
             missing: list[ConsumerReference] = []
             for consumer, most in wanted:
                 if not claim.reserved_by(consumer.uid) and consumer not in missing:
-                    free = self._ledger.group_starts.free_entries(claim, consumer.uid, most)
+                    free = self._ledger.reservation_trials.free_entries(claim, consumer.uid, most)
                     missing += [consumer] if free > len(missing) else []
             added.update(consumer.uid for consumer in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw

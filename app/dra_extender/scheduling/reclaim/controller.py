@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import without
 from dra_extender.model.managed_fields import Writers, writers_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask, StoppableWork, Supervisor
 from dra_extender.scheduling.binding.decision import PendingClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
@@ -33,7 +33,7 @@ from dra_extender.scheduling.ports.cluster import (
 )
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.reclaim.unused import (
+from dra_extender.scheduling.reclaim.release_reasons import (
     NOT_READY,
     RELEASE_MESSAGES,
     ReclaimableClaim,

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.simulator.apiserver.objects import Json, part
 
 Path = tuple[str, ...]

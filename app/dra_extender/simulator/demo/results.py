@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.model.snapshot import holdings_of
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.scheduler.loop import PodWaiting, SchedulingLoop, foreign_scheduler

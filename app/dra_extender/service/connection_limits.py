@@ -33,7 +33,7 @@ _OVERHEAD_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class CallerLimits:
+class ConnectionLimits:
     """What callers may use.  `in_flight` is bytes of unanswered requests and unsent responses, over all connections.
 
     `receive_seconds` limits sending a request and receiving a response, not the time in between.
@@ -85,7 +85,7 @@ class Connections:
     many closes its own.  A connection whose request is in progress is never closed for that.
     """
 
-    def __init__(self, limits: CallerLimits, metrics: Metrics) -> None:
+    def __init__(self, limits: ConnectionLimits, metrics: Metrics) -> None:
         self.limits = limits
         self.metrics = metrics
         self.in_flight = 0

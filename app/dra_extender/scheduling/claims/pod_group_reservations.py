@@ -38,7 +38,7 @@ def crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
     group, head = claim.group, claim.record.claim
     if group is None or not is_crowded(claim, ledger):
         return None
-    starts = ledger.group_starts
+    starts = ledger.reservation_trials
     ability = starts.support_on(pod.namespace, node, pod.uid)
     if ability is GroupEntrySupport.ON_TRIAL:
         return Rejection(code=Code.CLAIM_ON_TRIAL, claim=claim.label)
@@ -61,7 +61,8 @@ def most_entries(claim: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
     if is_group(claim.consumer) or claim.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
     unable = (
-        node is not None and ledger.group_starts.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
+        node is not None
+        and ledger.reservation_trials.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
     )
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
@@ -140,12 +141,12 @@ class GroupTrials:
         if self._ledger.pod_groups.reservation is not GroupReservation.AUTO or not self._ledger.pod_groups.have_claims:
             return
         self._enter()
-        for trial in self._ledger.group_starts.started():
+        for trial in self._ledger.reservation_trials.started():
             await self._verify(trial)
         now = self._clock.monotonic()
-        waiting = {trial.pod.uid: trial for trial in self._ledger.group_starts.waiting()}
+        waiting = {trial.pod.uid: trial for trial in self._ledger.reservation_trials.waiting()}
         self._due = {uid: self._due.get(uid, now + self._seconds) for uid in waiting}
-        slow = {pod.node_name for pod in self._ledger.group_starts.unstarted()}
+        slow = {pod.node_name for pod in self._ledger.reservation_trials.unstarted()}
         for uid, trial in waiting.items():
             extra = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
             if now >= self._due[uid] + extra:
@@ -153,15 +154,15 @@ class GroupTrials:
         for (namespace, node), until in list(self._unable.items()):
             if now >= until:
                 del self._unable[namespace, node]
-                self._ledger.group_starts.allow_retry(namespace, node)
+                self._ledger.reservation_trials.allow_retry(namespace, node)
                 self._ledger.hint_claims()
 
     def _enter(self) -> None:
         """Bound pods of an earlier process, or of another scheduler, are on trial as well."""
-        for pod in self._ledger.group_starts.unstarted():
+        for pod in self._ledger.reservation_trials.unstarted():
             node = self._ledger.nodes.get(pod.node_name)
             if node is not None and known_on(node) is not True and (claims := self._relied_on(pod)):
-                self._ledger.group_starts.begin(pod, node, claims)
+                self._ledger.reservation_trials.begin(pod, node, claims)
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
         """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
@@ -192,11 +193,11 @@ class GroupTrials:
             except (ClusterError, ModelError):
                 return
             alone = alone or (live.metadata.uid == record.claim.metadata.uid and not live.reserved_by(trial.pod.uid))
-        if not self._ledger.group_starts.is_open(trial):
+        if not self._ledger.reservation_trials.is_open(trial):
             return
         if not alone:
-            self._ledger.group_starts.end(trial.pod.uid)
-        elif self._ledger.group_starts.mark_able(trial):
+            self._ledger.reservation_trials.end(trial.pod.uid)
+        elif self._ledger.reservation_trials.mark_able(trial):
             self._metrics.group_trials.labels("proven").inc()
             _LOG.info(
                 "a kubelet starts pods that are reserved through their PodGroup", node=trial.node, pod=trial.pod.key
@@ -207,7 +208,7 @@ class GroupTrials:
 
     async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
         """Reserve the claims of a pod that has not started in time for itself, and try its node no more for a while."""
-        pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
+        pod, starts, now = trial.pod, self._ledger.reservation_trials, self._clock.monotonic()
         starts.mark_unable(trial)
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
         self._due[pod.uid] = now + _AGAIN_SECONDS

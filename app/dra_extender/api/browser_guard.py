@@ -43,7 +43,7 @@ class RequestRefusal(NamedTuple):
     sentence: str
 
 
-class RequestGuard:
+class BrowserGuard:
     """The rule for the requests of one listener.
 
     By default a Host header must be an address or a name that nobody can register publicly: `localhost`, one label, a name below

@@ -3,10 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
-from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import CounterConsumption, Device
-from dra_extender.model.resource_claim import ResourceClaim, claim_from
-from dra_extender.model.snapshot import (
+from dra_extender.model.allocation_snapshot import (
     SNAPSHOT_ANNOTATION,
     allocated_at,
     contradiction,
@@ -17,6 +14,9 @@ from dra_extender.model.snapshot import (
     results_of,
     with_groups,
 )
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import CounterConsumption, Device
+from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,17 +1,17 @@
 """No web page can make a browser reach a listener: by its own name, from its own origin, or with a form."""
 
 import pytest
-from dra_extender.api.request_guard import RequestGuard, RequestRefusal
+from dra_extender.api.browser_guard import BrowserGuard, RequestRefusal
 
 JSON = (b"content-type", b"application/json")
 
 
 def refusal(
-    host: str | None, *headers: tuple[bytes, bytes], method: bytes = b"GET", guard: RequestGuard | None = None
+    host: str | None, *headers: tuple[bytes, bytes], method: bytes = b"GET", guard: BrowserGuard | None = None
 ) -> RequestRefusal | None:
     """What the guard says to a request with this Host header and these other headers."""
     given = headers if host is None else ((b"host", host.encode()), *headers)
-    return (guard or RequestGuard()).refusal(method, given)
+    return (guard or BrowserGuard()).refusal(method, given)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_all_other_hosts_are_refused_with_a_sentence(host: str) -> None:
 
 
 def test_further_names_are_accepted_by_a_setting_and_all_where_no_browser_can_connect() -> None:
-    guard = RequestGuard(("Extender.Example.com",))
+    guard = BrowserGuard(("Extender.Example.com",))
     assert refusal("extender.example.com:8443", guard=guard) is None
     for host in ("example.com", "x.extender.example.com"):
         refused = refusal(host, guard=guard)
         assert refused is not None
         assert "server.allowed_hosts" in refused.sentence
-    assert refusal("anything.example.com", guard=RequestGuard(any_host=True)) is None
+    assert refusal("anything.example.com", guard=BrowserGuard(any_host=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_json_is_accepted(content_type: str) -> None:
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.2", "dra-extender", "a.svc", "", None])
 def test_only_the_names_of_loopback_are_accepted_where_nothing_else_may_be(host: str | None) -> None:
-    guard = RequestGuard(loopback=True)
+    guard = BrowserGuard(loopback=True)
     refused = refusal(host, guard=guard)
     assert refused is not None
     assert "expected localhost as host" in refused.sentence
