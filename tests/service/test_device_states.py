@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
+from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
@@ -45,7 +45,7 @@ class CountedAccounts:
         self.asked: list[DeviceId] = []
         accounts = extender.allocator.accounts
 
-        def noted(*arguments: Any, **options: Any) -> Iterator[DeviceAccount]:
+        def noted(*arguments: Any, **options: Any) -> Iterator[DeviceDiagnosis]:
             for account in accounts(*arguments, **options):
                 self.asked.append(account.device_id)
                 yield account

@@ -12,7 +12,7 @@ from dra_extender.allocator.availability import (
     taken_devices,
 )
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
+from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
@@ -156,7 +156,7 @@ class _Search:
         self._visited.add(pool_id)
         return True
 
-    def _note(self, account: DeviceAccount) -> None:
+    def _note(self, account: DeviceDiagnosis) -> None:
         device, code = account.device_id, account.code
         waiting = self._open.get(device[:2])
         if waiting is None or device not in waiting or code is Code.OTHER_NODE:

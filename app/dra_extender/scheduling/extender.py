@@ -32,8 +32,8 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
-from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangFailures, GangHolds
 from dra_extender.scheduling.hold_report import HoldReporter
@@ -324,11 +324,11 @@ class Extender:
 
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True
-    ) -> AbstractContextManager[GangAccount] | None:
+    ) -> AbstractContextManager[GangDiagnosis] | None:
         """Return the account of the pod's gang, taken without a limit of time; None for a pod that is in no gang."""
         gang = gang_of(pod, self._ledger)
         budget = CallBudget(self._cluster.clock, math.inf)
-        return None if gang is None else self.gangs.accounts.take_account(gang, nodes, budget, partly=partly)
+        return None if gang is None else self.gangs.diagnoses.diagnose(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""

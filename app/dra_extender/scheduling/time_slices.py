@@ -1,4 +1,4 @@
-"""What one call may spend on expressions and searches, and which call gets a further slice of time.
+"""Fairness between namespaces: what one call may spend on expressions and searches, and which call gets a further slice of time.
 
 kube-scheduler asks about one pod after the other, so time that goes into one pod's search is missing for all pods.  A call has
 one slice of time.  Whether it gets more depends on the pods that wait for the same scheduler:

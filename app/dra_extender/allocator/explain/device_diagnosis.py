@@ -1,6 +1,6 @@
-"""Accounts of the devices of a node for one request: each device by itself beside what is held, before anything is picked.
+"""Diagnoses of the devices of a node for one request: each device by itself beside what is held, before anything is picked.
 
-`device_accounts` gives every device, `survey` the number of devices by reason.  Conflicts between the picks of one pod are in the
+`diagnose_devices` gives every device, `survey` the number of devices by reason.  Conflicts between the picks of one pod are in the
 rejections of `allocate` only.
 """
 
@@ -42,7 +42,7 @@ class GroupConflict(NamedTuple):
     shortage: Shortage | None = None
 
 
-class DeviceAccount(NamedTuple):
+class DeviceDiagnosis(NamedTuple):
     """One device: why the request cannot have it now, or that it can (`code` None).
 
     `detail` is a sentence, empty where the code says it all.  `distance` tells how far a device is that no selector means (see
@@ -87,7 +87,7 @@ class RequestSurvey(Value, frozen=True):
     skipped: int = 0
 
 
-def device_accounts(
+def diagnose_devices(
     demand: Demand,
     node: Node,
     pools: NodePools,
@@ -97,7 +97,7 @@ def device_accounts(
     *,
     explains_selectors: bool = True,
     among: Among | None = None,
-) -> Iterator[DeviceAccount]:
+) -> Iterator[DeviceDiagnosis]:
     """Yield every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
 
     `among`: these devices alone, as far as they are in there when their turn comes.
@@ -116,7 +116,7 @@ def device_accounts(
                 for place, device in enumerate(published.devices, location):
                     device_id = (*pool_id, device.name)
                     if among is None or device_id in among.get(pool_id, ()):
-                        yield check.account(place, device_id, unmet)
+                        yield check.diagnose(place, device_id, unmet)
             location += len(published.devices)
 
 
@@ -133,7 +133,7 @@ def survey(
     """Return for each request of the pod how many devices of the node it can have and why not the others; raises nothing.
 
     Within each request the reason of most devices comes first.  A `Budget` as deadline is charged for all evaluations and
-    explanations.  `only` is one (claim, request) as in the account; `most` is the limit of devices for each request.
+    explanations.  `only` is one (claim, request) as in the diagnosis; `most` is the limit of devices for each request.
     """
     view = NodeView(node, pools, usage, deadline)
     return tuple(check.survey(most) for check in _checks(demand, view, SearchState(demand, view), only))
@@ -160,20 +160,20 @@ class _RequestCheck:
         self._eligibility = Eligibility(slot.wanted, label, view)
         self._messages = DeviceMessages(view, state)
 
-    def account(self, location: int, device_id: DeviceId, unmet: UnmetSelectors | None) -> DeviceAccount:
+    def diagnose(self, location: int, device_id: DeviceId, unmet: UnmetSelectors | None) -> DeviceDiagnosis:
         view = self._view.pools.views[location]
         try:
             code, verdict = self._judge(location)
         except SearchEndedError as fatal:
-            return DeviceAccount(device_id, fatal.rejection.code, fatal.rejection.detail)
+            return DeviceDiagnosis(device_id, fatal.rejection.code, fatal.rejection.detail)
         if code is None or (code is Code.NO_MATCH and unmet is None):
-            return DeviceAccount(device_id, code)
+            return DeviceDiagnosis(device_id, code)
         if code is Code.NO_MATCH and unmet is not None:
             position = location - view.base
             text = unmet.message(view.published, position)
-            return DeviceAccount(device_id, code, text, unmet.distance(view.published, position))
+            return DeviceDiagnosis(device_id, code, text, unmet.distance(view.published, position))
         wanted, drawn = self.slot.wanted, view.published.devices[location - view.base].consumes_counters
-        return DeviceAccount(
+        return DeviceDiagnosis(
             device_id,
             code,
             self._message(code, location, verdict),

@@ -11,14 +11,14 @@ from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.gang.account import GangAccount
+    from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
 
 _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 
 
 def gang_report(
-    view: ClusterView, account: "GangAccount", branches: Sequence[Branch], beside: Sequence[NodeReason]
+    view: ClusterView, account: "GangDiagnosis", branches: Sequence[Branch], beside: Sequence[NodeReason]
 ) -> GangReport:
     """Return the gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
     group = account.group
@@ -61,7 +61,7 @@ def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
     return (NextStep(text=f"create {lacking} more {members} of PodGroup {gang.pod_group}"),) if lacking > 0 else ()
 
 
-def _members(view: ClusterView, account: "GangAccount", blocker: str) -> Iterator[GangMembers]:
+def _members(view: ClusterView, account: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
     unready = [
         GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
         for pod, rejection in account.unready[:_MOST_NAMES]

@@ -5,7 +5,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.explain.device_diagnosis import DeviceAccount
+from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counters import Shortage
@@ -166,11 +166,11 @@ MOST_NODES: Final = 200
 _OF_WHOLE_SETS: Final = (Code.COUNTERS, Code.GROUPS)
 
 
-class NodeAccount(NamedTuple):
+class NodeDiagnosis(NamedTuple):
     """All devices of a node that the selectors of a request mean, and how many of them it could have by themselves."""
 
     node: Node
-    devices: tuple[DeviceAccount, ...]
+    devices: tuple[DeviceDiagnosis, ...]
     available: int
 
 
@@ -181,10 +181,10 @@ class NearestDevices:
         self._view = view
         self._holders = view.holders
 
-    def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeAccount]:
+    def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeDiagnosis]:
         """Return the devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
         step, budget = -(-len(nodes) // MOST_NODES) or 1, self._view.budget()
-        found: list[NodeAccount] = []
+        found: list[NodeDiagnosis] = []
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
@@ -192,12 +192,12 @@ class NearestDevices:
                     demand, node, request, budget, explains_selectors=False
                 )
                 meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
-                found.append(NodeAccount(node, meant, sum(account.code is None for account in meant)))
+                found.append(NodeDiagnosis(node, meant, sum(account.code is None for account in meant)))
         return found
 
-    def find(self, accounts: Sequence[NodeAccount], code: Code, wanted: int) -> NearestDevice | None:
+    def find(self, accounts: Sequence[NodeDiagnosis], code: Code, wanted: int) -> NearestDevice | None:
         """The nearest device with this code, on the node that has most of the `wanted` devices; None if no device has the code."""
-        best: tuple[tuple[float, ...], Node, DeviceAccount] | None = None
+        best: tuple[tuple[float, ...], Node, DeviceDiagnosis] | None = None
         for one in accounts:
             lacking = max(0, wanted - one.available)
             for device in one.devices:
@@ -208,7 +208,7 @@ class NearestDevices:
         return None if best is None else self.described(best[1], best[2])
 
     @staticmethod
-    def count(accounts: Sequence[NodeAccount], wanted: int) -> DeviceCount | None:
+    def count(accounts: Sequence[NodeDiagnosis], wanted: int) -> DeviceCount | None:
         """Return the node with most devices that the request could have by themselves; None if no node has any device."""
         best = max(accounts, key=lambda each: each.available, default=None)
         return (
@@ -217,7 +217,7 @@ class NearestDevices:
             else DeviceCount(node=best.node.name, available=best.available, wanted=wanted, meant=len(best.devices))
         )
 
-    def described(self, node: Node, account: DeviceAccount) -> NearestDevice:
+    def described(self, node: Node, account: DeviceDiagnosis) -> NearestDevice:
         """Return the device with what keeps it away, and who."""
         conflict, device = account.conflict, self.published(account.device_id)
         lacking = None if conflict is None else conflict.shortage
@@ -246,7 +246,7 @@ class NearestDevices:
             ),
         )
 
-    def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
+    def holders_on(self, account: NodeDiagnosis) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
         found: dict[str, HolderShare] = {}
         for device in account.devices:
@@ -277,14 +277,14 @@ class NearestDevices:
         )
 
     @staticmethod
-    def _capacity(account: DeviceAccount, device: Device | None) -> CapacityNeed | None:
+    def _capacity(account: DeviceDiagnosis, device: Device | None) -> CapacityNeed | None:
         short = account.capacity
         if short is None or device is None:
             return None
         total = dict(device.capacity)[short.name].value
         return CapacityNeed(capacity=short.name, needed=short.asked, left=short.remaining, total=total)
 
-    def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
+    def _in_the_way(self, account: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if account.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
             for each in self._holders.of_device(account.device_id):
@@ -299,7 +299,7 @@ class NearestDevices:
         elif account.code is Code.NEIGHBOURS:
             yield from self._neighbours(account)
 
-    def _order(self, account: DeviceAccount) -> tuple[float, ...]:
+    def _order(self, account: DeviceDiagnosis) -> tuple[float, ...]:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
         short = account.shortage or account.capacity
         if short is not None:
@@ -309,7 +309,7 @@ class NearestDevices:
         device = self.published(account.device_id) if account.code is Code.TAINTED else None
         return (0.0 if device is None else float(len(device.taints)),)
 
-    def _neighbours(self, account: DeviceAccount) -> Iterator[HolderShare]:
+    def _neighbours(self, account: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of devices of the pool that the sentence about the device names."""
         named = set(account.detail.replace(",", " ").split())
         pool_id = account.device_id[:2]

@@ -33,7 +33,7 @@ from dra_extender.inspection.why.names import (
     meant_name,
     published_names,
 )
-from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeAccount
+from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
 from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.inspection.why.trials import (
@@ -182,7 +182,7 @@ class ReasonFacts(NamedTuple):
     demand: Demand | None
     nodes: Sequence[str]
     candidates: Sequence[Miss] = ()
-    accounts: Sequence[NodeAccount] = ()
+    accounts: Sequence[NodeDiagnosis] = ()
 
     @property
     def option(self) -> SearchableRequest | None:

@@ -19,7 +19,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names, names_there
-from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
+from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
@@ -229,7 +229,7 @@ class Reasons:
         )
         return ReasonFacts(rejection, reason, demand, nodes, accounts=accounts)
 
-    def _of_rejection(self, group: RejectionGroup, accounts: Sequence[NodeAccount]) -> NearestDevice | None:
+    def _of_rejection(self, group: RejectionGroup, accounts: Sequence[NodeDiagnosis]) -> NearestDevice | None:
         """Return the device that the search names, where what excludes it are the devices that were picked before it."""
         rejection = group.rejection
         for account in accounts:
@@ -240,7 +240,7 @@ class Reasons:
         return None
 
     def _constraint(
-        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, accounts: Sequence[NodeAccount]
+        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, accounts: Sequence[NodeDiagnosis]
     ) -> ConstraintValues | None:
         """Of the constraint that the search names, the values of all devices of the node that the request could have."""
         account = next((account for account in accounts if account.node.name == group.example), None)

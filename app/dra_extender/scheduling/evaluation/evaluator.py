@@ -57,8 +57,8 @@ class ClassResult:
 class ResultTable:
     """The results of one signature: `free` by node without holds, `held` by node under holds, `classes` by equivalence class.
 
-    `fits` and `rejected` (with the summary) are the part of `free` that is valid now, after `catch_up`.  Nodes that a change took
-    out of them are in `stale`.  `asked` counts the calls.  `alternatives`: nodes may differ in the alternatives that they
+    `fits` and `rejected` (with the summary) are the part of `free` that is valid now, after `drop_changed`.  Nodes that a change
+    took out of them are in `stale`.  `asked` counts the calls.  `alternatives`: nodes may differ in the alternatives that they
     offer.  `reads`: the attributes that can matter (None: any).
     """
 
@@ -76,7 +76,7 @@ class ResultTable:
     def __len__(self) -> int:
         return len(self.free) + len(self.held) + len(self.classes)
 
-    def catch_up(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
+    def drop_changed(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
         """Drop the results of nodes that have changed since the last call, or that have come under holds."""
         moved, state_place = state.since(self._places[0])
         touched, held_place = held.since(self._places[1])
@@ -214,7 +214,7 @@ class NodeEvaluator:
         """
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
-        table.catch_up(ledger.state, ledger.held, under_holds)
+        table.drop_changed(ledger.state, ledger.held, under_holds)
         if not table.asked:
             table.alternatives = has_alternatives(demand)
             table.reads = reads_of(demand)
@@ -310,7 +310,7 @@ class NodeEvaluator:
         """
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
-        table.catch_up(ledger.state, ledger.held, under_holds)
+        table.drop_changed(ledger.state, ledger.held, under_holds)
         evaluation = _Evaluation(demand, table, out_of_time, under_holds)
         while table.stale and count:
             name, _ = table.stale.popitem()

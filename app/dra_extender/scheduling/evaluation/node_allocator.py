@@ -9,7 +9,13 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.explain.device_diagnosis import Among, DeviceAccount, RequestSurvey, device_accounts, survey
+from dra_extender.allocator.explain.device_diagnosis import (
+    Among,
+    DeviceDiagnosis,
+    RequestSurvey,
+    diagnose_devices,
+    survey,
+)
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import OWN, Features
@@ -238,15 +244,15 @@ class NodeAllocator:
         *,
         explains_selectors: bool = True,
         among: Among | None = None,
-    ) -> Iterator[DeviceAccount]:
+    ) -> Iterator[DeviceDiagnosis]:
         """Yield what keeps each device of the node from a request (claim, request); nothing if its pools cannot be read.
 
-        The work is charged to `budget`.  `explains_selectors` and `among`: as for `device_accounts`.
+        The work is charged to `budget`.  `explains_selectors` and `among`: as for `diagnose_devices`.
         """
         pools = self.pools_of(node)
         if pools is not None:
             usage = self._ledger.usage()
-            yield from device_accounts(
+            yield from diagnose_devices(
                 demand, node, pools, usage, request, budget, explains_selectors=explains_selectors, among=among
             )
 

@@ -14,7 +14,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.gang.account import GangAccounts
+from dra_extender.scheduling.gang.diagnosis import GangDiagnoses
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.placements import PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner
@@ -89,7 +89,7 @@ class GangCoordinator:
         self.stale = stale
         self._on_assigned = on_assigned
         self._offers = GangOffers(ledger)
-        self.accounts = GangAccounts(ledger, self._offers, planner, holds)
+        self.diagnoses = GangDiagnoses(ledger, self._offers, planner, holds)
         self._plans: dict[GroupKey, GangPlan] = {}
         self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
         stale.subscribe(self.revoke)

@@ -1,4 +1,4 @@
-"""Accounts of gangs: the members that get devices at once, and the first member that gets none."""
+"""Diagnoses of gangs: the members that get devices at once, and the first member that gets none."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class PlacedMember(NamedTuple):
     node: str
 
 
-class GangAccount(NamedTuple):
+class GangDiagnosis(NamedTuple):
     """The members of a gang by state, each in the order of their names.
 
     `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
@@ -46,8 +46,8 @@ class GangAccount(NamedTuple):
         return bool(self.unready) and self.needed > len(self.placed) + len(self.waiting)
 
 
-class GangAccounts:
-    """Makes accounts of gangs: a plan of all members that the gang needs, else of as many of the first ones as fit."""
+class GangDiagnoses:
+    """Makes diagnoses of gangs: a plan of all members that the gang needs, else of as many of the first ones as fit."""
 
     def __init__(self, ledger: Ledger, offers: GangOffers, planner: GangPlanner, holds: GangHolds) -> None:
         self._ledger = ledger
@@ -56,17 +56,17 @@ class GangAccounts:
         self._holds = holds
 
     @contextmanager
-    def take_account(
+    def diagnose(
         self, group: PodGroup, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
-    ) -> Iterator[GangAccount]:
-        """Take the account of a gang; members without an offer may go to these nodes.  Inside, what is `placed` is held.
+    ) -> Iterator[GangDiagnosis]:
+        """Diagnose a gang; members without an offer may go to these nodes.  Inside, what is `placed` is held.
 
         Without `partly` no member is placed if the gang does not fit.
         """
         snapshot = take_snapshot(group, self._ledger)
         candidates = snapshot.candidates
         undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.missing}
-        account = GangAccount(
+        diagnosis = GangDiagnosis(
             group=group,
             needed=snapshot.needed,
             decided=tuple(pod for pod in existing_members(group, self._ledger) if pod.uid not in undecided),
@@ -74,14 +74,14 @@ class GangAccounts:
             unready=snapshot.missing,
         )
         refusal = too_large(group, self._ledger)
-        if refusal is not None or not candidates or account.cannot_start:
-            yield account._replace(limit="" if refusal is None else refusal.detail)
+        if refusal is not None or not candidates or diagnosis.cannot_start:
+            yield diagnosis._replace(limit="" if refusal is None else refusal.detail)
             return
         plan, limited = self._plan(group, candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)
         self._holds.place(group, plan, candidates)
         try:
             pods = [member.pod for member in candidates]
-            yield account._replace(
+            yield diagnosis._replace(
                 placed=tuple(PlacedMember(pod, plan[pod.uid].node) for pod in pods if pod.uid in plan),
                 waiting=tuple(pod for pod in pods if pod.uid not in plan),
                 limit="a plan was not searched to its end" if limited else "",

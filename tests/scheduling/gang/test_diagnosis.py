@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.scheduling.gang.account import GangAccount
+from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
 
 from tests.controlplane.objects import device, device_class, pod, pod_group, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -23,7 +23,7 @@ def member(made: MadeCluster, name: str, count: int = 1) -> None:
     made.pod(name, request("gpu", "gpu", count=count), schedulingGroup={"podGroupName": "team"})
 
 
-def account(view: ClusterView, name: str) -> GangAccount:
+def account(view: ClusterView, name: str) -> GangDiagnosis:
     asked = view.pod(NAMESPACE, name)
     assert asked is not None
     planned = view.extender.gang_account(asked, tuple(view.ledger.nodes))
@@ -34,7 +34,7 @@ def account(view: ClusterView, name: str) -> GangAccount:
     return found
 
 
-def names(found: GangAccount) -> tuple[list[str], list[str]]:
+def names(found: GangDiagnosis) -> tuple[list[str], list[str]]:
     return [each.pod.name for each in found.placed], [each.name for each in found.waiting]
 
 
