@@ -9,7 +9,7 @@ import pytest
 from dra_extender.allocator.overlay.policy import TaintOverlay
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, Rules
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.ledger.slices import SliceIndex
@@ -296,7 +296,7 @@ def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
     ],
 )
 def test_140650_a_capacity_may_be_requested_with_the_name_of_its_driver_and_without(
-    requested: str, published: str, rules: Rules, found: list[list[str]] | None
+    requested: str, published: str, rules: ReleaseBehaviour, found: list[list[str]] | None
 ) -> None:
     device = {"name": "a", "capacity": {published: {"value": "8"}}, **SHAREABLE}
     claim = claim_of(exactly(capacity={"requests": {requested: "4"}}))

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator.state.features import UPSTREAM, Rules
+from dra_extender.allocator.state.features import UPSTREAM, ReleaseBehaviour
 from dra_extender.simulator.scenario import answer_line
 
 from tests.parity.comparing import differences
@@ -30,7 +30,7 @@ def labelled(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def disagreements(name: str, rules: Rules) -> list[str]:
+def disagreements(name: str, rules: ReleaseBehaviour) -> list[str]:
     found = []
     with (
         patch("dra_extender.simulator.scenario.UPSTREAM", rules),

@@ -14,7 +14,7 @@ from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
-from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
@@ -34,11 +34,11 @@ def allocate(
     deadline: Callable[[], bool] | None = None,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
-    rules: Rules = OWN,
+    rules: ReleaseBehaviour = OWN,
 ) -> Placement | NoFit:
     """Find the first solution for all claims of a pod on one node, or say why there is none.
 
-    The order is upstream's, except that the devices of a pool that are ready come first (`Rules.ready_devices_first`).
+    The order is upstream's, except that the devices of a pool that are ready come first (`ReleaseBehaviour.ready_devices_first`).
 
     Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features,
     `usage` must not change meanwhile.  `deadline` returns True once the time is up; it and `max_steps` end a search with
@@ -65,7 +65,7 @@ class Allocation:
         *,
         new_share_id: Callable[[], str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
-        rules: Rules = OWN,
+        rules: ReleaseBehaviour = OWN,
         new_state: NewSearchState = SearchState,
     ) -> None:
         """The arguments may not change until `decide` returns, pauses included."""

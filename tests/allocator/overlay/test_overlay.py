@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.overlay.policy import TaintOverlay
-from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 
@@ -21,7 +21,7 @@ def rule(name: str, selector: dict[str, Any] | None, key: str = "k") -> DeviceTa
     return read_device_taint_rule(msgspec.json.encode(raw))
 
 
-def tainted(*rules: DeviceTaintRule, release: Rules = OWN) -> list[list[str]]:
+def tainted(*rules: DeviceTaintRule, release: ReleaseBehaviour = OWN) -> list[list[str]]:
     own = {"name": "b", "taints": [{"key": "own", "effect": "NoExecute"}]}
     overlaid = TaintOverlay(rules, release).apply(slice_of("a", own))
     return [[taint.key for taint in device.taints] for device in overlaid.effective.devices]

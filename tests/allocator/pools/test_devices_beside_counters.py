@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -30,7 +30,7 @@ def both(*devices: Any, sets: dict[str, int], **more: Any) -> ResourceSlice:
 
 
 @pytest.mark.parametrize("rules", [OWN, UPSTREAM])
-def test_such_a_slice_counts_for_its_counters_alone_in_later_releases(rules: Rules) -> None:
+def test_such_a_slice_counts_for_its_counters_alone_in_later_releases(rules: ReleaseBehaviour) -> None:
     slices = [both(consuming("a"), sets={"set": 2})]
     assert reasons(ask(slices, claim_of(exactly()), rules=rules)).rejections[0].code is Code.NO_DEVICES
     with_others = [both(consuming("a"), sets={"set": 2}, count=2), slice_of(consuming("b"), name="devices", count=2)]

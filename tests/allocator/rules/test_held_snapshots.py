@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from dra_extender.allocator.state.features import OWN, Features, Rules
+from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
@@ -177,7 +177,9 @@ def test_groups_off_closes_the_set_of_a_holder_without_snapshot_that_has_groups_
 
 
 @pytest.mark.parametrize(("features", "rules"), [(Features(), OWN), (OFF, OWN), (OFF, RELEASED)])
-def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(features: Features, rules: Rules) -> None:
+def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(
+    features: Features, rules: ReleaseBehaviour
+) -> None:
     found = reasons(ask([slice_of("c", count=2)], claim_of(exactly()), features=features, rules=rules))
     assert found.rejections[0].code is Code.POOL_INCOMPLETE
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.resource_claim import ResourceClaim
@@ -50,7 +50,10 @@ THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 
 
 def under(
-    rules: Rules, slices: list[ResourceSlice], *wanted: ResourceClaim, usage: list[DeviceHolding] | None = None
+    rules: ReleaseBehaviour,
+    slices: list[ResourceSlice],
+    *wanted: ResourceClaim,
+    usage: list[DeviceHolding] | None = None,
 ) -> Placement | NoFit:
     return allocate_as_release(demand_of(*wanted), NODE, pools_of(slices), Held(*usage or []), rules=rules)
 
@@ -223,7 +226,7 @@ others = st.lists(
     rules=st.sampled_from(ALL_RULES),
 )
 def test_pruning_changes_no_answer_under_any_rules(
-    slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
+    slices: list[Any], wanted: list[Any], usage: list[Any], rules: ReleaseBehaviour
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     with patch(THRESHOLD, 10**9):
@@ -241,7 +244,7 @@ def test_pruning_changes_no_answer_under_any_rules(
 @examples(75)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, rules=st.sampled_from(ALL_RULES))
 def test_rules_that_have_no_say_change_no_answer(
-    slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
+    slices: list[Any], wanted: list[Any], usage: list[Any], rules: ReleaseBehaviour
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     node_view = NodeView(NODE, pools, Held(*usage), None, rules)

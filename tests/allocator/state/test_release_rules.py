@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.features import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
@@ -30,7 +30,7 @@ from tests.support.allocator.building import (
 
 
 def under(
-    rules: Rules, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
+    rules: ReleaseBehaviour, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
 ) -> Placement | NoFit:
     return allocate(demand_of(claim), NODE, pools_of(slices), Held(*usage), rules=rules)
 

@@ -7,7 +7,7 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.state.features import OWN, Features, Rules
+from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
@@ -141,7 +141,7 @@ def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[Cou
 
 
 def pools_of(
-    slices: Sequence[ResourceSlice], node: Node = NODE, features: Features | None = None, rules: Rules = OWN
+    slices: Sequence[ResourceSlice], node: Node = NODE, features: Features | None = None, rules: ReleaseBehaviour = OWN
 ) -> NodePools:
     local = [each for each in slices if each.node_name == node.name]
     shared = [each for each in slices if each.node_name is None]
@@ -173,7 +173,7 @@ def ask(
     node: Node = NODE,
     features: Features | None = None,
     deadline: Callable[[], bool] | None = None,
-    rules: Rules = OWN,
+    rules: ReleaseBehaviour = OWN,
 ) -> Placement | NoFit:
     """One search from scratch."""
     demand = demand_of(*claims, features=features)

@@ -15,7 +15,7 @@ from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.counters import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.features import Rules
+from dra_extender.allocator.state.features import ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.device import Attribute
@@ -25,7 +25,7 @@ from dra_extender.model.node import Node
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseRules(Rules):
+class ReleaseRules(ReleaseBehaviour):
     """Further switches of releases; the defaults are what the service does.
 
     `counters_by_driver`: pools of one name of two drivers have counters of their own; up to 1.36.3 the first pool that the search
@@ -41,7 +41,7 @@ class ReleaseRules(Rules):
     admin_access_pays_counters: bool = True
 
 
-def release_rules(rules: Rules, **changes: bool) -> ReleaseRules:
+def release_rules(rules: ReleaseBehaviour, **changes: bool) -> ReleaseRules:
     """These rules with the further switches."""
     return ReleaseRules(**{each.name: getattr(rules, each.name) for each in fields(rules)} | changes)
 

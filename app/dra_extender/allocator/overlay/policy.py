@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from dra_extender.allocator.demand.selectors import activation_of
-from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, DeviceTaint, groups_source
@@ -50,7 +50,7 @@ class TaintOverlay:
 
     __slots__ = ("_taints",)
 
-    def __init__(self, rules: Iterable[DeviceTaintRule], release: Rules = OWN) -> None:
+    def __init__(self, rules: Iterable[DeviceTaintRule], release: ReleaseBehaviour = OWN) -> None:
         bare = _EVERYTHING if release.bare_taint_rules_match_all else None
         selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
         self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)

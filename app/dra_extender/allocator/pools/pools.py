@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.features import OWN, Features, Rules
+from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import NODE, CounterConsumption, Device, PoolId
@@ -294,7 +294,7 @@ def gather(
     shared: Sequence[ResourceSlice],
     pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
     features: Features,
-    rules: Rules = OWN,
+    rules: ReleaseBehaviour = OWN,
 ) -> NodePools:
     """Return the pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
@@ -357,7 +357,7 @@ def pool_problem(
     pool_id: PoolId,
     relevant: Sequence[ResourceSlice],
     pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
-    rules: Rules = OWN,
+    rules: ReleaseBehaviour = OWN,
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
     known = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
@@ -372,7 +372,7 @@ class _BuiltPool(NamedTuple):
     offering: tuple[ResourceSlice, ...] = ()
 
 
-def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: Rules) -> _BuiltPool:
+def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: ReleaseBehaviour) -> _BuiltPool:
     if not known.complete:
         detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
         if known.ignored and known.published + len(known.ignored) == known.expected:

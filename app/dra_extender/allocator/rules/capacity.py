@@ -203,7 +203,7 @@ class Sharing:
     ) -> None:
         """`holdings` returns what allocated claims have of the device at a location.
 
-        `qualifies`: a capacity with and without the driver's name before it is the same (see `Rules.qualified_capacities`).
+        `qualifies`: a capacity with and without the driver's name before it is the same (`ReleaseBehaviour.qualified_capacities`).
         """
         self._pools = pools
         self._holdings = holdings

@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.held_devices import bound_nodes
-from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
@@ -31,7 +31,7 @@ class NodeView:
         pools: NodePools,
         usage: Usage,
         deadline: Deadline | None,
-        rules: Rules = OWN,
+        rules: ReleaseBehaviour = OWN,
     ) -> None:
         self.pools = pools
         self.rules = rules

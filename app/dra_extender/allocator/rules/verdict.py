@@ -22,7 +22,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility_groups import are_compatible
 from dra_extender.allocator.rules.held_devices import held_consumption, shares_apart
-from dra_extender.allocator.state.features import OWN, Rules
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.values.quantity import counter_text
 from dra_extender.model.allocation import DeviceHolding
@@ -57,7 +57,9 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
-def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Violation | None:
+def verdict(
+    pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: ReleaseBehaviour = OWN
+) -> Violation | None:
     """Return the first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
     The addition counts as a whole.  Counters that the pool does not declare are without limit.
@@ -154,7 +156,11 @@ def _device_violation(
 
 
 def _node_violation(
-    pool: Pool, name: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding], rules: Rules = OWN
+    pool: Pool,
+    name: str,
+    holdings: Sequence[DeviceHolding],
+    added: Sequence[DeviceHolding],
+    rules: ReleaseBehaviour = OWN,
 ) -> Violation | None:
     apart = shares_apart(pool.published, name, holdings, added) if rules.devices_stay_on_node else None
     if apart is None:

@@ -50,7 +50,7 @@ def why_off(field: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReleaseBehaviour:
     """The defaults are what the service does.
 
     `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps other claims from
@@ -98,10 +98,10 @@ class Rules:
     qualified_capacities: bool = True
 
 
-OWN: Final = Rules()
+OWN: Final = ReleaseBehaviour()
 """What the service does."""
 
-UPSTREAM: Final = Rules(
+UPSTREAM: Final = ReleaseBehaviour(
     lapsed_shares_block=False,
     frozen_holdings=False,
     ready_devices_first=False,
