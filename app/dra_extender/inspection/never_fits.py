@@ -9,13 +9,14 @@ from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, Origin, require
+from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import Branch
-from dra_extender.lint.manifests import objects_in, value_at
+from dra_extender.lint.manifests import value_at, written_objects
 from dra_extender.lint.pools import PlacedFinding
-from dra_extender.manifests.documents import FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.simulator.apiserver.objects import NAMESPACE, Json, Key, StoredKind
 
@@ -27,7 +28,6 @@ _REQUESTS: Final[dict[str, FieldPath]] = {
 }
 _FIRST_AVAILABLE: Final = "firstAvailable"
 _ENTRIES: Final[FieldPath] = ("spec", "resourceClaims")
-_SOURCES: Final = (("resourceClaimName", StoredKind.CLAIM), ("resourceClaimTemplateName", StoredKind.TEMPLATE))
 _WHOLE, _ALTERNATIVE, _TOGETHER = (
     "fits",
     "this alternative fits",
@@ -126,12 +126,9 @@ def _never_fits(
 
 
 def _read(file: str, text: str) -> Iterator[_Written]:
-    with suppress(YamlError):
-        for document in read_documents(text):
-            for path in objects_in(document.value):
-                item = document.inside(path) if path else document
-                with suppress(ChangeError):
-                    yield _Written(file, item, read_object(file, item, NAMESPACE))
+    for item in written_objects(text):
+        with suppress(ChangeError):
+            yield _Written(file, item, read_object(file, item, NAMESPACE))
 
 
 def _of_claim(claim: _Written) -> Iterator[_Question]:
@@ -156,7 +153,12 @@ def _of_pod(pod: _Written, claims: Mapping[tuple[str, tuple[str, str]], _Written
         return
     namespace, _ = pod.written.key
     entries = value_at(pod.written.item, _ENTRIES) or ()
-    named = {(kind, (namespace, entry[field])) for entry in entries for field, kind in _SOURCES if entry.get(field)}
+    named = {
+        (kind, (namespace, entry[field]))
+        for entry in entries
+        for field, kind in CLAIM_SOURCES.items()
+        if entry.get(field)
+    }
     found = [claims[key] for key in sorted(named) if key in claims]
     if len(found) > 1 and len(found) == len(entries):
         asked = [(StoredKind(claim.written.kind), claim.written.item) for claim in found]
@@ -175,7 +177,7 @@ def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
     for index, (kind, item) in enumerate(question.claims):
         own = f"{name}-{index}"
         copy.put(kind, {**item, "metadata": {"name": own, "namespace": NAMESPACE}, "status": {}})
-        field = next(field for field, source in _SOURCES if source is kind)
+        field = next(field for field, source in CLAIM_SOURCES.items() if source is kind)
         entries.append({"name": f"claim-{index}", field: own})
     pod: dict[str, Any] = {
         "apiVersion": "v1",

@@ -9,23 +9,22 @@ from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.why.names import meant_name, names_there
-from dra_extender.lint.manifests import objects_in, value_at
+from dra_extender.lint.manifests import value_at, written_objects
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.api_defaults import bodies, fill_in
-from dra_extender.manifests.documents import FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind
 
-_POD: Final[FieldPath] = ("spec",)
 _TEMPLATE: Final[FieldPath] = ("spec", "template", "spec")
 _POD_SPECS: Final[Mapping[str, FieldPath]] = {
-    "Pod": _POD,
+    "Pod": ("spec",),
     "Deployment": _TEMPLATE,
     "ReplicaSet": _TEMPLATE,
     "StatefulSet": _TEMPLATE,
     "Job": _TEMPLATE,
 }
-_SOURCES: Final[Mapping[str, StoredKind]] = {
+CLAIM_SOURCES: Final[Mapping[str, StoredKind]] = {
     "resourceClaimName": StoredKind.CLAIM,
     "resourceClaimTemplateName": StoredKind.TEMPLATE,
 }
@@ -33,11 +32,11 @@ _CLAIM_SPECS: Final[Mapping[StoredKind, FieldPath]] = {
     StoredKind.CLAIM: ("spec", "devices"),
     StoredKind.TEMPLATE: ("spec", "spec", "devices"),
 }
+_OF_CLAIMS: Final = ("requests", "constraints")
 _NAMED: Final = (StoredKind.CLAIM, StoredKind.TEMPLATE, StoredKind.POD_GROUP)
 """The kinds that pods and PodGroups name."""
 _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
-    StoredKind.CLAIM: (("spec", "devices", "requests"), ("spec", "devices", "constraints")),
-    StoredKind.TEMPLATE: (("spec", "spec", "devices", "requests"), ("spec", "spec", "devices", "constraints")),
+    **{kind: tuple((*path, field) for field in _OF_CLAIMS) for kind, path in _CLAIM_SPECS.items()},
     StoredKind.POD_GROUP: (("spec", "resourceClaims"),),
     StoredKind.POD: (("spec", "resourceClaims"), ("spec", "schedulingGroup")),
 }
@@ -126,19 +125,12 @@ def unknown_names(objects: ClusterObjects | None, texts: Iterable[tuple[str, str
 
 
 def _read(file: str, text: str) -> Iterator[_Written]:
-    try:
-        documents = read_documents(text)
-    except YamlError:
-        return
-    for document in documents:
-        for path in objects_in(document.value):
-            thing = value_at(document.value, path)
-            metadata = value_at(thing, ("metadata",))
-            if isinstance(metadata, dict):
-                namespace = str(metadata.get("namespace") or NAMESPACE)
-                yield _Written(
-                    file, document.inside(path) if path else document, str(thing.get("kind")), namespace, thing
-                )
+    for document in written_objects(text):
+        thing = document.value
+        metadata = value_at(thing, ("metadata",))
+        if isinstance(metadata, dict):
+            namespace = str(metadata.get("namespace") or NAMESPACE)
+            yield _Written(file, document, str(thing.get("kind")), namespace, thing)
 
 
 def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
@@ -163,7 +155,7 @@ def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -
     claims: dict[str, tuple[StoredKind, str]] = {}
     entries = (*spec, "resourceClaims")
     for index, entry in enumerate(_list(each.thing, entries)):
-        for field, kind in _SOURCES.items():
+        for field, kind in CLAIM_SOURCES.items():
             name = value_at(entry, (field,))
             if isinstance(name, str):
                 claims[str(entry.get("name"))] = kind, name

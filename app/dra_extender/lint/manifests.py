@@ -1,6 +1,7 @@
 """The objects in manifests that lint checks: their expressions, and what is wrong with their fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -102,6 +103,14 @@ def objects_in(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
             yield from objects_in(item, (*path, "items", index))
     else:
         yield path
+
+
+def written_objects(text: str) -> Iterator[YamlDocument]:
+    """Yield each object of a file, also those of a List, as a document of its own; nothing if the file cannot be read."""
+    with suppress(YamlError):
+        for document in read_documents(text):
+            for path in objects_in(document.value):
+                yield document.inside(path) if path else document
 
 
 class _Reader:
