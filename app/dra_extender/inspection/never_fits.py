@@ -54,17 +54,18 @@ class _Written(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """Claims and templates that one pod asks for; `field` of the object is what is asked.
+    """Claims and templates that one pod asks for, and the field of the object that they come from.
 
-    The claim as a whole, the claim with one alternative alone in the place of a request, or all claims of a pod together.
+    A question is about a claim as a whole, about a claim with one alternative in the place of a request, or about all claims of a
+    pod together.
     """
 
     asked: _Written
     what: str
     field: FieldPath
     claims: Sequence[tuple[StoredKind, Json]]
-    of: Sequence[tuple[str, str]]
-    """The places of the claims: if one fits nowhere by itself, nothing is said of more."""
+    places: Sequence[tuple[str, str]]
+    """Where the claims stand: nothing is said of the question if one of the claims fits no node by itself."""
 
 
 def never_fits(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
@@ -116,10 +117,10 @@ def _never_fits(
     view = ClusterView(copy.objects(), cluster=copy.cluster)
     hopeless: set[tuple[str, str]] = set()
     for number, question in enumerate(questions[:_MOST_QUESTIONS]):
-        finding = None if hopeless.intersection(question.of) else _finding(view, f"lint-{number}", question)
+        finding = None if hopeless.intersection(question.places) else _finding(view, f"lint-{number}", question)
         if finding is not None:
             yield finding
-            hopeless.update(() if question.what == _ALTERNATIVE else question.of)
+            hopeless.update(() if question.what == _ALTERNATIVE else question.places)
     if len(questions) > _MOST_QUESTIONS:
         message = f"not asked whether it fits a node: at most {_MOST_QUESTIONS} claims, alternatives and pods are asked"
         yield _placed(questions[_MOST_QUESTIONS], message, "fewer files at a time")
@@ -135,8 +136,8 @@ def _of_claim(claim: _Written) -> Iterator[_Question]:
     """Yield the claim as a whole, then each alternative of a request that has several."""
     if claim.written.kind not in _REQUESTS:
         return
-    kind, item, of = StoredKind(claim.written.kind), claim.written.item, (claim.place,)
-    yield _Question(claim, _WHOLE, (), ((kind, item),), of)
+    kind, item, places = StoredKind(claim.written.kind), claim.written.item, (claim.place,)
+    yield _Question(claim, _WHOLE, (), ((kind, item),), places)
     requests = _REQUESTS[kind]
     for index, request in enumerate(value_at(item, requests) or ()):
         alternatives = request.get(_FIRST_AVAILABLE) or ()
@@ -144,7 +145,7 @@ def _of_claim(claim: _Written) -> Iterator[_Question]:
             alone = deepcopy(item)
             value_at(alone, (*requests, index))[_FIRST_AVAILABLE] = [alternatives[number]]
             field = (*requests, index, _FIRST_AVAILABLE, number)
-            yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), of)
+            yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), places)
 
 
 def _of_pod(pod: _Written, claims: Mapping[tuple[str, tuple[str, str]], _Written]) -> Iterator[_Question]:
