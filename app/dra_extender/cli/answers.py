@@ -80,9 +80,9 @@ class Answer(Protocol):
 
 def pod_key(text: str, namespace: str) -> tuple[str, str]:
     """Return namespace and name of a pod that is given as NAME, NAMESPACE/NAME or, as for kubectl, pod/NAME."""
-    before, slash, name = text.partition("/")
-    if not slash:
-        return namespace, text
+    from dra_extender.model.metadata import split_key
+
+    before, name = split_key(text, namespace)
     return (namespace if before in _PODS else before), name
 
 
