@@ -10,6 +10,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.audit.waiting_pods import FITS, KEPT, MADE, waiting_pods
 from tests.support.scheduling.world import InMemoryExtender
+from tests.support.turns import until
 
 
 @pytest.fixture
@@ -138,3 +139,24 @@ async def test_a_claim_that_was_made_for_a_pod_that_waits_is_named(world: InMemo
     (kept,) = [name for rule, name in findings(world) if rule == KEPT]
     assert MADE not in dict(findings(world))
     assert kept in {each["metadata"]["name"] for each in world.cluster.store.all(StoredKind.CLAIM)}
+
+
+async def test_devices_that_failed_under_a_bound_pod_serve_no_further_pod() -> None:
+    """A bound pod keeps its claim, so that the claim cannot be released; a claim of waiting pods would be allocated anew."""
+    world = InMemoryExtender()
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        binding = asyncio.ensure_future(world.bind("p1", "n1"))
+        await until(lambda: world.claim("c1").get("status", {}).get("allocation") is not None)
+        world.report("Attached")
+        await binding
+    assert findings(world) == [(FITS, "p2")]
+    world.report("Failed")
+    assert findings(world) == []
+    world.delete(StoredKind.POD, "p1")
+    assert findings(world) == [(FITS, "p2")]

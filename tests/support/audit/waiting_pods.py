@@ -10,6 +10,8 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extended_need
@@ -47,12 +49,26 @@ def _fitting_node(pod: Pod, ledger: Ledger, allocator: NodeAllocator) -> str | N
     found, need = find_claims(pod, ledger), extended_need(pod, ledger)
     if isinstance(found, Rejection) or (need is None and pod.extended_resources):
         return None
+    if any(_is_lost(claim.record.claim, ledger) for claim in found):
+        return None
     for node in ledger.nodes.values():
         if node.extended_resources.isdisjoint(pod.extended_resources):
             claims = _claims_to_allocate(found, need, node)
             if claims is not None and (not claims or _fits(claims, node, ledger, allocator)):
                 return node.name
     return None
+
+
+def _is_lost(claim: ClaimHead, ledger: Ledger) -> bool:
+    """Return whether a bound pod uses the devices of the claim, which cannot be released, and they are not ready.
+
+    At rest, a device that is not ready has failed, or has not become ready in time.
+    """
+    readiness = evaluate_conditions(claim, now=0.0, waiting_since=0.0, timeout=0.0).readiness
+    if readiness is Readiness.READY:
+        return False
+    consumers = {consumer.uid for consumer in claim.status.reserved_for}
+    return any(pod.uid in consumers and pod.node_name and not pod.finished for pod in ledger.pods.all())
 
 
 def _claims_to_allocate(
