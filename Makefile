@@ -161,7 +161,7 @@ image-setup: ## Install what builds the image on Debian, as root
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n; QUICK=1 only tries every area, in small)
 	$(call build,controlplane oracle)
-	$(if $(QUICK),$(PYTEST) tests/bench -m e2e -n 2 --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(ONLY),-k "$(ONLY)"),$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)))
+	$(if $(QUICK),$(PYTEST) tests/bench -m e2e -n 2 --dist worksteal --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(ONLY),-k "$(ONLY)"),$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)))
 
 .PHONY: simulation
 simulation: $(READY) ## Service, cluster and network in one process on virtual time (SEEDS=n, or SEED=n replays one, STEPS=1 prints its log)

@@ -15,7 +15,6 @@ from tests.bench.scale import Scale
 AREA: Final = "allocator"
 PEER: Final = "upstream's allocator in Go"
 _SHAPE_CAP: Final = 5.0
-_BLOW_UP_CAP: Final = 10.0
 _ENOUGH_SECONDS: Final = 2.0
 _COLD: Final = Goal("<=", 0.5)
 _WARM: Final = Goal("<=", 0.05)
@@ -33,9 +32,9 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
         for shape in SHAPES:
             if nodes <= shape.largest:
                 rows += await _shape(shape, nodes, scale.allocator_rounds)
-    rows += [await _blow_up(each, scale.allocator_rounds) for each in BLOW_UPS]
+    rows += [await _blow_up(each, scale) for each in BLOW_UPS]
     for each in GROWTHS:
-        rows.append(await _growth(each, scale.allocator_rounds))
+        rows.append(await _growth(each, scale))
     return rows
 
 
@@ -76,14 +75,14 @@ async def _shape(shape: Shape, nodes: int, rounds: int) -> list[Row]:
     ]
 
 
-async def _blow_up(blow_up: BlowUp, rounds: int) -> Row:
+async def _blow_up(blow_up: BlowUp, scale: Scale) -> Row:
     cluster = blow_up.fill()
     ours = Ours(cluster)
     try:
-        async with upstream(cluster, _BLOW_UP_CAP) as go:
+        async with upstream(cluster, scale.blow_up_seconds) as go:
             theirs = await go.ask()
         pairs = []
-        for _ in range(rounds):
+        for _ in range(scale.allocator_rounds):
             ours.forget()
             mine = _checked(ours, theirs, cluster, fits=blow_up.fits)
             pairs.append((1 / mine.processor, 1 / theirs.processor))
@@ -93,16 +92,17 @@ async def _blow_up(blow_up: BlowUp, rounds: int) -> Row:
     return compare(AREA, case, "answers per s of processor time", pairs, PEER, goal=_BLOW_UP, details=_stopped(theirs))
 
 
-async def _growth(growth: Growth, rounds: int) -> Row:
+async def _growth(growth: Growth, scale: Scale) -> Row:
     """How many times as long the larger one takes, by how many times it is larger."""
-    factor = growth.large / growth.small
+    larger = min(growth.large, scale.growth * growth.small)
+    factor = larger / growth.small
     mine: list[tuple[float, float]] = []
     theirs: list[float] = []
-    small, large = growth.fill(growth.small), growth.fill(growth.large)
+    small, large = growth.fill(growth.small), growth.fill(larger)
     ours_small, ours_large = Ours(small), Ours(large)
     try:
         async with upstream(small, _SHAPE_CAP) as go_small, upstream(large, _SHAPE_CAP) as go_large:
-            for _ in range(rounds):
+            for _ in range(scale.allocator_rounds):
                 few, many = await go_small.ask(), await go_large.ask()
                 ours_small.forget()
                 ours_large.forget()
@@ -112,7 +112,7 @@ async def _growth(growth: Growth, rounds: int) -> Row:
     finally:
         ours_small.close()
         ours_large.close()
-    case = f"{growth.small} to {growth.large} {growth.name}: growth of the processor time"
+    case = f"{growth.small} to {larger} {growth.name}: growth of the processor time"
     return compare(AREA, case, "x", mine, "linear growth", goal=_LINEAR, details={"Go's growth x": median(theirs)})
 
 

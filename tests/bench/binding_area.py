@@ -46,12 +46,12 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """How soon a pod is bound after its device is ready or there at last, and what it costs that many binds wait."""
     mine, in_tree = [], []
     for _ in range(scale.runs):
-        mine.append(await latencies(ours(), scale.slow_pods, workdir))
-        in_tree.append(await latencies(IN_TREE, scale.slow_pods, workdir))
+        mine.append(await latencies(ours(), scale, workdir))
+        in_tree.append(await latencies(IN_TREE, scale, workdir))
     everything = [each for run in mine for each in run]
     details = {"p90 ms": quantiles(everything, n=10)[-1], "highest ms": max(everything)}
     medians = [median(run) for run in mine]
-    woken = await wake_latencies(scale.woken, workdir)
+    woken = await wake_latencies(scale, workdir)
     waiting = await _disturbance(scale, workdir)
     what = f"{scale.waiting} waiting binds"
     return [

@@ -1,37 +1,32 @@
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from tests.bench import slow_workload, workload
 from tests.bench.contenders import Contender
-from tests.bench.load import grant
+from tests.bench.load import prepared
 from tests.bench.rows import BenchError
+from tests.bench.scale import Scale
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
-from tests.controlplane.objects import namespace
-from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 _NODES: Final = 8
-_SPREAD_SECONDS: Final = 6.0
 _WAIT_SECONDS: Final = 60.0
 
 
-async def latencies(contender: Contender, pods: int, workdir: Path) -> list[float]:
+async def latencies(contender: Contender, scale: Scale, workdir: Path) -> list[float]:
     """Milliseconds from the moment the driver begins to write its condition until each pod is seen to be bound.
 
-    All pods wait first; the conditions are then written at random times within six seconds.  The write itself and the client's
+    All pods wait first; the conditions are then written at random times.  The write itself and the client's
     watch are part of each figure.
 
     Raises BenchError if a pod is not bound.
     """
-    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
+    pods = scale.slow_pods
+    async with prepared(scale, workdir) as cluster, contender.extender(cluster) as extender:
         await _populate(cluster.api, pods)
-        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
-        if extender is not None:
-            await stack.enter_async_context(extender)
         await cluster.start_scheduler(contender.config(extender.url if extender is not None else ""))
         claims = await _all_waiting(cluster.api, pods)
         bound: dict[str, asyncio.Future[float]] = {each: asyncio.get_running_loop().create_future() for each in claims}
@@ -39,7 +34,7 @@ async def latencies(contender: Contender, pods: int, workdir: Path) -> list[floa
             watcher = group.create_task(_watch(events, bound))
             random = Random(pods)
             tasks = [
-                group.create_task(_attach(cluster.api, claim, bound[name], random.uniform(0, _SPREAD_SECONDS)))
+                group.create_task(_attach(cluster.api, claim, bound[name], random.uniform(0, scale.spread_seconds)))
                 for name, claim in claims.items()
             ]
             taken = await asyncio.gather(*tasks)
@@ -48,9 +43,7 @@ async def latencies(contender: Contender, pods: int, workdir: Path) -> list[floa
 
 
 async def _populate(api: ApiClient, pods: int) -> None:
-    await api.create(NAMESPACES, namespace(workload.NAMESPACE))
     await api.create(DEVICE_CLASSES, slow_workload.device_class())
-    await grant(api)
     for index in range(_NODES):
         await api.create(NODES, workload.node(index))
     await api.create(RESOURCE_SLICES, slow_workload.shared_slice(pods))

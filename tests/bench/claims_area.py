@@ -20,7 +20,7 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     )
     # No released in-tree plugin knows groups of a policy, so that its peer is the same cluster without them.
     without_groups = replace(ours, name="ours without groups")
-    comparisons = [(load, ours, IN_TREE) for load in claim_loads(nodes, scale.pods)]
+    comparisons = [(load, ours, IN_TREE) for load in claim_loads(nodes, scale.pods)[: scale.claim_loads]]
     comparisons.append((grouped_load(nodes, scale.pods), grouping, without_groups))
     rows = []
     for load, contender, peer in comparisons:

@@ -1,12 +1,13 @@
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import REPOSITORY, SERVE, ExtenderProcess
 from tests.controlplane.objects import SCHEDULER_NAME
 from tests.controlplane.schedulers import in_tree_config
@@ -33,11 +34,15 @@ class Contender:
     scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
     seconds: float | None = None
 
-    def extender(self, workdir: Path, kubeconfig: Path) -> ExtenderProcess | None:
-        """The extender, not started."""
+    @asynccontextmanager
+    async def extender(self, cluster: ControlPlane) -> AsyncIterator[ExtenderProcess | None]:
+        """The extender, which runs inside."""
         if self.command is None:
-            return None
-        return ExtenderProcess(workdir, kubeconfig, command=self.command, environment=self.environment)
+            yield None
+            return
+        logs, kubeconfig = cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER)
+        async with ExtenderProcess(logs, kubeconfig, command=self.command, environment=self.environment) as process:
+            yield process
 
 
 def with_extender(url: str) -> Config:

@@ -1,16 +1,21 @@
 """What a scheduling run is given: a cluster, and a queue of pods that waits before anybody schedules."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from tests.bench import workload
+from tests.bench.scale import Scale
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.cluster import EXTENDER_USER
+from tests.controlplane.apierror import ApiError
+from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import REPOSITORY
 from tests.controlplane.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -30,7 +35,7 @@ _GROUP: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many pods, and what puts them and all that they need into a cluster that `prepare` made ready."""
+    """So many pods, and what puts them and all that they need into a control plane that is `prepared`."""
 
     name: str
     pods: int
@@ -50,14 +55,28 @@ def one_device_each(nodes: int, pods: int) -> Load:
     return Load(f"{nodes} nodes, {pods} pods", pods, populate)
 
 
-async def prepare(api: ApiClient) -> None:
-    """The namespace, the wake-up class and the rights as deploy/ gives them."""
-    await api.create(NAMESPACES, objects.namespace(workload.NAMESPACE))
-    await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/base/wake-up-class.yaml").read_text("utf-8")))
-    await grant(api)
+@asynccontextmanager
+async def prepared(scale: Scale, workdir: Path, *namespaces: str) -> AsyncIterator[ControlPlane]:
+    """A control plane with these namespaces and that of the workload, and with the wake-up class and the rights of deploy/."""
+    async with scale.plane(workdir) as cluster:
+        for each in (workload.NAMESPACE, *namespaces):
+            await _ensure_namespace(cluster.api, each)
+        wake_up = (REPOSITORY / "deploy/base/wake-up-class.yaml").read_text("utf-8")
+        await cluster.api.create(DEVICE_CLASSES, yaml.safe_load(wake_up))
+        await _grant(cluster.api)
+        yield cluster
 
 
-async def grant(api: ApiClient) -> None:
+async def _ensure_namespace(api: ApiClient, name: str) -> None:
+    """Create a namespace, which stays on a control plane that several runs share."""
+    try:
+        await api.create(NAMESPACES, objects.namespace(name))
+    except ApiError as refused:
+        if refused.status != HTTPStatus.CONFLICT:
+            raise
+
+
+async def _grant(api: ApiClient) -> None:
     """Give the extender's user the rights that deploy/ gives its account."""
     rules = yaml.safe_load_all((REPOSITORY / "deploy/base/rbac.yaml").read_text("utf-8"))
     role = next(each for each in rules if each["kind"] == "ClusterRole")

@@ -15,7 +15,7 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """Throughput at the smallest size by how many nodes a pod is offered, against the default of the setting."""
     load = one_device_each(scale.throughput_nodes[0], scale.pods)
     default = contenders.ours()
-    tried = [contenders.ours(count) for count in _CHOICES]
+    tried = [contenders.ours(count) for count in _CHOICES[: scale.peers]]
     runs = await interleaved([default, *tried], load, scale, workdir)
     return [
         compare(

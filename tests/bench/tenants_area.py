@@ -7,19 +7,17 @@ from tests.bench import contenders
 from tests.bench.contenders import IN_TREE
 from tests.bench.rows import Goal, Row, compare
 from tests.bench.scale import Scale
-from tests.bench.tenants_run import ATTACKER, Suffered, TenantLoad, kept, p99, suffer
+from tests.bench.tenants_run import ATTACKER, Suffered, kept, p99, suffer
 from tests.controlplane.attacks import ATTACKS, HOPELESS, Attack
 
 AREA: Final = "tenants"
 LIVEZ_MILLISECONDS: Final = 250.0
-LARGE_CLAIMS: Final = 5_000
-LARGE_MEGABYTES: Final = 100.0
+MEGABYTES_OF_A_LARGE_CLAIM: Final = 0.02
 _WITHOUT: Final = "without the attacker"
 _LATENCY: Final = Goal("<=", 3.0)
 _FILTER: Final = Goal("<=", 2.0)
 _RATE: Final = Goal(">=", 0.7)
 _LIMIT: Final = Goal("<=", 1.0)
-_QUICK: Final = TenantLoad(nodes=10, steady=40, burst=40, seconds=30.0)
 _LOG = logging.getLogger("tests.bench")
 
 _Runs = Sequence[tuple[Suffered, Suffered]]
@@ -27,27 +25,25 @@ _Runs = Sequence[tuple[Suffered, Suffered]]
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """What a namespace user who means ill does to everybody else's pods: each attack beside a run without it, ours and in-tree."""
-    load = TenantLoad() if scale.repeats else _QUICK
     ours = contenders.ours()
     rows: list[Row] = []
-    for each in (ours, contenders.refusing(ATTACKER), IN_TREE):
+    for each in (ours, *(contenders.refusing(ATTACKER), IN_TREE)[: scale.peers]):
         case = HOPELESS.name if each is ours else f"{each.name}, {HOPELESS.name}"
-        rows += _suffered(case, [await _pair(each, HOPELESS, load, workdir)], None, None)
-    for attack in ATTACKS:
-        rows += _ours(attack, [await _pair(ours, attack, load, workdir) for _ in range(scale.runs)])
-        rows += _in_tree(attack, [await _pair(IN_TREE, attack, load, workdir)])
-    claims = LARGE_CLAIMS if scale.repeats else LARGE_CLAIMS // 10
-    grown = await kept(ours, claims, workdir)
-    goal = LARGE_MEGABYTES * claims / LARGE_CLAIMS
-    rows.append(compare(AREA, f"{claims} claims of 10 KiB: memory", "MB", [(grown, goal)], "goal", goal=_LIMIT))
+        rows += _suffered(case, [await _pair(each, HOPELESS, scale, workdir)], None, None)
+    for attack in ATTACKS[: scale.attacks]:
+        rows += _ours(attack, [await _pair(ours, attack, scale, workdir) for _ in range(scale.runs)])
+        rows += _suffered(f"in-tree plugin, {attack.name}", [await _pair(IN_TREE, attack, scale, workdir)], None, None)
+    claims = scale.large_claims
+    grown = [(await kept(ours, claims, scale, workdir), MEGABYTES_OF_A_LARGE_CLAIM * claims)]
+    rows.append(compare(AREA, f"{claims} claims of 10 KiB: memory", "MB", grown, "goal", goal=_LIMIT))
     return rows
 
 
 async def _pair(
-    contender: contenders.Contender, attack: Attack, load: TenantLoad, workdir: Path
+    contender: contenders.Contender, attack: Attack, scale: Scale, workdir: Path
 ) -> tuple[Suffered, Suffered]:
     """The same load with the attack and without it, one after the other."""
-    attacked, quiet = [await suffer(contender, each, load, workdir) for each in (attack, None)]
+    attacked, quiet = [await suffer(contender, each, scale, workdir) for each in (attack, None)]
     _LOG.info(
         "%s, %s: p99 %.2f s beside %.2f s, %.0f beside %.0f pods/s, %d of %d bound, filter p99 %.1f beside %.1f ms, livez %.0f ms",
         contender.name,
@@ -72,10 +68,6 @@ def _ours(attack: Attack, runs: _Runs) -> list[Row]:
         _beside(f"{attack.name}: filter", "ms p99", runs, lambda each: 1000 * p99(each.filters), _FILTER),
         compare(AREA, f"{attack.name}: slowest /livez", "ms", slowest, "goal", goal=_LIMIT),
     ]
-
-
-def _in_tree(attack: Attack, runs: _Runs) -> list[Row]:
-    return _suffered(f"in-tree plugin, {attack.name}", runs, None, None)
 
 
 def _suffered(case: str, runs: _Runs, latency: Goal | None, rate: Goal | None) -> list[Row]:

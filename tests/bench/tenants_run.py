@@ -14,40 +14,24 @@ from dra_extender.runtime.supervision import running_task
 from tests.bench import workload
 from tests.bench.accounting import memory_megabytes
 from tests.bench.contenders import Contender
-from tests.bench.load import create_all, prepare
+from tests.bench.load import create_all, prepared
 from tests.bench.processes import helper
 from tests.bench.rows import BenchError
+from tests.bench.scale import Scale, TenantLoad
 from tests.controlplane import attacks, objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.attacks import Attack
-from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import ExtenderProcess
-from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 ATTACKER: Final = "attacker"
 _ATTACKERS: Final = 20
 _REPLACED_PER_SECOND: Final = 5.0
-_HEAD_START_SECONDS: Final = 5.0
 _PROBE_SECONDS: Final = 0.05
 _PROBE_TIMEOUT: Final = 60.0
-_SETTLE_SECONDS: Final = 3.0
 _HIGH: Final = 98
 _PER_CENT: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TenantLoad:
-    """How much is measured: `nodes`, the victim's `steady` pods at `per_second`, then `burst` pods at once.
-
-    `seconds` is how long each of the two parts may take after its last pod was created.
-    """
-
-    nodes: int = 50
-    steady: int = 150
-    per_second: float = 8.0
-    burst: int = 250
-    seconds: float = 90.0
 
 
 @dataclass(slots=True)
@@ -77,26 +61,26 @@ def p99(figures: list[float]) -> float:
     return quantiles(figures, n=_PER_CENT, method="inclusive")[_HIGH]
 
 
-async def suffer(contender: Contender, attack: Attack | None, load: TenantLoad, workdir: Path) -> Suffered:
-    """Schedule a victim's pods on a control plane of their own, beside the attack if there is one.
+async def suffer(contender: Contender, attack: Attack | None, scale: Scale, workdir: Path) -> Suffered:
+    """Schedule a victim's pods, beside the attack if there is one.
 
     Raises BenchError if the API server admits nothing of the attack.
     """
-    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
+    load = scale.tenants
+    async with prepared(scale, workdir, ATTACKER) as cluster, AsyncExitStack() as stack:
         await _populate(cluster.api, load)
-        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
+        extender = await stack.enter_async_context(contender.extender(cluster))
         found, url = Suffered(), ""
         if extender is not None:
-            await stack.enter_async_context(extender)
             arguments = ["--target", extender.url, "--namespace", workload.NAMESPACE]
             relay = await stack.enter_async_context(
                 helper("tenants_relay", arguments, workdir, ready="/figures", seconds=30.0)
             )
             url = f"http://127.0.0.1:{relay.port}"
-        await asyncio.sleep(_SETTLE_SECONDS)
+        await asyncio.sleep(load.settle_seconds)
         before = _resident(extender)
         await cluster.start_scheduler(contender.config(url))
-        async with _probed(extender, found), _attacked(cluster.api, attack, found):
+        async with _probed(extender, found), _attacked(cluster.api, attack, load, found):
             await _victim(cluster.api, load, found)
         found.megabytes = _resident(extender) - before
         if url:
@@ -107,8 +91,6 @@ async def suffer(contender: Contender, attack: Attack | None, load: TenantLoad, 
 
 
 async def _populate(api: ApiClient, load: TenantLoad) -> None:
-    await prepare(api)
-    await api.create(NAMESPACES, objects.namespace(ATTACKER))
     await api.create(DEVICE_CLASSES, workload.device_class())
     await create_all(api, NODES, (workload.node(index) for index in range(load.nodes)))
     await create_all(api, RESOURCE_SLICES, (_node_slice(index) for index in range(load.nodes)))
@@ -179,13 +161,13 @@ async def _create(api: ApiClient, index: int, created: dict[str, float]) -> None
 
 
 @asynccontextmanager
-async def _attacked(api: ApiClient, attack: Attack | None, found: Suffered) -> AsyncIterator[None]:
+async def _attacked(api: ApiClient, attack: Attack | None, load: TenantLoad, found: Suffered) -> AsyncIterator[None]:
     """Inside, so many attacking pods exist at any time, each of them replaced by a new one after some seconds."""
     if attack is None:
         yield
         return
     async with running_task(_go_on_attacking(api, attack, found)):
-        await asyncio.sleep(_HEAD_START_SECONDS)
+        await asyncio.sleep(load.head_start_seconds)
         yield
 
 
@@ -242,17 +224,14 @@ def _resident(extender: ExtenderProcess | None) -> float:
     return 0.0 if extender is None or extender.pid is None else memory_megabytes(extender.pid)[0]
 
 
-async def kept(contender: Contender, claims: int, workdir: Path) -> float:
+async def kept(contender: Contender, claims: int, scale: Scale, workdir: Path) -> float:
     """Growth of the extender's resident memory, in 2**20 bytes, by so many claims of 10 KiB of one namespace."""
-    async with ControlPlane.start(workdir) as cluster:
+    settle = scale.tenants.settle_seconds
+    async with prepared(scale, workdir, ATTACKER) as cluster, contender.extender(cluster) as extender:
         await _populate(cluster.api, TenantLoad(nodes=1, steady=0, burst=0))
-        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
-        if extender is None:
-            raise BenchError(f"{contender.name} has no extender.")
-        async with extender:
-            await asyncio.sleep(_SETTLE_SECONDS)
-            before = _resident(extender)
-            large = (attacks.large_claim(index, ATTACKER, workload.CLASS) for index in range(claims))
-            await create_all(cluster.api, RESOURCE_CLAIMS, large)
-            await asyncio.sleep(_SETTLE_SECONDS)
-            return _resident(extender) - before
+        await asyncio.sleep(settle)
+        before = _resident(extender)
+        large = (attacks.large_claim(index, ATTACKER, workload.CLASS) for index in range(claims))
+        await create_all(cluster.api, RESOURCE_CLAIMS, large)
+        await asyncio.sleep(settle)
+        return _resident(extender) - before

@@ -25,7 +25,7 @@ _GOALS: Final = {
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """Pods per second through the real kube-scheduler: ours beside the in-tree plugin and beside a no-op extender."""
     ours = contenders.ours()
-    peers = (IN_TREE_ALL_NODES, IN_TREE, NO_OP)
+    peers = (IN_TREE_ALL_NODES, IN_TREE, NO_OP)[: scale.peers]
     rows: list[Row] = []
     for nodes in scale.throughput_nodes:
         load = one_device_each(nodes, scale.pods)
@@ -68,12 +68,12 @@ async def interleaved(chosen: Sequence[Contender], load: Load, scale: Scale, wor
 
 async def _quietest(contender: Contender, load: Load, scale: Scale, workdir: Path) -> Run:
     """One run; while somebody else used the machine, another one, and of those the least disturbed."""
-    found = await run(contender, load, workdir)
+    found = await run(contender, load, scale, workdir)
     for _ in range(scale.repeats):
         if found.foreign <= _QUIET_CORES:
             break
         _LOG.info("%s: others used %.2f cores, so this run is repeated", contender.name, found.foreign)
-        found = min(found, await run(contender, load, workdir), key=lambda each: each.foreign)
+        found = min(found, await run(contender, load, scale, workdir), key=lambda each: each.foreign)
     return found
 
 

@@ -1,7 +1,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,17 +16,17 @@ from tests.bench import workload
 from tests.bench.accounting import busy_seconds, processor_seconds
 from tests.bench.contenders import Contender
 from tests.bench.group_loads import wrong_reservations
-from tests.bench.load import Load, prepare
+from tests.bench.load import Load, prepared
 from tests.bench.rows import BenchError
+from tests.bench.scale import Scale
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
+from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 
 _RUN_SECONDS: Final = 300.0
-_SETTLE_SECONDS: Final = 2.0
 _SHOWN: Final = 10
 
 
@@ -97,19 +97,16 @@ def _has_claims(pod: Mapping[str, Any]) -> bool:
     return all(each["name"] in recorded for each in wanted if each.get("resourceClaimTemplateName"))
 
 
-async def run(contender: Contender, load: Load, workdir: Path) -> Run:
-    """Schedule pods that wait already, on a control plane of their own.
+async def run(contender: Contender, load: Load, scale: Scale, workdir: Path) -> Run:
+    """Schedule pods that wait already.
 
     Raises BenchError if pods are left over or the allocations are wrong.
     """
-    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
-        await prepare(cluster.api)
+    async with prepared(scale, workdir) as cluster:
         await load.populate(cluster.api)
-        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
-        if extender is not None:
-            await stack.enter_async_context(extender)
-        await asyncio.sleep(_SETTLE_SECONDS)
-        measured = await _scheduled(cluster, contender, extender, load.pods)
+        async with contender.extender(cluster) as extender:
+            await asyncio.sleep(scale.settle_seconds)
+            measured = await _scheduled(cluster, contender, extender, load.pods)
         if contender.audited and measured.bound == load.pods:
             await _audited(cluster.api, contender)
         return measured

@@ -19,7 +19,6 @@ from tests.support.observe.otlp_receiver import otlp_receiver
 from tests.support.scheduling.world import InMemoryExtender
 
 AREA: Final = "tracing"
-_ATTEMPTS: Final = 300
 _STEPS: Final = 5
 _REPEATED: Final = 20_000
 _FREE: Final = Goal("<=", 0.01)
@@ -29,14 +28,14 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """A row for tracing that is off, and one for tracing that is on; CPU time of the thread that decides."""
     off, on, nothing = [], [], []
     for _ in range(scale.filter_rounds):
-        off.append(await _attempts(NO_SPANS))
+        off.append(await _attempts(NO_SPANS, scale.attempts))
         nothing.append(_steps_of_nobody())
         with otlp_receiver() as receiver:
             spans = spans_of(TracingSettings(enabled=True, endpoint=receiver.endpoint))
-            on.append(await _attempts(spans))
+            on.append(await _attempts(spans, scale.attempts))
             await stop_tracing(spans)
-            if len(receiver.spans) < 2 * _ATTEMPTS:
-                raise BenchError(f"{len(receiver.spans)} spans were received for {_ATTEMPTS} attempts")
+            if len(receiver.spans) < 2 * scale.attempts:
+                raise BenchError(f"{len(receiver.spans)} spans were received for {scale.attempts} attempts")
     return [
         compare(
             AREA,
@@ -67,25 +66,25 @@ def _steps_of_nobody() -> float:
     return (time.thread_time() - began) / _REPEATED * 1e6
 
 
-async def _attempts(spans: Spans) -> float:
+async def _attempts(spans: Spans, count: int) -> float:
     """Microseconds of filter and bind of one pod, on average."""
     world = InMemoryExtender()
     world.node("n1")
-    world.gpus("n1", _ATTEMPTS)
+    world.gpus("n1", count)
     world.device_class()
-    for index in range(_ATTEMPTS):
+    for index in range(count):
         world.add_claim(f"c{index}")
         world.add_pod(f"p{index}", f"c{index}")
     extender = Extender(world.ledger, world.cluster, world.metrics, world.options, world.features, spans=spans)
     verbs = traced(extender, spans)
-    pods = [world.pod(f"p{index}") for index in range(_ATTEMPTS)]
+    pods = [world.pod(f"p{index}") for index in range(count)]
     sent = [RequestPod(_json(pod)) for pod in pods]
     async with world.watching():
         began = time.thread_time()
         for pod in sent:
             await verbs.filter(pod, ["n1"])
             await verbs.bind("default", pod.name, pod.uid, "n1", asyncio.Event())
-        return (time.thread_time() - began) / _ATTEMPTS * 1e6
+        return (time.thread_time() - began) / count * 1e6
 
 
 def _json(pod: object) -> bytes:

@@ -5,13 +5,11 @@ from typing import Final
 
 from tests.bench import workload
 from tests.bench.contenders import ours
-from tests.bench.load import grant
+from tests.bench.load import prepared
 from tests.bench.rows import BenchError
+from tests.bench.scale import Scale
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
-from tests.controlplane.extender import REPOSITORY
-from tests.controlplane.objects import namespace
-from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 _QUIET_SECONDS: Final = 4.0
 """Longer than kube-scheduler's pause after the two attempts that a pod has until it is parked."""
@@ -19,7 +17,7 @@ _WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.01
 
 
-async def wake_latencies(count: int, workdir: Path) -> list[float]:
+async def wake_latencies(scale: Scale, workdir: Path) -> list[float]:
     """Milliseconds from the moment a driver begins to publish a slice until the pod that waits for its device is seen to be bound.
 
     One pod at a time, in a cluster that is otherwise quiet; kube-scheduler, which does not listen to slices, has parked it.
@@ -27,17 +25,11 @@ async def wake_latencies(count: int, workdir: Path) -> list[float]:
     Raises BenchError if a pod is not bound.
     """
     contender = ours()
-    async with ControlPlane.start(workdir) as cluster:
-        api = cluster.api
-        await api.create(NAMESPACES, namespace(workload.NAMESPACE))
-        await api.create(DEVICE_CLASSES, workload.device_class())
-        await grant(api)
-        cluster.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'base' / 'wake-up-class.yaml'}")
-        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
+    async with prepared(scale, workdir) as cluster, contender.extender(cluster) as extender:
         assert extender is not None
-        async with extender:
-            await cluster.start_scheduler(contender.config(extender.url))
-            return [await _one(api, index) for index in range(count)]
+        await cluster.api.create(DEVICE_CLASSES, workload.device_class())
+        await cluster.start_scheduler(contender.config(extender.url))
+        return [await _one(cluster.api, index) for index in range(scale.woken)]
 
 
 async def _one(api: ApiClient, index: int) -> float:
