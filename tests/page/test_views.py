@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import httpx
 import msgspec
@@ -18,7 +19,7 @@ from dra_extender.page.application import PageApplication
 from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
 from dra_extender.page.map_view import DEVICE_CELLS, shortening
 from dra_extender.page.overview import overview
-from dra_extender.page.rendering import Link, labelled_cells
+from dra_extender.page.rendering import Link
 from dra_extender.page.states import Reports
 from dra_extender.page.tree_links import linked_tree
 from dra_extender.page.views import CommandLines
@@ -392,17 +393,47 @@ def test_label_of_a_cell_is_what_distinguishes_its_name(names: list[str], labels
     assert list(map(shortening(names), names)) == labels
 
 
-def test_cell_of_a_table_has_the_header_of_its_column_and_an_inner_table_its_own() -> None:
-    inner = '<table><thead><tr><th scope="col">X</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table>'
-    html = (
-        '<table><thead><tr><th scope="col">A</th><th scope="col"><b>B</b></th></tr></thead><tbody>'
-        f'<tr><th scope="row">a</th><td class="n">{inner}</td></tr><tr><td colspan="2">none</td></tr></tbody></table>'
-    )
-    assert re.findall(r"<t[dh][^>]*label[^>]*>", labelled_cells(html)) == [
-        '<th scope="row" data-label="A">',
-        '<td class="n" data-label="B">',
-        '<td data-label="X">',
-    ]
+class Tables(HTMLParser):
+    """The tables of a template: the texts of each header, and the labels of the cells of each row."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.headers: list[list[str]] = []
+        self.rows: list[tuple[list[str], list[str | None]]] = []
+        self._open: list[tuple[list[str], list[str | None]]] = []
+        self._in_header = False
+        self.feed(re.sub(r"{%.*?%}", "", template))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._open.append(([], []))
+        elif tag == "thead":
+            self._in_header = True
+        elif tag == "th" and self._in_header:
+            self._open[-1][0].append("")
+        elif tag == "tr" and not self._in_header:
+            self._open[-1] = (self._open[-1][0], [])
+            self.rows.append(self._open[-1])
+        elif tag in ("th", "td") and "colspan" not in dict(attrs):
+            self._open[-1][1].append(dict(attrs).get("data-label"))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self.headers.append(self._open.pop()[0])
+        elif tag == "thead":
+            self._in_header = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_header and self._open[-1][0]:
+            self._open[-1][0][-1] += data
+
+
+def test_each_cell_of_a_table_has_the_header_of_its_column() -> None:
+    templates = sorted(files("dra_extender.page").joinpath("templates").iterdir(), key=lambda file: file.name)
+    tables = [Tables(template.read_text(encoding="utf-8")) for template in templates]
+    rows = [row for found in tables for row in found.rows]
+    assert len(rows) > sum(len(found.headers) for found in tables) > 0
+    assert [labels for header, labels in rows if labels and labels != header] == []
 
 
 async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_its_holder(

@@ -1,9 +1,7 @@
 """HTML from templates, escaped, and what the query of an address asks for."""
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,7 +18,7 @@ from dra_extender.model.metadata import split_key, time_text
 T = TypeVar("T")
 
 _DIGITS: Final = 6
-
+_PERCENT: Final = 100
 
 Query = Mapping[str, str]
 
@@ -105,9 +103,6 @@ def pod_key(query: Query) -> tuple[str, str] | None:
     return namespace, name
 
 
-_PERCENT: Final = 100
-
-
 class Renderer:
     """Renders templates of this package; links begin with `base`."""
 
@@ -130,54 +125,7 @@ class Renderer:
         Raises:
             UndefinedError: the template uses a name that is not among the values.
         """
-        return labelled_cells(self._environment.get_template(template).render(values))
-
-
-_TABLE_TAG: Final = re.compile(r"<(/?)(table|thead|tr|th|td)\b([^>]*)>")
-_TAG: Final = re.compile(r"<[^>]*>")
-
-
-@dataclass(slots=True)
-class _Table:
-    """A table that is open: the texts of its header, whether the header is, and how many cells the row has."""
-
-    header: list[str] = field(default_factory=list)
-    in_header: bool = False
-    cells: int = 0
-
-
-def labelled_cells(html: str) -> str:
-    """Return the page with the header of its column in `data-label` of each cell, which a narrow window shows beside the cell.
-
-    The page has escaped text: `<` begins a tag.
-    """
-    return "".join(_labelled_cells(html))
-
-
-def _labelled_cells(html: str) -> Iterator[str]:
-    tables: list[_Table] = []
-    done = 0
-    for tag in _TABLE_TAG.finditer(html):
-        end, name, attributes = tag.groups()
-        if name == "table":
-            tables = tables[:-1] if end else [*tables, _Table()]
-            continue
-        table = tables[-1]
-        if name == "thead":
-            table.in_header = not end
-        elif table.in_header:
-            if name == "th" and not end:
-                table.header.append(_TAG.sub("", html[tag.end() : html.index("</th>", tag.end())]).strip())
-        elif name == "tr":
-            table.cells = 0
-        elif not end:
-            yield html[done : tag.end() - 1]
-            if "colspan" not in attributes and table.cells < len(table.header):
-                yield f' data-label="{table.header[table.cells]}"'
-            yield ">"
-            done = tag.end()
-            table.cells += 1
-    yield html[done:]
+        return self._environment.get_template(template).render(values)
 
 
 def _query(values: Mapping[str, object]) -> str:
