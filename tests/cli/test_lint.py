@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from dra_extender.cli.app import app
 from dra_extender.inspection.snapshot_file import write_snapshot
-from dra_extender.lint.manifests import read_subjects
+from dra_extender.lint.manifests import read_files, read_subjects
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
@@ -113,7 +113,7 @@ def test_a_finding_stands_where_it_is_in_the_file_however_the_value_is_written(
 @given(st.lists(st.sampled_from(["'", '"', "\\", " ", "\n", "a", "ü", "#", ":", "😀"]), max_size=12).map("".join))
 def test_every_character_is_found_again_in_a_quoted_value(value: str) -> None:
     text = CLAIM.format(json.dumps(value, ensure_ascii=False))
-    expression = read_subjects(text)[0].expressions[0]
+    expression = read_subjects(*read_files([("a.yaml", text)]))[0].expressions[0]
     assert expression.value == value
     lines = text.split("\n")
     for offset, character in enumerate(value):

@@ -3,6 +3,7 @@
 import pytest
 from dra_extender.inspection.never_fits import never_fits
 from dra_extender.inspection.objects import MissingKind, UnreadKindsError
+from dra_extender.lint.manifests import read_files
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster
@@ -44,7 +45,7 @@ def found(text: str, made: MadeCluster | None = None) -> list[tuple[str, str]]:
     everywhere = "fits no node of a test, even if nobody held a device: "
     return [
         (placed.finding.message.replace(everywhere, ""), placed.finding.suggestion)
-        for placed in never_fits((made or cluster()).cluster(), [("c.yaml", text)])
+        for placed in never_fits((made or cluster()).cluster(), read_files([("c.yaml", text)]))
     ]
 
 
@@ -111,7 +112,7 @@ def test_an_alternative_that_never_fits_by_itself_is_named_at_its_place() -> Non
     text = claim(
         "{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: gpu, count: 3}, {name: b, deviceClassName: gpu}]}]}"
     )
-    [placed] = never_fits(cluster().cluster(), [("c.yaml", text)])
+    [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", text)]))
     assert placed.field == "spec.devices.requests[0].firstAvailable[0]"
     assert placed.object == "ResourceClaim c"
     assert placed.finding.message.startswith("this alternative fits no node")
@@ -168,13 +169,13 @@ spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
 
 def test_without_a_cluster_the_slices_in_the_files_count() -> None:
     two = exactly("deviceClassName: gpu, count: 2")
-    assert list(never_fits(None, [("c.yaml", two)])) == []
-    [together] = never_fits(None, [("slices.yaml", f"{SLICE}---{CLASS}"), ("c.yaml", two)])
-    [alone] = never_fits(None, [("all.yaml", f"{SLICE}---{CLASS}---\n{two}")])
+    assert list(never_fits(None, read_files([("c.yaml", two)]))) == []
+    [together] = never_fits(None, read_files([("slices.yaml", f"{SLICE}---{CLASS}"), ("c.yaml", two)]))
+    [alone] = never_fits(None, read_files([("all.yaml", f"{SLICE}---{CLASS}---\n{two}")]))
     assert (together.file, alone.file) == ("c.yaml", "all.yaml")
     assert "fits no node of these files" in alone.finding.message
     # The class may be in the cluster for which the files are.
-    assert list(never_fits(None, [("slices.yaml", SLICE), ("c.yaml", two)])) == []
+    assert list(never_fits(None, read_files([("slices.yaml", SLICE), ("c.yaml", two)]))) == []
 
 
 def test_a_cluster_whose_devices_could_not_be_read_is_not_judged() -> None:
@@ -196,22 +197,23 @@ def named(name: str, count: int) -> str:
 
 def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> None:
     two = f"{named('a', 1)}---\n{named('b', 2)}---\n"
-    [placed] = never_fits(cluster().cluster(), [("c.yaml", two + pod_with("a", "b"))])
+    [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", two + pod_with("a", "b"))]))
     assert (placed.object, placed.field) == ("Pod p", "spec.resourceClaims")
     start = "each claim of this pod fits by itself, but together they fit no node of a test"
     assert placed.finding.message.startswith(start)
     fitting = f"{named('a', 1)}---\n{named('b', 1)}---\n"
-    assert list(never_fits(cluster().cluster(), [("c.yaml", fitting + pod_with("a", "b"))])) == []
+    assert list(never_fits(cluster().cluster(), read_files([("c.yaml", fitting + pod_with("a", "b"))]))) == []
     # The claim is named, and nothing more is said of the pod.
     hopeless = f"{named('a', 1)}---\n{named('b', 3)}---\n"
     assert [
-        placed.object for placed in never_fits(cluster().cluster(), [("c.yaml", hopeless + pod_with("a", "b"))])
+        placed.object
+        for placed in never_fits(cluster().cluster(), read_files([("c.yaml", hopeless + pod_with("a", "b"))]))
     ] == ["ResourceClaim b"]
 
 
 def test_what_is_not_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_extender.inspection.never_fits._MOST_QUESTIONS", 1)
     text = f"{named('a', 1)}---\n{named('b', 3)}"
-    [placed] = never_fits(cluster().cluster(), [("c.yaml", text)])
+    [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", text)]))
     assert placed.object == "ResourceClaim b"
     assert placed.finding.message.startswith("not asked whether it fits a node")

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.unknown_names import unknown_names
+from dra_extender.lint.manifests import read_files
 
 from tests.controlplane.objects import pod_group, request, resource_claim, resource_claim_template
 from tests.support.inspection.made_cluster import MadeCluster
@@ -56,7 +57,9 @@ def claim(name: str, body: str) -> str:
 def found(text: str, *, asks: bool = True) -> list[str]:
     """Return field and message of each finding."""
     objects = cluster().cluster() if asks else None
-    return [f"{placed.field}: {placed.finding.message}" for placed in unknown_names(objects, [("a.yaml", text)])]
+    return [
+        f"{placed.field}: {placed.finding.message}" for placed in unknown_names(objects, read_files([("a.yaml", text)]))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_nothing_is_missing_of_a_kind_that_could_not_be_read() -> None:
     objects = cluster().cluster()
     missing = (MissingKind(kind="resourceclaims", reason="forbidden"),)
     partial = objects._replace(origin=msgspec.structs.replace(objects.origin, missing=missing))
-    assert list(unknown_names(partial, [("a.yaml", pod("resourceClaimName: anything"))])) == []
+    assert list(unknown_names(partial, read_files([("a.yaml", pod("resourceClaimName: anything"))]))) == []
 
 
 def test_names_of_large_folders_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:

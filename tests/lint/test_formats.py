@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dra_extender.lint.formats import as_github, as_sarif
+from dra_extender.lint.manifests import read_files
 from dra_extender.lint.report import LintReport, lint_files
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ ANNOUNCED = '  annotations: {dra-extender.io/lint: "expect: does-not-compile"}\n
 
 
 def report(annotations: str = "", file: str = "a.yaml") -> LintReport:
-    return lint_files([(file, WRONG.format(annotations=annotations))])
+    return lint_files(read_files([(file, WRONG.format(annotations=annotations))]))
 
 
 def test_sarif_has_rule_level_place_and_object() -> None:

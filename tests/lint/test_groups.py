@@ -1,6 +1,7 @@
 """Compatibility groups (KEP-5963) and alternatives that can never do what their author expects."""
 
 import pytest
+from dra_extender.lint.manifests import read_files
 from dra_extender.lint.report import LintReport, lint_files
 
 HEAD = """
@@ -34,7 +35,7 @@ def slices(*devices: tuple[str, str, str]) -> str:
 
 
 def lint(text: str) -> LintReport:
-    return lint_files([("slices.yaml", text)])
+    return lint_files(read_files([("slices.yaml", text)]))
 
 
 def messages(text: str) -> list[str]:

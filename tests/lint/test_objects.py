@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 from dra_extender.cel.lint.findings import Severity
+from dra_extender.lint.manifests import read_files
 from dra_extender.lint.report import LintReport, lint_files
 
 from tests.support.validated_objects import ValidatedObject, all_objects
@@ -25,7 +26,7 @@ spec:
 
 
 def lint(text: str, *, beside_counters: bool = False) -> LintReport:
-    return lint_files([("file.yaml", text)], beside_counters=beside_counters)
+    return lint_files(read_files([("file.yaml", text)]), beside_counters=beside_counters)
 
 
 def said(text: str, *, beside_counters: bool = False) -> list[str]:

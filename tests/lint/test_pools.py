@@ -1,6 +1,7 @@
 """Slices of one pool are looked at together: an API server stores each, and schedulers offer no devices of a wrong pool."""
 
 import pytest
+from dra_extender.lint.manifests import read_files
 from dra_extender.lint.report import lint_files
 
 HEAD = """apiVersion: resource.k8s.io/v1
@@ -34,7 +35,7 @@ def devices(
 
 
 def said(*files: str) -> list[str]:
-    report = lint_files([(f"{index}.yaml", text) for index, text in enumerate(files)])
+    report = lint_files(read_files([(f"{index}.yaml", text) for index, text in enumerate(files)]))
     assert not report.unreadable
     return [
         f"{each.file}:{each.line} {each.object}: {each.severity}: {each.message} [{each.code}]"

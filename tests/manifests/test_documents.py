@@ -91,8 +91,18 @@ def test_each_field_has_its_position() -> None:
         path: tuple(document.position_of(path)) for path in (("a",), ("a", 0, "c", "d"), ("a", 0, "e"), ("x",))
     }
     assert positions == {("a",): (2, 1), ("a", 0, "c", "d"): (4, 9), ("a", 0, "e"): (3, 5), ("x",): (2, 1)}
-    assert document.inside(("a", 0)).position_of(("c",)) == (4, 5)
     assert document.narration == ("first",)
+    assert list(document.items()) == [document]
+
+
+def test_each_item_of_a_list_is_a_document_with_its_positions() -> None:
+    inner = "{kind: List, items: [{b: 2}, 3]}"
+    (document,) = read_documents(f"# first\nkind: List\nitems:\n  - a: 1\n    c: 1\n  - {inner}\n")
+    items = list(document.items())
+    assert [item.value for item in items] == [{"a": 1, "c": 1}, {"b": 2}, 3]
+    assert [tuple(item.position_of()) for item in items] == [(4, 5), (6, 26), (6, 34)]
+    assert [tuple(items[0].position_of(path)) for path in (("c",), ("c", "d"), ("x",))] == [(5, 5), (5, 5), (4, 5)]
+    assert tuple(items[1].position_of(("b",))) == (6, 27)
 
 
 @pytest.mark.parametrize("text", ['a: "\\ud800"\n', '"\\udfff": a\n', '[1, "x\\ud83d"]\n'])

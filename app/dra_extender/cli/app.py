@@ -108,16 +108,12 @@ def _columns() -> int:
 
 def _command(name: str) -> Any:
     """Return the command of a module, whose `command` is a function or a group."""
-    found: Any = import_module(_module(name)).command
+    found: Any = import_module(f"{commands.__name__}.{name.replace('-', '_')}").command
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name)(found)
         found = single
     return typer.main.get_command(found)
-
-
-def _module(name: str) -> str:
-    return f"{commands.__name__}.{name.replace('-', '_')}"
 
 
 def _summary(name: str) -> str:

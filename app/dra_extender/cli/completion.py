@@ -144,7 +144,7 @@ def _place(program: Any, before: Sequence[str]) -> _Place:
         if place.option is not None:
             place = place._replace(option=None)
         elif place.options_end or not word.startswith("-") or word == "-":
-            found = _subcommand(place.command, word)
+            found = place.command.get_command(None, word) if _is_group(place.command) else None
             place = place._replace(arguments=place.arguments + 1) if found is None else _Place(found)
         elif word == "--":
             place = place._replace(options_end=True)
@@ -214,10 +214,6 @@ def _choices(parameter: Any) -> Sequence[str]:
 
 def _is_group(command: Any) -> bool:
     return bool(getattr(command, "commands", None))
-
-
-def _subcommand(command: Any, name: str) -> Any:
-    return command.get_command(None, name) if _is_group(command) else None
 
 
 _SCRIPTS: Final[Mapping[Shell, str]] = MappingProxyType(

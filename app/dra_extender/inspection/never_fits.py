@@ -14,7 +14,7 @@ from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, 
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import Branch
-from dra_extender.lint.manifests import value_at, written_objects
+from dra_extender.lint.manifests import LintFile, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -68,31 +68,37 @@ class _Question(NamedTuple):
     """Where the claims stand: nothing is said of the question if one of the claims fits no node by itself."""
 
 
-def never_fits(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
+def never_fits(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim and claim template that fits no node, and for each alternative that does so by itself.
 
     Also yield a warning for each pod whose claims fit each by itself, but no node together.
 
     Args:
         objects: The cluster; None: the devices of the ResourceSlices in the files, where there are any.
-        texts: Names and texts of the files.  Objects that cannot be read are left out.
+        files: Objects in them that cannot be read are left out.
 
     Raises:
         UnreadKindsError: nodes, classes, slices or taint rules of the cluster could not be read.
     """
-    files = [list(_read(name, text)) for name, text in texts]
+    by_file: list[list[_Written]] = []
+    for file in files:
+        by_file.append([])
+        for document in file.objects:
+            with suppress(ChangeError):
+                by_file[-1].append(_Written(file.name, document, read_object(file.name, document, NAMESPACE)))
+    everything = [written for found in by_file for written in found]
     if objects is not None:
         require(objects.origin, _DEVICES)
-        everything = [written for file in files for written in file]
         yield from _never_fits(objects, everything, everything)
         return
     # A folder may hold several clusters: a file with slices is one.
-    with_slices = [file for file in files if any(each.written.kind == StoredKind.SLICE for each in file)]
-    for file in with_slices:
-        yield from _never_fits(_NO_CLUSTER, file, file)
-    if with_slices:
-        everything = [written for file in files for written in file]
-        others = [written for file in files if file not in with_slices for written in file]
+    others = list[_Written]()
+    for found in by_file:
+        if any(each.written.kind is StoredKind.SLICE for each in found):
+            yield from _never_fits(_NO_CLUSTER, found, found)
+        else:
+            others += found
+    if len(others) < len(everything):
         yield from _never_fits(_NO_CLUSTER, everything, others)
 
 
@@ -104,10 +110,13 @@ def _never_fits(
     copy = CopiedCluster(objects._replace(by_kind=kept, holds=None))
     for each in written:
         if each.written.kind in _DEVICES:
-            copy.put(StoredKind(each.written.kind), each.written.item)
+            copy.put(each.written.kind, each.written.item)
     for each in written:
         if each.written.kind == StoredKind.SLICE:
-            _add_node(copy, each.written.item["spec"].get("nodeName"))
+            # Such files leave nodes out.
+            name = each.written.item["spec"].get("nodeName")
+            if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
+                copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
     claims = {(each.written.kind, each.written.key): each for each in written if each.written.kind in _REQUESTS}
     questions = [question for each in asking for question in _of_claim(each)]
     questions += [question for each in asking for question in _of_pod(each, claims)]
@@ -126,17 +135,11 @@ def _never_fits(
         yield _placed(questions[_MOST_QUESTIONS], message, "fewer files at a time")
 
 
-def _read(file: str, text: str) -> Iterator[_Written]:
-    for item in written_objects(text):
-        with suppress(ChangeError):
-            yield _Written(file, item, read_object(file, item, NAMESPACE))
-
-
 def _of_claim(claim: _Written) -> Iterator[_Question]:
     """Yield the claim as a whole, then each alternative of a request that has several."""
     if claim.written.kind not in _REQUESTS:
         return
-    kind, item, places = StoredKind(claim.written.kind), claim.written.item, (claim.place,)
+    kind, item, places = claim.written.kind, claim.written.item, (claim.place,)
     yield _Question(claim, _WHOLE, (), ((kind, item),), places)
     requests = _REQUESTS[kind]
     for index, request in enumerate(value_at(item, requests) or ()):
@@ -148,7 +151,7 @@ def _of_claim(claim: _Written) -> Iterator[_Question]:
             yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), places)
 
 
-def _of_pod(pod: _Written, claims: Mapping[tuple[str, tuple[str, str]], _Written]) -> Iterator[_Question]:
+def _of_pod(pod: _Written, claims: Mapping[tuple[StoredKind, tuple[str, str]], _Written]) -> Iterator[_Question]:
     """Yield the claims of a pod together, if there are several and all are in the files."""
     if pod.written.kind != StoredKind.POD:
         return
@@ -162,14 +165,8 @@ def _of_pod(pod: _Written, claims: Mapping[tuple[str, tuple[str, str]], _Written
     }
     found = [claims[key] for key in sorted(named) if key in claims]
     if len(found) > 1 and len(found) == len(entries):
-        asked = [(StoredKind(claim.written.kind), claim.written.item) for claim in found]
+        asked = [(claim.written.kind, claim.written.item) for claim in found]
         yield _Question(pod, _TOGETHER, _ENTRIES, asked, [claim.place for claim in found])
-
-
-def _add_node(copy: CopiedCluster, name: str | None) -> None:
-    """Add the node that a slice in a file names, if it is not there: such files leave nodes out."""
-    if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
-        copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
 
 
 def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
@@ -211,7 +208,7 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
 
 def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
     asked, finding = question.asked, warning(LintCode.NEVER_FITS, 0, message, advice)
-    label = f"{StoredKind(asked.written.kind).singular} {asked.written.key[1]}"
+    label = f"{asked.written.kind.singular} {asked.written.key[1]}"
     return PlacedFinding(
         asked.file, asked.document.position_of(question.field), label, finding, path_text(question.field)
     )

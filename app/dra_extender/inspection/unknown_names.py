@@ -9,7 +9,7 @@ from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.why.names import meant_name, names_there
-from dra_extender.lint.manifests import value_at, written_objects
+from dra_extender.lint.manifests import LintFile, list_at, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
@@ -106,7 +106,7 @@ class _Known:
         return f"; nearest name {near}" if near else ""
 
 
-def unknown_names(objects: ClusterObjects | None, texts: Iterable[tuple[str, str]]) -> Iterator[PlacedFinding]:
+def unknown_names(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim, claim template, PodGroup or request that is named and does not exist.
 
     Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
@@ -114,38 +114,30 @@ def unknown_names(objects: ClusterObjects | None, texts: Iterable[tuple[str, str
 
     Args:
         objects: The cluster; None: names are reported only if the files have a name that resembles them.
-        texts: Names and texts of the files.  What cannot be read is left out.
+        files: What cannot be read is left out.
     """
-    written = [thing for name, text in texts for thing in _read(name, text)]
+    written: list[_Written] = []
+    for file in files:
+        for document in file.objects:
+            thing = document.value
+            metadata = value_at(thing, ("metadata",))
+            if isinstance(metadata, dict):
+                namespace = str(metadata.get("namespace") or NAMESPACE)
+                written.append(_Written(file.name, document, str(thing.get("kind")), namespace, thing))
     known = _Known(objects, written)
     for each in written:
-        for spec, pods in _specs(each):
-            yield from _unknown_in(each, spec, known, pods=pods)
+        if each.kind in _POD_SPECS:
+            yield from _unknown_in(each, _POD_SPECS[each.kind], known, pods=True)
+        elif each.kind == StoredKind.POD_GROUP.singular:
+            yield from _unknown_in(each, ("spec",), known, pods=False)
+        elif each.kind == "Workload":
+            for index, _ in enumerate(list_at(each.thing, ("spec", "podGroupTemplates"))):
+                yield from _unknown_in(each, ("spec", "podGroupTemplates", index), known, pods=False)
         yield from _changed(each, known)
-
-
-def _read(file: str, text: str) -> Iterator[_Written]:
-    for document in written_objects(text):
-        thing = document.value
-        metadata = value_at(thing, ("metadata",))
-        if isinstance(metadata, dict):
-            namespace = str(metadata.get("namespace") or NAMESPACE)
-            yield _Written(file, document, str(thing.get("kind")), namespace, thing)
 
 
 def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
     return Key(kind, namespace, str(thing["metadata"].get("name", "")))
-
-
-def _specs(each: _Written) -> Iterator[tuple[FieldPath, bool]]:
-    """Yield the paths of the specs with entries for claims, and whether pods have the spec."""
-    if each.kind in _POD_SPECS:
-        yield _POD_SPECS[each.kind], True
-    elif each.kind == StoredKind.POD_GROUP.singular:
-        yield ("spec",), False
-    elif each.kind == "Workload":
-        for index, _ in enumerate(_list(each.thing, ("spec", "podGroupTemplates"))):
-            yield ("spec", "podGroupTemplates", index), False
 
 
 def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -> Iterator[PlacedFinding]:
@@ -154,16 +146,16 @@ def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -
         yield from _unknown(each, group, StoredKind.POD_GROUP, known)
     claims: dict[str, tuple[StoredKind, str]] = {}
     entries = (*spec, "resourceClaims")
-    for index, entry in enumerate(_list(each.thing, entries)):
+    for index, entry in enumerate(list_at(each.thing, entries)):
         for field, kind in CLAIM_SOURCES.items():
             name = value_at(entry, (field,))
             if isinstance(name, str):
                 claims[str(entry.get("name"))] = kind, name
                 yield from _unknown(each, (*entries, index, field), kind, known)
     for field in ("initContainers", "containers") if pods else ():
-        for number, _ in enumerate(_list(each.thing, (*spec, field))):
+        for number, _ in enumerate(list_at(each.thing, (*spec, field))):
             uses = (*spec, field, number, "resources", "claims")
-            for index, use in enumerate(_list(each.thing, uses)):
+            for index, use in enumerate(list_at(each.thing, uses)):
                 if isinstance(use, dict) and str(use.get("name")) in claims:
                     yield from _unknown_request(each, (*uses, index, "request"), claims[str(use["name"])], known)
 
@@ -186,7 +178,7 @@ def _unknown_request(
     wanted, thing = value_at(each.thing, field), known.find(Key(kind, each.namespace, name))
     if not isinstance(wanted, str) or thing is None:
         return
-    requests = [str(value_at(request, ("name",))) for request in _list(thing, (*_CLAIM_SPECS[kind], "requests"))]
+    requests = [str(value_at(request, ("name",))) for request in list_at(thing, (*_CLAIM_SPECS[kind], "requests"))]
     if requests and wanted not in requests:
         message = f"{kind.singular} {name} has no request {wanted}, and the container gets no device"
         yield each.finding(field, LintCode.UNKNOWN_NAME, message + names_there(wanted, requests))
@@ -223,8 +215,3 @@ def _without_empty(value: Any) -> Any:
         fields = {name: _without_empty(item) for name, item in value.items()}
         return {name: item for name, item in fields.items() if item}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
-
-
-def _list(thing: Any, path: FieldPath) -> list[Any]:
-    items = value_at(thing, path)
-    return items if isinstance(items, list) else []

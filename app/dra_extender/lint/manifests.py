@@ -1,8 +1,7 @@
 """The objects in manifests that lint checks: their expressions, and what is wrong with their fields."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import yaml
@@ -11,7 +10,6 @@ from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.lint.objects import FieldFinding, field_findings, is_checked
 from dra_extender.manifests.documents import (
     FieldPath,
-    Position,
     ScalarPosition,
     YamlDocument,
     YamlError,
@@ -26,7 +24,7 @@ DEMO: Final = "dra-extender.io/demo"
 _UNCHECKED: Final = "unchecked"
 _EXPECT: Final = "expect"
 DELETE: Final = "delete"
-_ANNOTATIONS: Final = ("metadata", "annotations")
+ANNOTATIONS: Final = ("metadata", "annotations")
 _CLASS: Final = "DeviceClass"
 _CLAIMS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
@@ -74,62 +72,60 @@ class LintedObject(msgspec.Struct, frozen=True):
     fields: tuple[FieldFinding, ...] = ()
 
 
-def read_subjects(
-    text: str, documents: Sequence[YamlDocument] | None = None, *, beside_counters: bool = False
-) -> list[LintedObject]:
+class LintFile(NamedTuple):
+    """A file: its name, text, documents, and its objects, each item of a List as a document of its own.
+
+    `problem` says why it cannot be read; then it has no documents.
+    """
+
+    name: str
+    text: str
+    documents: Sequence[YamlDocument] = ()
+    objects: Sequence[YamlDocument] = ()
+    problem: str = ""
+
+
+def read_files(texts: Iterable[tuple[str, str]]) -> list[LintFile]:
+    """Read files, given as (name, text)."""
+    files = []
+    for name, text in texts:
+        try:
+            documents = read_documents(text)
+        except YamlError as problem:
+            files.append(LintFile(name, text, problem=problem.located(name)))
+        else:
+            objects = [item for document in documents for item in document.items()]
+            files.append(LintFile(name, text, documents, objects))
+    return files
+
+
+def read_subjects(file: LintFile, *, beside_counters: bool = False) -> list[LintedObject]:
     """Return the objects in a file that lint checks; other objects are left out.
 
-    Args:
-        text: The file.
-        documents: What `read_documents` makes of it, if that is known.
-        beside_counters: Slices may have devices beside shared counters, as in Kubernetes 1.34.
+    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.
 
     Raises:
-        YamlError: The text cannot be read, or an expectation names no finding.
+        YamlError: an expectation names no finding.
     """
-    subjects = []
-    for document in read_documents(text) if documents is None else documents:
-        for path in objects_in(document.value, ()):
-            subject = _Reader(text, document, path).subject(beside_counters=beside_counters)
-            if subject is not None:
-                subjects.append(subject)
-    return subjects
-
-
-def objects_in(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
-    """Return the path of the object itself, or of the items of a List."""
-    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
-        for index, item in enumerate(value["items"]):
-            yield from objects_in(item, (*path, "items", index))
-    else:
-        yield path
-
-
-def written_objects(text: str) -> Iterator[YamlDocument]:
-    """Yield each object of a file, also those of a List, as a document of its own; nothing if the file cannot be read."""
-    with suppress(YamlError):
-        for document in read_documents(text):
-            for path in objects_in(document.value):
-                yield document.inside(path) if path else document
+    return [
+        _Reader(file.text, document).subject(beside_counters=beside_counters)
+        for document in file.objects
+        if is_checked(document.value)
+    ]
 
 
 class _Reader:
     """Reads one object; fields of a wrong type are left out, because other checks report them."""
 
-    def __init__(self, text: str, document: YamlDocument, path: FieldPath) -> None:
+    def __init__(self, text: str, document: YamlDocument) -> None:
         self._text = text
         self._document = document
-        self._path = path
-        self._thing = value_at(document.value, path)
+        self._thing: dict[str, Any] = document.value
         self._name = ""
 
-    def subject(self, *, beside_counters: bool) -> LintedObject | None:
-        """Return the object, None if lint does not check it."""
-        thing = self._thing
-        if not is_checked(thing):
-            return None
-        kind = str(thing.get("kind"))
-        metadata = value_at(thing, ("metadata",))
+    def subject(self, *, beside_counters: bool) -> LintedObject:
+        kind = str(self._thing.get("kind"))
+        metadata = self._thing.get("metadata")
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
         self._name = f"{kind} {name}".strip()
         if kind == _CLASS:
@@ -138,7 +134,7 @@ class _Reader:
             expressions = tuple(self._requests(_CLAIMS[kind]))
         else:
             expressions = ()
-        line, fields = self._document.position_of(self._path).line, tuple(self._fields(beside_counters=beside_counters))
+        line, fields = self._document.position_of().line, tuple(self._fields(beside_counters=beside_counters))
         return LintedObject(
             self._name, line, expressions, self._expectation(), name if kind == _CLASS else None, fields
         )
@@ -146,7 +142,7 @@ class _Reader:
     def _fields(self, *, beside_counters: bool) -> Iterator[FieldFinding]:
         """Yield what is wrong with the fields; a document that deletes in a story needs only a name."""
         deletes = self._annotations().get(DEMO) == DELETE
-        for finding in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
+        for finding in field_findings(self._document, beside_counters=beside_counters):
             if not deletes or finding.field.startswith("metadata"):
                 yield finding
         base = _CLAIMS.get(str(self._thing.get("kind")))
@@ -155,10 +151,10 @@ class _Reader:
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[FieldFinding]:
         """Yield the alternatives that ask for the same as an earlier alternative of their request: they are never taken."""
-        for index, _ in enumerate(self._list(requests)):
+        for index, _ in enumerate(list_at(self._thing, requests)):
             path = (*requests, index, "firstAvailable")
             first: dict[bytes, str] = {}
-            for number, alternative in enumerate(self._list(path)):
+            for number, alternative in enumerate(list_at(self._thing, path)):
                 if not isinstance(alternative, dict):
                     continue
                 asked = {"count": 1, "allocationMode": "ExactCount", **alternative, "name": ""}
@@ -168,21 +164,21 @@ class _Reader:
                 if earlier != str(alternative.get("name")):
                     field = (*path, number)
                     text = f"this alternative asks for the same as the earlier alternative {earlier}: it is never taken"
-                    where = self._document.position_of((*self._path, *field))
+                    where = self._document.position_of(field)
                     yield FieldFinding(path_text(field), where, warning(LintCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
-        annotations = value_at(self._thing, _ANNOTATIONS)
+        annotations = value_at(self._thing, ANNOTATIONS)
         return annotations if isinstance(annotations, dict) else {}
 
     def _requests(self, base: FieldPath) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
-        for index, request in enumerate(self._list(requests)):
+        for index, request in enumerate(list_at(self._thing, requests)):
             place = (*requests, index)
             if not isinstance(request, dict):
                 continue
             yield from self._body((*place, "exactly") if "exactly" in request else place)
-            for number, _ in enumerate(self._list((*place, "firstAvailable"))):
+            for number, _ in enumerate(list_at(self._thing, (*place, "firstAvailable"))):
                 yield from self._body((*place, "firstAvailable", number))
 
     def _body(self, path: FieldPath) -> Iterator[Expression]:
@@ -191,12 +187,12 @@ class _Reader:
         yield from selectors
         earlier = tuple(selector.value for selector in selectors if selector.value is not None)
         derived = (*path, "derivedAttributes")
-        for index, _ in enumerate(self._list(derived)):
+        for index, _ in enumerate(list_at(self._thing, derived)):
             yield self._expression((*derived, index, "expression"), class_name, earlier, condition=False)
 
     def _selectors(self, path: FieldPath, class_name: str | None) -> Iterator[Expression]:
         earlier: list[str] = []
-        for index, selector in enumerate(self._list(path)):
+        for index, selector in enumerate(list_at(self._thing, path)):
             if isinstance(selector, dict) and "cel" in selector:
                 expression = self._expression((*path, index, *_EXPRESSION), class_name, tuple(earlier), condition=True)
                 yield expression
@@ -206,42 +202,35 @@ class _Reader:
         self, path: FieldPath, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
     ) -> Expression:
         value = value_at(self._thing, path)
-        whole = (*self._path, *path)
-        node = node_at(self._document.root, whole)
+        node = node_at(self._document.root, path)
         scalar = written(self._text, node) if isinstance(node, yaml.ScalarNode) else None
         return Expression(
             value=value if isinstance(value, str) else None,
             subject=self._name,
             field=path_text(path),
-            line=self._document.position_of(whole).line,
+            line=self._document.position_of(path).line,
             written=scalar,
             class_name=class_name,
             earlier=earlier,
             condition=condition,
         )
 
-    def _list(self, path: FieldPath) -> list[Any]:
-        items = value_at(self._thing, path)
-        return items if isinstance(items, list) else []
-
     def _expectation(self) -> ExpectedFindings | None:
         annotations = self._annotations()
         if LINT in annotations:
-            where = self._document.position_of((*self._path, *_ANNOTATIONS, LINT))
-            return self._read_expectation(str(annotations[LINT]), where)
+            where = self._document.position_of((*ANNOTATIONS, LINT))
+            value = str(annotations[LINT])
+            word, _, rest = value.partition(":")
+            codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
+            unknown = sorted(codes - set(LintCode))
+            if word.strip() != _EXPECT or unknown:
+                raise YamlError(
+                    f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
+                    f"{', '.join(sorted(LintCode))}; found {value!r}",
+                    where,
+                )
+            return ExpectedFindings(codes, required=True)
         return ExpectedFindings(frozenset(), required=False) if annotations.get(DEMO) == _UNCHECKED else None
-
-    def _read_expectation(self, value: str, position: Position) -> ExpectedFindings:
-        word, _, rest = value.partition(":")
-        codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
-        unknown = sorted(codes - set(LintCode))
-        if word.strip() != _EXPECT or unknown:
-            raise YamlError(
-                f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
-                f"{', '.join(sorted(LintCode))}; found {value!r}",
-                position,
-            )
-        return ExpectedFindings(codes, required=True)
 
 
 def value_at(value: Any, path: FieldPath) -> Any:
@@ -253,3 +242,8 @@ def value_at(value: Any, path: FieldPath) -> Any:
         else:
             return None
     return value
+
+
+def list_at(value: Any, path: FieldPath) -> list[Any]:
+    items = value_at(value, path)
+    return items if isinstance(items, list) else []

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error
 from dra_extender.manifests.check import SchemaProblem, schema_problems
-from dra_extender.manifests.documents import FieldPath, Position, YamlDocument
+from dra_extender.manifests.documents import Position, YamlDocument
 from dra_extender.manifests.problems import path_text, shown
 
 GROUP: Final = "resource.k8s.io/"
@@ -49,21 +49,22 @@ def is_checked(value: Any) -> bool:
     return str(version).startswith(GROUP) or version in WITH_PODS.get(str(value.get("kind")), ())
 
 
-def field_findings(
-    document: YamlDocument, path: FieldPath, value: dict[str, Any], *, beside_counters: bool
-) -> Iterator[FieldFinding]:
-    """Yield what is wrong with the fields of the object at this path of the document.
+def field_findings(document: YamlDocument, *, beside_counters: bool) -> Iterator[FieldFinding]:
+    """Yield what is wrong with the fields of an object that is checked.
 
     Expressions are left to the lint of expressions, but for those in slices.  `beside_counters`: slices may have devices beside
     shared counters, as in Kubernetes 1.34.
     """
+    value = document.value
     kind = value.get("kind")
     if isinstance(kind, str) and kind in WITH_PODS and not str(value.get("apiVersion")).startswith(GROUP):
-        yield from (_finding(document, path, problem) for problem in schema_problems(kind, value))
+        yield from (_finding(document, problem) for problem in schema_problems(kind, value))
         return
     if kind not in KINDS:
         if kind not in _OTHERS:
-            yield _finding(document, path, SchemaProblem(("kind",), _unknown(kind)))
+            close = difflib.get_close_matches(str(kind), KINDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
+            yield _finding(document, SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}"))
         return
     versions = _RULE_VERSIONS if kind == "DeviceTaintRule" else _SAME_FIELDS
     if value.get("apiVersion") not in versions:
@@ -71,19 +72,12 @@ def field_findings(
         return
     for problem in schema_problems(kind, value):
         if kind == SLICE or problem.path[-1:] != _EXPRESSION:
-            yield _finding(document, path, problem)
+            yield _finding(document, problem)
     spec = value.get("spec")
     if kind == SLICE and isinstance(spec, dict) and not (beside_counters or None in map(spec.get, _EITHER)):
-        yield _finding(document, path, SchemaProblem(("spec",), _ONE_KIND))
+        yield _finding(document, SchemaProblem(("spec",), _ONE_KIND))
 
 
-def _unknown(kind: Any) -> str:
-    close = difflib.get_close_matches(str(kind), KINDS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
-    return f"unknown kind {shown(kind)}; {hint}"
-
-
-def _finding(document: YamlDocument, path: FieldPath, problem: SchemaProblem) -> FieldFinding:
+def _finding(document: YamlDocument, problem: SchemaProblem) -> FieldFinding:
     code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
-    where = document.position_of((*path, *problem.path))
-    return FieldFinding(path_text(problem.path), where, error(code, 0, problem.sentence))
+    return FieldFinding(path_text(problem.path), document.position_of(problem.path), error(code, 0, problem.sentence))

@@ -1,7 +1,7 @@
 """Lint of policy files: rules that cannot be read or change nothing, and neighbours that judge each other differently."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -9,7 +9,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
-from dra_extender.lint.manifests import DELETE, DEMO, objects_in, value_at
+from dra_extender.lint.manifests import ANNOTATIONS, DELETE, DEMO, LintFile, value_at
 from dra_extender.lint.objects import SLICE, is_checked
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice
 from dra_extender.manifests.documents import Position, YamlDocument
@@ -42,19 +42,14 @@ def is_policy(value: Any) -> bool:
     return isinstance(value, dict) and _RULES in value and not {"kind", "apiVersion"} & set(value)
 
 
-def slices_in(file: str, documents: Iterable[YamlDocument]) -> Iterator[PlacedSlice]:
-    """Return the ResourceSlices of a file, those of a List too; objects that cannot be read are left out."""
+def slices_in(file: LintFile) -> Iterator[PlacedSlice]:
+    """Yield the ResourceSlices of a file; objects that cannot be read, and that a story deletes, are left out."""
     reader = SliceReader()
-    for document in documents:
-        for path in objects_in(document.value):
-            thing = value_at(document.value, path)
-            if is_checked(thing) and thing.get("kind") == SLICE and not _deletes(thing):
-                with suppress(ModelError):
-                    yield PlacedSlice(file, document.position_of(path), reader.convert(thing))
-
-
-def _deletes(thing: Any) -> bool:
-    return bool(value_at(thing, ("metadata", "annotations", DEMO)) == DELETE)
+    for document in file.objects:
+        thing = document.value
+        if is_checked(thing) and thing.get("kind") == SLICE and value_at(thing, (*ANNOTATIONS, DEMO)) != DELETE:
+            with suppress(ModelError):
+                yield PlacedSlice(file.name, document.position_of(), reader.convert(thing))
 
 
 def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:

@@ -8,11 +8,11 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
-from dra_extender.lint.manifests import LINT, ExpectedFindings, Expression, LintedObject, read_subjects
+from dra_extender.lint.manifests import LINT, Expression, LintedObject, LintFile, read_subjects
 from dra_extender.lint.objects import KINDS, WITH_PODS
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice, pool_findings
-from dra_extender.manifests.documents import Position, YamlError, read_documents
+from dra_extender.manifests.documents import Position, YamlError
 
 _START: Final = Position(1, 1)
 _NOTHING: Final = (
@@ -55,58 +55,46 @@ class LintReport(NamedTuple):
         return sum(finding.expected for finding in self.findings)
 
 
-class _Inputs(NamedTuple):
-    """Everything that was read, by kind."""
-
-    subjects: list[tuple[str, LintedObject]]
-    policies: list[PolicyText]
-    slices: list[PlacedSlice]
-    unreadable: list[str]
-    unknown: list[PlacedFinding]
-
-
 def lint_files(
-    texts: Iterable[tuple[str, str]], *, beside_counters: bool = False, further: Iterable[PlacedFinding] = ()
+    files: Iterable[LintFile], *, beside_counters: bool = False, further: Iterable[PlacedFinding] = ()
 ) -> LintReport:
-    """Lint these files, given as (name, text), together: classes and slices of one apply to claims and policies of all.
+    """Lint these files together: classes and slices of one apply to claims and policies of all.
 
     `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `further`: what others have found
     about the objects of these files.
     """
-    inputs = _Inputs([], [], [], [], [])
+    subjects: list[tuple[str, LintedObject]] = []
+    policies: list[PolicyText] = []
+    slices: list[PlacedSlice] = []
+    unreadable: list[str] = []
+    unknown: list[PlacedFinding] = []
     order: dict[str, int] = {}
-    for name, text in texts:
-        order.setdefault(name, len(order))
+    for file in files:
+        order.setdefault(file.name, len(order))
+        if file.problem:
+            unreadable.append(file.problem)
+            continue
+        policy = next((document for document in file.documents if is_policy(document.value)), None)
+        if policy is not None:
+            policies.append(PolicyText(file.name, file.text, policy))
+            continue
         try:
-            _read(name, text, inputs, beside_counters=beside_counters)
+            found = read_subjects(file, beside_counters=beside_counters)
         except YamlError as problem:
-            inputs.unreadable.append(problem.located(name))
-    placed = (
-        *inputs.unknown,
-        *pool_findings(inputs.slices),
-        *policy_findings(inputs.policies, inputs.slices),
-        *further,
-    )
+            unreadable.append(problem.located(file.name))
+            continue
+        if not found:
+            where = file.documents[0].position_of() if file.documents else _START
+            unknown.append(PlacedFinding(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
+        subjects.extend((file.name, subject) for subject in found)
+        slices.extend(slices_in(file))
+    placed = (*unknown, *pool_findings(slices), *policy_findings(policies, slices), *further)
     findings = sorted(
-        _all_findings(inputs.subjects, map(_of_whole, placed)),
+        _all_findings(subjects, map(_of_whole, placed)),
         key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
-    expressions = sum(len(subject.expressions) for _, subject in inputs.subjects)
-    return LintReport(len(inputs.subjects), len(inputs.policies), expressions, findings, inputs.unreadable)
-
-
-def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> None:
-    documents = read_documents(text)
-    policy = next((document for document in documents if is_policy(document.value)), None)
-    if policy is not None:
-        inputs.policies.append(PolicyText(name, text, policy))
-        return
-    subjects = read_subjects(text, documents, beside_counters=beside_counters)
-    if not subjects:
-        where = documents[0].position_of() if documents else _START
-        inputs.unknown.append(PlacedFinding(name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
-    inputs.subjects.extend((name, subject) for subject in subjects)
-    inputs.slices.extend(slices_in(name, documents))
+    expressions = sum(len(subject.expressions) for _, subject in subjects)
+    return LintReport(len(subjects), len(policies), expressions, findings, unreadable)
 
 
 def _all_findings(
@@ -141,7 +129,7 @@ def _all_findings(
 def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFinding]) -> Iterator[ReportedFinding]:
     expectation, met = subject.expectation, False
     for finding in findings:
-        expected = expectation is not None and _announces(expectation, finding)
+        expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
         met = met or expected
         yield msgspec.structs.replace(finding, expected=expected)
     if expectation is not None and expectation.required and not met:
@@ -150,10 +138,6 @@ def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFin
         yield ReportedFinding(
             file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
         )
-
-
-def _announces(expectation: ExpectedFindings, finding: ReportedFinding) -> bool:
-    return not expectation.codes or finding.code in expectation.codes
 
 
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:

@@ -78,13 +78,19 @@ class YamlDocument(msgspec.Struct, frozen=True):
             path = path[:-1]
         return self.positions[path]
 
-    def inside(self, path: FieldPath) -> "YamlDocument":
-        """Return the part at this path as a document of its own, without comments."""
-        value: Any = self.value
-        for step in path:
-            value = value[step]
-        below = {each[len(path) :]: position for each, position in self.positions.items() if each[: len(path)] == path}
-        return YamlDocument(value, node_at(self.root, path) or self.root, {**below, (): self.position_of(path)})
+    def items(self) -> Iterator["YamlDocument"]:
+        """Yield the `items` of a List, also those of Lists in it, as documents of their own without comments; else the document."""
+        value = self.value
+        if not (isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)):
+            yield self
+            return
+        below: dict[str | int, dict[FieldPath, Position]] = {}
+        for path, position in self.positions.items():
+            if len(path) > 1 and path[0] == "items":
+                below.setdefault(path[1], {})[path[2:]] = position
+        for index, item in enumerate(value["items"]):
+            root = node_at(self.root, ("items", index)) or self.root
+            yield from YamlDocument(item, root, below.get(index) or {(): self.position_of(("items",))}).items()
 
 
 def read_yaml(path: Path) -> list[Any]:

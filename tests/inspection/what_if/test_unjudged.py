@@ -7,6 +7,7 @@ from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, WrittenObject
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -124,7 +125,7 @@ async def test_claim_that_the_cluster_does_not_create_is_marked_with_its_event(m
 async def test_quotas_are_marked_for_pods_that_are_not_there_yet(made: MadeCluster) -> None:
     made.add(resource_claim_template("wanted", NAMESPACE, request("gpu", "gpu")))
     new = pod("train", NAMESPACE, templates={"gpu": "wanted"})
-    report = await what_if(made.cluster(), Changes(objects=[WrittenObject("pods", new, "new.yaml:1")]))
+    report = await what_if(made.cluster(), Changes(objects=[WrittenObject(StoredKind.POD, new, "new.yaml:1")]))
     assert outcome(report).unjudged == ("ResourceQuotas",)
     filled = await what_if(made.cluster(), None, (NAMESPACE, "wanted"))
     assert filled.fill is not None

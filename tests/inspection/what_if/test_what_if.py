@@ -12,6 +12,7 @@ from dra_extender.inspection.what_if import trial
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.controlplane import objects
 from tests.controlplane.objects import device, device_class, pod_group, request, resource_claim, resource_slice
@@ -30,7 +31,7 @@ def landing(report: WhatIfReport) -> dict[str, str]:
 
 
 def written(kind: str, item: dict[str, Any]) -> WrittenObject:
-    return WrittenObject(kind, item, "changes.yaml:1")
+    return WrittenObject(StoredKind(kind), item, "changes.yaml:1")
 
 
 async def test_without_changes_the_waiting_pods_are_placed_and_those_that_fit_nowhere_say_why(

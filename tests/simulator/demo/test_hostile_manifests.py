@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from dra_extender.lint.manifests import read_files
 from dra_extender.lint.report import lint_files
 from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.manifests import load_texts
@@ -118,7 +119,7 @@ def test_spoilt_manifest_is_answered_with_sentences(things: list[Any], deletes: 
         sentences = str(problem).splitlines()
         assert sentences
         assert all(each.startswith("file.yaml:") and each.isprintable() for each in sentences)
-    report = lint_files([("file.yaml", text)])
+    report = lint_files(read_files([("file.yaml", text)]))
     assert all(each.line > 0 for each in report.findings)
 
 

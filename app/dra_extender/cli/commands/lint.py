@@ -11,6 +11,7 @@ from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 from dra_extender.model.api_json import printable
 
 if TYPE_CHECKING:
+    from dra_extender.lint.manifests import LintFile
     from dra_extender.lint.pools import PlacedFinding
 
 _STDIN: Final = Path("-")
@@ -69,11 +70,13 @@ def command(
     """
     from dra_extender.cel.lint.findings import Severity
     from dra_extender.lint import formats
+    from dra_extender.lint.manifests import read_files
     from dra_extender.lint.report import lint_files
 
     texts, problems = _texts(files)
-    further = _found_by_asking(source, texts, cluster=cluster)
-    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
+    read = read_files(texts)
+    further = _found_by_asking(source, read, cluster=cluster)
+    report = lint_files(read, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
         case LintFormat.JSON:
@@ -94,18 +97,16 @@ def command(
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _found_by_asking(
-    source: ClusterSource, texts: Sequence[tuple[str, str]], *, cluster: bool
-) -> Iterable["PlacedFinding"]:
+def _found_by_asking(source: ClusterSource, files: "Sequence[LintFile]", *, cluster: bool) -> Iterable["PlacedFinding"]:
     """Return what is found by asking a cluster, or the objects of all files: names of nothing, and claims that fit no node."""
     from dra_extender.inspection.never_fits import never_fits
     from dra_extender.inspection.unknown_names import unknown_names
 
     asks = cluster or bool(source.options())
     objects = source.read() if asks else None
-    yield from unknown_names(objects, texts)
-    if asks or any(_SLICE in text for _, text in texts):
-        yield from never_fits(objects, texts)
+    yield from unknown_names(objects, files)
+    if asks or any(_SLICE in file.text for file in files):
+        yield from never_fits(objects, files)
 
 
 def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:

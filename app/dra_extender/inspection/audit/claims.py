@@ -27,7 +27,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
 from dra_extender.model.metadata import OwnerReference, seconds_of
 from dra_extender.model.node import Node
-from dra_extender.model.pod import Pod, PodResourceClaim
+from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
@@ -69,7 +69,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
     for entry in pod.claims:
         if entry.resource_claim_name:
             yield UsedClaim(f"claim {entry.name}", entry.resource_claim_name, generated=False)
-        elif not _is_recorded_by_name(entry):
+        elif not bool(entry.resource_claim_template_name or entry.pod_group_resource_claim):
             yield AdmissionFailure(f"claim {entry.name}", "the entry names neither a claim nor a template")
         elif entry.name not in recorded:
             yield AdmissionFailure(f"claim {entry.name}", "no claim is recorded for it in status.resourceClaimStatuses")
@@ -98,48 +98,34 @@ def refused(
             yield AdmissionFailure(use.subject, f"claim {use.name} {why}", missing=claim is None)
 
 
-def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
-    """Return whether the claim's name stands in the pod's status; drafts of KEP-5729 have it there for the group's claims, too."""
-    return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
-
-
 def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
     if claim is None:
         return "does not exist"
     of_group = _is_groups(pod, claim)
-    accepted = kubelets.may_apply if of_group else _is_accepted(pod, kubelets, node)
-    if use.generated and not of_group and not _is_own(pod, claim):
+    accepted = (
+        kubelets.may_apply
+        if of_group
+        else (kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started))
+    )
+    owner = claim.metadata.controller
+    if use.generated and not of_group and not (owner is not None and owner.uid == pod.uid):
         return "was generated for another owner"
     if use.generated and of_group and not accepted:
         return f"was generated for its PodGroup, {_UNSUPPORTED}"
     if not claim.reserved_by(pod.uid):
-        if not _is_reserved_for_group(claim, pod):
+        if not (
+            pod.pod_group is not None
+            and any(is_group(consumer) and consumer.name == pod.pod_group for consumer in claim.status.reserved_for)
+        ):
             return "is not reserved for it"
         if not accepted:
             return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
     return "is not allocated" if claim.status.allocation is None else ""
 
 
-def _is_accepted(pod: Pod, kubelets: GroupReservation, node: Node | None) -> bool:
-    """Whether the reservation of its PodGroup suffices for the pod; where that is unknown, a pod that has started proves it."""
-    return kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
-
-
-def _is_own(pod: Pod, claim: ClaimHead) -> bool:
-    owner = claim.metadata.controller
-    return owner is not None and owner.uid == pod.uid
-
-
 def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
     owner = claim.metadata.controller
     return owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
-
-
-def _is_reserved_for_group(claim: ClaimHead, pod: Pod) -> bool:
-    """Return whether a claim is reserved for the pod's group; the name counts, since a pod does not know the UID of its group."""
-    return pod.pod_group is not None and any(
-        is_group(consumer) and consumer.name == pod.pod_group for consumer in claim.status.reserved_for
-    )
 
 
 _RUNNING: Final = "Running"

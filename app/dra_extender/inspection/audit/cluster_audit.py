@@ -82,7 +82,10 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
     yield from _allocated_devices(cluster, devices, unjudged or UnjudgedClaims())
     yield from _pods(cluster, devices)
     yield from two_allocators(_present(cluster.ledger))
-    yield from _effects(cluster)
+    slices = tuple(cluster.ledger.slices.by_name.values())
+    yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
+    yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
+    yield from policy_findings(cluster.policy_messages())
 
 
 def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
@@ -250,10 +253,3 @@ def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> It
                 device = "/".join(result.device_id)
                 detail = f"{use.subject}: device {device} has taint {taint_text(taint)}, which the allocation does not tolerate"
                 yield finding(Check.TAINTED_DEVICE, f"pod {pod.key}", detail)
-
-
-def _effects(cluster: AuditedCluster) -> Steps:
-    slices = tuple(cluster.ledger.slices.by_name.values())
-    yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
-    yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
-    yield from policy_findings(cluster.policy_messages())

@@ -74,7 +74,12 @@ class OrderedNames:
         for (lower, upper), names in zip(pairwise(["", *fences, ""]), parts, strict=True):
             if names:
                 prefix = _prefix(lower, upper)
-                self._others.update(zip(names, _drawn(random, prefix, len(names), self._ending), strict=True))
+                found: set[str] = set()
+                while len(found) < len(names):
+                    found.add("".join(random.choices(_DIGITS, k=_LENGTH)))
+                self._others.update(
+                    zip(names, [f"{prefix}{_MARK}{each}{self._ending}" for each in sorted(found)], strict=True)
+                )
 
     def end(self, name: str, ending: str) -> None:
         """After `resolve`: put this behind the other name of a name that does not stay."""
@@ -105,13 +110,6 @@ def _prefix(lower: str, upper: str) -> str:
             if lower < found < upper and not upper.startswith(found):
                 return found
     raise UnorderableNameError(f"{lower!r} and {upper!r} have to stay, and no name stands between them")
-
-
-def _drawn(random: Random, prefix: str, count: int, ending: str) -> list[str]:
-    found: set[str] = set()
-    while len(found) < count:
-        found.add("".join(random.choices(_DIGITS, k=_LENGTH)))
-    return [f"{prefix}{_MARK}{each}{ending}" for each in sorted(found)]
 
 
 REDACTED: Final = "redacted"
@@ -258,7 +256,10 @@ class ClusterNames:
             if parts.drivers:
                 self.texts.keep(*self._drivers)
             if parts.attributes is None:
-                self._keep_all_attributes()
+                for name, found in self._values.items():
+                    domain, _, member = name.rpartition("/")
+                    self.texts.keep(*filter(None, (domain, *found)))
+                    self.members.keep(member)
                 continue
             for attribute in parts.attributes:
                 self.texts.keep(*self._values_of(attribute))
@@ -269,12 +270,6 @@ class ClusterNames:
         if domain != _ANY:
             return self._values[attribute]
         return {text for name, found in self._values.items() if name.rpartition("/")[2] == member for text in found}
-
-    def _keep_all_attributes(self) -> None:
-        for name, found in self._values.items():
-            domain, _, member = name.rpartition("/")
-            self.texts.keep(*filter(None, (domain, *found)))
-            self.members.keep(member)
 
 
 def _ending(text: str, checksum: int) -> str:

@@ -24,7 +24,6 @@ from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesRep
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
-    Branch,
     CounterNeed,
     EndedPod,
     GangReport,
@@ -75,7 +74,10 @@ def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
     for awaited in report.awaited:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
-        yield from _branch(branch, report, width)
+        if branch.claim:
+            wanted = f" ({branch.wanted})" if branch.wanted else ""
+            yield from wrapped(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{wanted}", "", width)
+        yield from labelled(branch.reasons, report.origin.taken_at, width)
     for step in report.next:
         yield from step_lines(step, INDENT, width, in_gang=report.gang is not None)
     for note in report.notes:
@@ -94,13 +96,6 @@ def _reported(report: WhyReport, width: int) -> Iterator[str]:
         return
     texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
     yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
-
-
-def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
-    if branch.claim:
-        wanted = f" ({branch.wanted})" if branch.wanted else ""
-        yield from wrapped(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{wanted}", "", width)
-    yield from labelled(branch.reasons, report.origin.taken_at, width)
 
 
 def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:

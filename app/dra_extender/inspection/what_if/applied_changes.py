@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, Final
 
 from dra_extender.inspection.objects import KINDS, kept
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, GateChange, PodKey, WrittenObject
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
 from dra_extender.model.api_json import number_of
@@ -46,7 +46,13 @@ class AppliedChanges:
         for name in sorted(set(changes.drained)):
             self._drain(name)
         for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
-            self._switch(change)
+            # What an API server drops while the gate is off; fields that were dropped before stay lost.
+            if not change.on:
+                for kind in _PUBLISHED:
+                    for thing in self._copy.all(kind):
+                        drop_fields(kind, thing, frozenset({change.gate}), drafts=True)
+                        self._copy.put(kind, thing)
+            self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
         if changes.policy is not None:
             self.sentences.append(f"policy {changes.policy.name} in force")
 
@@ -56,7 +62,7 @@ class AppliedChanges:
         What the API server and other writers keep stays: UID, age, owner, status.  The specs of claims and of pods with a node
         cannot be changed; such an object is ended, and a new one made.
         """
-        kind, before = StoredKind(written.kind), self._store.find(Key(StoredKind(written.kind), *written.key))
+        kind, before = written.kind, self._store.find(Key(written.kind, *written.key))
         if before is None:
             metadata = {"creationTimestamp": self._copy.created, **_without_version(written.item["metadata"])}
             item = {**written.item, "metadata": metadata}
@@ -124,15 +130,6 @@ class AppliedChanges:
             if names:
                 which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
                 self.sentences.append(f"{which} added, like {node} with {number_of(len(slices), 'slice')}")
-
-    def _switch(self, change: GateChange) -> None:
-        """Drop what an API server drops while the gate is off; fields that were dropped before stay lost."""
-        if not change.on:
-            for kind in _PUBLISHED:
-                for thing in self._copy.all(kind):
-                    drop_fields(kind, thing, frozenset({change.gate}), drafts=True)
-                    self._copy.put(kind, thing)
-        self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
 
     def _drain(self, name: str) -> None:
         node = self._store.find(Key(StoredKind.NODE, "", name))

@@ -52,7 +52,7 @@ class ChangeError(ValueError):
 class WrittenObject(NamedTuple):
     """An object from a file, with the defaults that an API server fills in."""
 
-    kind: str
+    kind: StoredKind
     item: Json
     place: str
 
@@ -65,7 +65,7 @@ class WrittenObject(NamedTuple):
     @property
     def label(self) -> str:
         """Kind and key, for messages."""
-        return f"{StoredKind(self.kind).singular} {'/'.join(filter(None, self.key))}"
+        return f"{self.kind.singular} {'/'.join(filter(None, self.key))}"
 
 
 class NodeCopies(NamedTuple):
@@ -123,10 +123,7 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         raise ChangeError(problem.located(str(file))) from problem
     found: dict[tuple[str, PodKey], WrittenObject] = {}
     for document in documents:
-        value = document.value
-        is_list = isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)
-        items = [document.inside(("items", index)) for index in range(len(value["items"]))] if is_list else [document]
-        for item in items:
+        for item in document.items():
             written = read_object(str(file), item, namespace)
             first = found.setdefault((written.kind, written.key), written)
             if first is not written:
@@ -142,72 +139,38 @@ def read_object(file: str, document: YamlDocument, namespace: str) -> WrittenObj
     Raises:
         ChangeError: the object cannot be used.
     """
-    return _Document(file, document).read(namespace)
 
+    def refused(sentence: str, path: FieldPath = ()) -> ChangeError:
+        return ChangeError(f"{file}:{document.position_of(path).line}: {sentence}")
 
-class _Document:
-    """One object of a file."""
-
-    def __init__(self, file: str, document: YamlDocument) -> None:
-        self._file = file
-        self._document = document
-
-    def read(self, namespace: str) -> WrittenObject:
-        """Return the object.
-
-        Raises:
-            ChangeError: it cannot be used.
-        """
-        value = self._document.value
-        if not isinstance(value, dict):
-            raise self._problem(f"expected a Kubernetes object, got {shown(value)}")
-        kind = self._kind(value)
-        self._check_fields(StoredKind(kind).singular, value)
-        metadata = {name: field for name, field in value["metadata"].items() if name != "namespace"}
-        if StoredKind(kind).namespaced:
-            metadata["namespace"] = value["metadata"].get("namespace") or namespace
-        item: Json = copy.deepcopy({**value, "metadata": metadata})
-        try:
-            fill_in(kind, item)
-            _READERS[kind](msgspec.json.encode(item))
-        except ModelError as problem:
-            raise self._problem(str(problem), (), item) from problem
-        return WrittenObject(kind, item, self._place(()))
-
-    def _kind(self, value: Json) -> str:
-        kind, version = value.get("kind"), str(value.get("apiVersion") or "")
-        plural = KIND_OF.get(kind) if isinstance(kind, str) else None
-        if plural is None:
-            known = ", ".join(sorted(KIND_OF))
-            raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", ("kind",))
-        group, _, named = version.rpartition("/")
-        wanted, _, _ = plural.api_version.rpartition("/")
-        if group != wanted or (plural not in _ANY_VERSION and named != "v1"):
-            spelled = f"{wanted}/v1" if wanted else "v1"
-            raise self._problem(
-                f"{kind}: expected apiVersion {spelled}, got {shown(value.get('apiVersion'))}", ("apiVersion",)
-            )
-        return plural
-
-    def _check_fields(self, kind: str, value: Json) -> None:
-        """Refuse what the API server would: unknown fields, wrong values."""
-        found = list(schema_problems(kind, value))
-        if found:
-            first = found[0]
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            field = f"{path_text(first.path)}: " if first.path else ""
-            raise self._problem(f"{field}{first.sentence}{more}", first.path, value)
-
-    def _problem(self, sentence: str, path: FieldPath = (), item: Json | None = None) -> ChangeError:
-        label = "" if item is None else f"{_label(item)}: "
-        return ChangeError(f"{self._place(path)}: {label}{sentence}")
-
-    def _place(self, path: FieldPath) -> str:
-        return f"{self._file}:{self._document.position_of(path).line}"
-
-
-def _label(item: Json) -> str:
-    """Return kind and name, as far as they are there."""
-    metadata = item.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{item['kind']} {name}" if isinstance(name, str) else str(item["kind"])
+    value = document.value
+    if not isinstance(value, dict):
+        raise refused(f"expected a Kubernetes object, got {shown(value)}")
+    name, version = value.get("kind"), str(value.get("apiVersion") or "")
+    kind = KIND_OF.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise refused(f"expected an object of kind {', '.join(sorted(KIND_OF))}; got {shown(name)}", ("kind",))
+    wanted = kind.api_version.rpartition("/")[0]
+    group, _, served = version.rpartition("/")
+    if group != wanted or (kind not in _ANY_VERSION and served != "v1"):
+        spelled = f"{wanted}/v1" if wanted else "v1"
+        sentence = f"{name}: expected apiVersion {spelled}, got {shown(value.get('apiVersion'))}"
+        raise refused(sentence, ("apiVersion",))
+    metadata = value.get("metadata")
+    own_name = metadata.get("name") if isinstance(metadata, dict) else None
+    label = f"{name} {own_name}" if isinstance(own_name, str) else name
+    problems = list(schema_problems(kind.singular, value))
+    if problems:
+        first, more = problems[0], f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        field = f"{path_text(first.path)}: " if first.path else ""
+        raise refused(f"{label}: {field}{first.sentence}{more}", first.path)
+    metadata = {field: given for field, given in value["metadata"].items() if field != "namespace"}
+    if kind.namespaced:
+        metadata["namespace"] = value["metadata"].get("namespace") or namespace
+    item: Json = copy.deepcopy({**value, "metadata": metadata})
+    try:
+        fill_in(kind, item)
+        _READERS[kind](msgspec.json.encode(item))
+    except ModelError as problem:
+        raise refused(f"{label}: {problem}") from problem
+    return WrittenObject(kind, item, f"{file}:{document.position_of().line}")

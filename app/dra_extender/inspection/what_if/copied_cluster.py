@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -159,7 +159,7 @@ def _report_conditions(store: Store, claim: Json) -> Json:
     if not awaited:
         return claim
     status = claim.get("status") or {}
-    reported = {_identity(device): device for device in status.get("devices") or ()}
+    reported = {tuple(device.get(name) for name in _IDENTITY): device for device in status.get("devices") or ()}
     for result in awaited:
         identity = (*result.device_id, result.share_id)
         known = reported.get(identity, dict(zip(_IDENTITY, identity, strict=True)))
@@ -174,10 +174,6 @@ def _assumed_conditions(conditions: Sequence[Json], result: DeviceResult) -> lis
     missing = [condition for condition in result.binding_conditions or () if condition not in true]
     kept = [condition for condition in conditions if condition.get("type") not in missing]
     return [*kept, *({"type": kind, "status": "True", "reason": ASSUMED} for kind in missing)]
-
-
-def _identity(device: Json) -> tuple[Any, ...]:
-    return tuple(device.get(name) for name in _IDENTITY)
 
 
 def generate_claims(copy: CopiedCluster) -> None:

@@ -109,18 +109,6 @@ class _Search:
         sets = set() if device is None else {each.counter_set for each in device.consumes_counters}
         if not sets or code is None:
             self.devices[place].add(device_id)
-        for each in self._counters(pool_id) if sets else ():
-            if each.counter_set in sets:
-                self.counters[place][*pool_id, each.counter_set, each.counter] = each
-
-    def _device(self, device_id: DeviceId) -> Device | None:
-        pool_id = device_id[:2]
-        if pool_id not in self._published:
-            slices = self._trial.view.ledger.slices.of_pool(pool_id)
-            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
-        return self._published[pool_id].get(device_id[2])
-
-    def _counters(self, pool_id: PoolId) -> tuple[StrandedCounter, ...]:
         if pool_id not in self._left:
             ledger = self._trial.view.ledger
             pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
@@ -131,7 +119,16 @@ class _Search:
                 for (name, counter), amount in sorted(left.items())
                 if amount > 0
             )
-        return self._left[pool_id]
+        for each in self._left[pool_id] if sets else ():
+            if each.counter_set in sets:
+                self.counters[place][*pool_id, each.counter_set, each.counter] = each
+
+    def _device(self, device_id: DeviceId) -> Device | None:
+        pool_id = device_id[:2]
+        if pool_id not in self._published:
+            slices = self._trial.view.ledger.slices.of_pool(pool_id)
+            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
+        return self._published[pool_id].get(device_id[2])
 
 
 MOST_COPIES: Final = 1_000

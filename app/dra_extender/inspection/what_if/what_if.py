@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.allocator.overlay.policy import Overlay
-from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, Origin, require
+from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
@@ -54,7 +54,10 @@ async def what_if(
     if changes:
         before, unchanged = await _placed(CopiedCluster(objects), policy, progress)
         await unchanged.end()
-    copy = CopiedCluster(objects._replace(origin=_with_gates(objects.origin, changes)))
+    switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
+    others = (known for known in objects.origin.gates if known.gate not in switched)
+    gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
+    copy = CopiedCluster(objects._replace(origin=msgspec.structs.replace(objects.origin, gates=gates)))
     applied = AppliedChanges(copy, changes)
     after, trial = await _placed(copy, policy if changes.policy is None else changes.policy.overlay, progress)
     # Without changes, the pods that are placed wait now.
@@ -85,13 +88,6 @@ class _Placed(msgspec.Struct, frozen=True):
     outcomes: Mapping[PodKey, PodOutcome]
     running: Mapping[PodKey, PodOutcome]
     plain: frozenset[PodKey] = frozenset()
-
-
-def _with_gates(origin: Origin, changes: Changes) -> Origin:
-    switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
-    others = (known for known in origin.gates if known.gate not in switched)
-    gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
-    return msgspec.structs.replace(origin, gates=gates)
 
 
 async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:

@@ -91,9 +91,24 @@ class FurtherReasons:
         """Yield what else stands in the way, such as what the search on the example node says of other devices of the request."""
         node, rejection, option = self._view.ledger.nodes.get(example), facts.rejection, facts.option
         if rejection.code is Code.CLAIM_DELETING:
-            yield from _kept_by(self._view, rejection.detail)
+            namespace, name = split_key(rejection.detail)
+            stored = self._view.stored("resourceclaims", name, namespace) or {}
+            finalizers = stored.get("metadata", {}).get("finalizers") or ()
+            users = [each.get("name", "") for each in stored.get("status", {}).get("reservedFor") or ()]
+            if finalizers:
+                used = f"; it is reserved for {listed(users)}" if users else ""
+                yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
         if rejection.code is Code.CLAIM_FULLY_RESERVED:
-            yield from self._beside_devices(_allocated_nodes(self._view, self._pod, rejection.claim))
+            found = find_claims(self._pod, self._view.ledger)
+            claims = () if isinstance(found, Rejection) else found
+            yield from self._beside_devices(
+                [
+                    node.name
+                    for claim in claims
+                    for node in self._view.ledger.nodes.values()
+                    if claim.label == rejection.claim and useless_on(node, claim, self._view.ledger) is None
+                ]
+            )
         if facts.demand is None or node is None or option is None:
             return
         if rejection.code is Code.SELECTOR_FAILED:
@@ -102,7 +117,17 @@ class FurtherReasons:
             return
         values = facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
-            attribute, there = values.constraint.rpartition(" ")[2], self._attributes(facts)
+            ids = {device.device_id for account in facts.accounts for device in account.devices}
+            published = ((each[0], self._nearest.published(each)) for each in ids)
+            attribute, there = (
+                values.constraint.rpartition(" ")[2],
+                {
+                    name if "/" in name else f"{driver}/{name}"
+                    for driver, device in published
+                    if device is not None
+                    for name, _ in device.attributes
+                },
+            )
             if attribute not in there:
                 yield f"none of them has {attribute}{names_there(attribute, there)}"
         yield from self._of_other_devices(facts, facts.demand, node)
@@ -147,36 +172,3 @@ class FurtherReasons:
                     if text:
                         yield text
                     return
-
-    def _attributes(self, facts: ReasonFacts) -> set[str]:
-        """Return the full names of the attributes that the devices have which the request could have."""
-        ids = {device.device_id for account in facts.accounts for device in account.devices}
-        published = ((each[0], self._nearest.published(each)) for each in ids)
-        return {
-            name if "/" in name else f"{driver}/{name}"
-            for driver, device in published
-            if device is not None
-            for name, _ in device.attributes
-        }
-
-
-def _kept_by(view: ClusterView, claim: str) -> Iterator[str]:
-    """Yield what keeps a claim (`namespace/name`) that is being deleted: its finalizers, and who uses it."""
-    namespace, name = split_key(claim)
-    stored = view.stored("resourceclaims", name, namespace) or {}
-    finalizers = stored.get("metadata", {}).get("finalizers") or ()
-    users = [each.get("name", "") for each in stored.get("status", {}).get("reservedFor") or ()]
-    if finalizers:
-        used = f"; it is reserved for {listed(users)}" if users else ""
-        yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
-
-
-def _allocated_nodes(view: ClusterView, pod: Pod, label: str) -> Sequence[str]:
-    found = find_claims(pod, view.ledger)
-    claims = () if isinstance(found, Rejection) else found
-    return [
-        node.name
-        for claim in claims
-        for node in view.ledger.nodes.values()
-        if claim.label == label and useless_on(node, claim, view.ledger) is None
-    ]

@@ -122,7 +122,14 @@ class EndedHolders:
 
     def _needed(self, order: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
         """Return the smallest set of holders that was found to suffice; all of them suffice."""
-        needed = _without_needless(_shortest_beginning(order, suffices), suffices)
+        sufficing, short = len(order), 0
+        while sufficing - short > 1:
+            middle = (sufficing + short) // 2
+            if suffices(order[:middle]):
+                sufficing = middle
+            else:
+                short = middle
+        needed = _without_needless(order[:sufficing], suffices)
         smaller = self._smaller(order, len(needed), suffices)
         while smaller is not None:
             needed = smaller
@@ -143,17 +150,6 @@ class EndedHolders:
     def _tried(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
         change = self._claims.ended(holders) if holders else None
         return None if change is None else self._trials.try_change(change, nodes, again=again)
-
-
-def _shortest_beginning(order: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
-    sufficing, short = len(order), 0
-    while sufficing - short > 1:
-        middle = (sufficing + short) // 2
-        if suffices(order[:middle]):
-            sufficing = middle
-        else:
-            short = middle
-    return order[:sufficing]
 
 
 def _without_needless(holders: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
@@ -207,7 +203,10 @@ class NextSteps:
 
     def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """For each way to help, the smallest change after which the pod fits on some of these nodes."""
-        nodes, helped = _nearest_first(facts), False
+        near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
+        near += [candidate.node for candidate in facts.candidates]
+        near += [facts.reason.count.node] if facts.reason.count is not None else []
+        nodes, helped = tuple(dict.fromkeys((*near, *facts.nodes))), False
         for changes in self._ways(facts):
             found = self._trials.first_that_helps(changes, nodes)
             if found is not None:
@@ -465,14 +464,6 @@ class NextSteps:
 
 def _some_leave(shares: Iterable[HolderShare]) -> bool:
     return any(share.holder.leaving for share in shares)
-
-
-def _nearest_first(facts: ReasonFacts) -> Sequence[str]:
-    """Return the nodes, that of the nearest device first."""
-    near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
-    near += [candidate.node for candidate in facts.candidates]
-    near += [facts.reason.count.node] if facts.reason.count is not None else []
-    return tuple(dict.fromkeys((*near, *facts.nodes)))
 
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")

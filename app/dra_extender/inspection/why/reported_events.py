@@ -47,7 +47,16 @@ def reported_events(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) 
     newest: dict[tuple[str, str, str], ObjectEvent] = {}
     for event in _relevant(view, pod, facts, cause):
         newest.setdefault((event.kind, event.name, event.reason), event)
-    return tuple(_reported(event, view.now) for event in [*newest.values()][:_MOST_EVENTS])
+    return tuple(
+        ReportedEvent(
+            subject=f"{event.kind} {event.namespace}/{event.name}",
+            reason=event.reason,
+            message=event.message,
+            reporter=event.reporter,
+            age=None if event.last is None else max(0.0, view.now - event.last),
+        )
+        for event in [*newest.values()][:_MOST_EVENTS]
+    )
 
 
 def _relevant(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> Iterator[ObjectEvent]:
@@ -65,16 +74,6 @@ def _relevant(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> Ite
     if awaits_claim or cause is Cause.POD_GROUP:
         for owner in facts.owners:
             yield from view.events.about(owner.kind, pod.namespace, owner.name, owner.uid)
-
-
-def _reported(event: ObjectEvent, now: float) -> ReportedEvent:
-    return ReportedEvent(
-        subject=f"{event.kind} {event.namespace}/{event.name}",
-        reason=event.reason,
-        message=event.message,
-        reporter=event.reporter,
-        age=None if event.last is None else max(0.0, now - event.last),
-    )
 
 
 def scheduler_message(view: ClusterView, pod: Pod, facts: PodFacts) -> str:

@@ -81,7 +81,7 @@ def load_texts(texts: Sequence[tuple[str, str]], scheduler_names: Sequence[str] 
 def _sources(file: str, text: str, problems: list[ManifestProblem]) -> list[YamlDocument]:
     """Return the manifests of a file, those in Lists one by one."""
     try:
-        found = [each for document in read_documents(text) for each in _items(document)]
+        found = [each for document in read_documents(text) for each in document.items()]
     except YamlError as problem:
         problems.append(ManifestProblem(file, problem.position, "", "", problem.reason))
         return []
@@ -91,15 +91,6 @@ def _sources(file: str, text: str, problems: list[ManifestProblem]) -> list[Yaml
         text = f"expected a manifest of a kind that a story has, the file has {', '.join(_IGNORED)} alone"
         problems.append(ManifestProblem(file, found[0].position_of(), "", "", text))
     return found
-
-
-def _items(document: YamlDocument) -> Iterator[YamlDocument]:
-    value = document.value
-    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
-        for index in range(len(value["items"])):
-            yield from _items(document.inside(("items", index)))
-    else:
-        yield document
 
 
 def _taken(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
