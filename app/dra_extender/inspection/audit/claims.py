@@ -69,7 +69,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
     for entry in pod.claims:
         if entry.resource_claim_name:
             yield UsedClaim(f"claim {entry.name}", entry.resource_claim_name, generated=False)
-        elif not bool(entry.resource_claim_template_name or entry.pod_group_resource_claim):
+        elif not (entry.resource_claim_template_name or entry.pod_group_resource_claim):
             yield AdmissionFailure(f"claim {entry.name}", "the entry names neither a claim nor a template")
         elif entry.name not in recorded:
             yield AdmissionFailure(f"claim {entry.name}", "no claim is recorded for it in status.resourceClaimStatuses")
@@ -101,31 +101,23 @@ def refused(
 def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
     if claim is None:
         return "does not exist"
-    of_group = _is_groups(pod, claim)
-    accepted = (
-        kubelets.may_apply
-        if of_group
-        else (kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started))
-    )
-    owner = claim.metadata.controller
-    if use.generated and not of_group and not (owner is not None and owner.uid == pod.uid):
+    owner, group = claim.metadata.controller, pod.pod_group
+    is_own = owner is not None and owner.uid == pod.uid
+    is_groups = owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, group)
+    # Where it is unknown whether the reservation of its PodGroup suffices, a pod that has started proves it.
+    by_name = kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
+    accepted = kubelets.may_apply if is_groups else by_name
+    if use.generated and not is_groups and not is_own:
         return "was generated for another owner"
-    if use.generated and of_group and not accepted:
+    if use.generated and is_groups and not accepted:
         return f"was generated for its PodGroup, {_UNSUPPORTED}"
     if not claim.reserved_by(pod.uid):
-        if not (
-            pod.pod_group is not None
-            and any(is_group(consumer) and consumer.name == pod.pod_group for consumer in claim.status.reserved_for)
-        ):
+        # The name counts, since a pod does not know the UID of its group.
+        if group is None or not any(is_group(each) and each.name == group for each in claim.status.reserved_for):
             return "is not reserved for it"
         if not accepted:
             return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
     return "is not allocated" if claim.status.allocation is None else ""
-
-
-def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
-    owner = claim.metadata.controller
-    return owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
 
 
 _RUNNING: Final = "Running"

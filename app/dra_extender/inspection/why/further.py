@@ -117,17 +117,7 @@ class FurtherReasons:
             return
         values = facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
-            ids = {device.device_id for account in facts.accounts for device in account.devices}
-            published = ((each[0], self._nearest.published(each)) for each in ids)
-            attribute, there = (
-                values.constraint.rpartition(" ")[2],
-                {
-                    name if "/" in name else f"{driver}/{name}"
-                    for driver, device in published
-                    if device is not None
-                    for name, _ in device.attributes
-                },
-            )
+            attribute, there = values.constraint.rpartition(" ")[2], self._attributes(facts)
             if attribute not in there:
                 yield f"none of them has {attribute}{names_there(attribute, there)}"
         yield from self._of_other_devices(facts, facts.demand, node)
@@ -172,3 +162,14 @@ class FurtherReasons:
                     if text:
                         yield text
                     return
+
+    def _attributes(self, facts: ReasonFacts) -> set[str]:
+        """Return the full names of the attributes that the devices have which the request could have."""
+        ids = {device.device_id for account in facts.accounts for device in account.devices}
+        published = ((each[0], self._nearest.published(each)) for each in ids)
+        return {
+            name if "/" in name else f"{driver}/{name}"
+            for driver, device in published
+            if device is not None
+            for name, _ in device.attributes
+        }
