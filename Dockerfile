@@ -1,6 +1,6 @@
 # The base is named by tag; a release pins it by content as well:
 #   docker build --build-arg PYTHON_DIGEST=sha256:... .
-# Two builds on one base hold the same bytes (docs/install.md): nothing depends on the time of the build.
+# Two builds on one base hold the same bytes (docs/start/install.md): nothing depends on the time of the build.
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 ARG PYTHON_DIGEST=
 
@@ -16,7 +16,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
     python -m venv /opt/tools \
     && /opt/tools/bin/pip install --no-compile --require-hashes --only-binary :all: --requirement requirements-build.lock
 
-# Dependencies change less often than the service. TRACING=1 adds what sends traces (docs/tracing.md).
+# Dependencies change less often than the service. TRACING=1 adds what sends traces (docs/reference/traces.md).
 ARG TRACING=
 COPY requirements.lock requirements-tracing.lock ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \

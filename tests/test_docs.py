@@ -108,8 +108,10 @@ def shown_by() -> str:
 
 def test_each_difference_names_what_shows_it() -> None:
     """A test file, a scenario that is known to differ, or a class of deliberate differences of the fuzz."""
-    bare = [row[0] for row in rows_of("docs/differences.md") if not _shows(row[-1])]
-    assert bare == []
+    sections = ("## Allocation", "## Selectors", "## Scheduling")
+    rows = [row for section in sections for row in rows_of("docs/reference/differences.md", section)]
+    assert len(rows) > len(sections)
+    assert [row[0] for row in rows if not _shows(row[-1])] == []
 
 
 def _shows(cell: str) -> bool:
@@ -134,7 +136,7 @@ def test_tests_that_are_named_exist(name: str) -> None:
 def test_each_bug_of_kube_scheduler_that_is_shown_is_told_of() -> None:
     shown = "tests/e2e/test_e2e_upstream_bugs.py"
     rows = set(re.findall(r"^async def (\w+)\(\s*rival: ", (ROOT / shown).read_text(), re.MULTILINE))
-    assert set(re.findall(rf"`{shown}::(\w+)`", text_of("docs/upstream-bugs.md"))) == rows
+    assert set(re.findall(rf"`{shown}::(\w+)`", text_of("docs/reference/differences.md"))) == rows
 
 
 SECRET_KEYS = {"tls.crt", "tls.key"}
@@ -161,16 +163,14 @@ def _is_metric(name: str, known: set[str]) -> bool:
 
 
 def test_the_readme_leads_to_every_document() -> None:
-    """Directly, or through the index of a folder."""
-    linked = set(_LINK.findall(text_of("README.md")))
-    for index in [name for name in linked if name.startswith("docs/") and name.endswith("/README.md")]:
-        folder = index.removesuffix("README.md")
-        linked |= {f"{folder}{target}" for target in _LINK.findall(text_of(index))}
+    """Through the index of the documents."""
+    assert "docs/index.md" in _LINK.findall(text_of("README.md"))
+    linked = {f"docs/{target}" for target in _LINK.findall(text_of("docs/index.md"))}
     assert {name for name in DOCUMENTS if name.startswith("docs/")} - {"docs/index.md"} <= linked
 
 
 def test_the_document_of_events_has_the_reasons_of_the_code() -> None:
-    told = {code for row in rows_of("docs/reference/events.md") for code in _CODE.findall(row[0])}
+    told = {code for row in rows_of("docs/reference/api.md", "## Events") for code in _CODE.findall(row[0])}
     files = (ROOT / "app" / "dra_extender" / "scheduling").rglob("*.py")
     posted = {
         each
@@ -184,16 +184,13 @@ def test_the_document_of_objects_names_every_key_of_ours() -> None:
     """Annotations, labels and finalizers under our domain that the code has, formats left out."""
     files = (ROOT / "app" / "dra_extender").rglob("*.py")
     keys = {each for file in files for each in re.findall(r'"(dra-extender\.io/[a-z-]+)"', file.read_text())}
-    assert keys <= set(_CODE.findall(text_of("docs/reference/objects.md")))
+    assert keys <= set(_CODE.findall(text_of("docs/reference/api.md")))
 
 
-def test_the_index_of_decision_records_has_their_numbers_and_titles() -> None:
-    records = sorted(ROOT.glob("docs/adr/0*.md"))
-    titles = [record.read_text().partition("\n")[0].removeprefix("# ") for record in records]
-    rows = [f"{number}. {title}" for number, title in rows_of("docs/adr/README.md")]
-    assert rows == [
-        f"{title.replace('. ', '. [', 1)}]({record.name})" for title, record in zip(titles, records, strict=True)
-    ]
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(each) for each in re.findall(r"^## (\d+)\. ", text_of("docs/contribute/decisions.md"), re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers
 
 
 @cache
@@ -204,7 +201,7 @@ def classes() -> frozenset[str]:
 
 
 def classes_in_glossary() -> frozenset[str]:
-    return frozenset(code for row in rows_of("docs/glossary.md") for code in _CODE.findall(row[3]))
+    return frozenset(code for row in rows_of("docs/concepts/glossary.md") for code in _CODE.findall(row[3]))
 
 
 def test_each_class_that_the_glossary_names_exists() -> None:
@@ -213,7 +210,9 @@ def test_each_class_that_the_glossary_names_exists() -> None:
 
 def test_each_method_that_the_architecture_names_exists() -> None:
     named = {
-        code for code in _CODE.findall(text_of("docs/architecture.md")) if re.match(r"[A-Z][a-z]\w+(?:\.\w+)?$", code)
+        code
+        for code in _CODE.findall(text_of("docs/concepts/architecture.md"))
+        if re.match(r"[A-Z][a-z]\w+(?:\.\w+)?$", code)
     }
     owners = {name.partition(".")[0] for name in named}
     methods = {
@@ -230,7 +229,7 @@ def test_each_method_that_the_architecture_names_exists() -> None:
 
 def test_each_example_is_told_of_in_the_demo_document() -> None:
     examples = {path.stem for path in (ROOT / "deploy" / "examples").glob("*.yaml")}
-    assert {row[0] for row in rows_of("docs/demo.md") if re.match(r"\d\d-", row[0])} == examples
+    assert {row[0] for row in rows_of("docs/start/demo.md") if re.match(r"\d\d-", row[0])} == examples
 
 
 def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None:
@@ -243,7 +242,7 @@ def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None
         for what in rule.get("resources", rule.get("nonResourceURLs")):
             granted.add((what, frozenset(rule.get("resourceNames", ())), frozenset(rule["verbs"])))
     told = set()
-    for what, verbs, _ in (row for row in rows_of("docs/install.md", "### Rights") if len(row) == 3):
+    for what, verbs, _ in (row for row in rows_of("docs/start/install.md", "## Rights") if len(row) == 3):
         resources, _, names = what.partition(" named ")
         told |= {
             (each, frozenset(_CODE.findall(names)), frozenset(verbs.split(", "))) for each in _CODE.findall(resources)

@@ -1,4 +1,4 @@
-"""The table of docs/comparison.md about real nodes: the document has it, and each row is played."""
+"""The table of docs/start/comparison.md about real nodes: the document has it, and each row is played."""
 
 from tests.node.test_node_comparison import PLAYS
 from tests.support.node.comparison import ROWS

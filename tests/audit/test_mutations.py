@@ -10,7 +10,7 @@ from dra_extender.inspection.audit.report import Soundness, audit_report
 from tests.support.audit.mutations import MUTATIONS, Mutation
 from tests.support.audit.sound_cluster import SoundCluster
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "audit.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "audit.md"
 SOUND = 60
 SEEDS = 5
 

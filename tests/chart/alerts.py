@@ -21,7 +21,7 @@ class AlertCase:
     at: str
     fires: Series
     quiet: Series
-    summary: str
+    description: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -47,14 +47,14 @@ CASES: Final = (
         "5m",
         one("leader", "0x20") | one("leader", "1x20", target=OTHER_RELEASE),
         one("leader", "0x20") | one("leader", "1x20", target=OTHER_REPLICA),
-        "No replica of dra-extender acts, or none is scraped; pods with claims are not placed.",
+        "No replica leads, or Prometheus scrapes none of them. Pods with claims are not placed.",
     ),
     AlertCase(
         "DRAExtenderTwoLeaders",
         "5m",
         one("leader", "1x20") | one("leader", "1x20", target=OTHER_REPLICA),
         one("leader", "1x20") | one("leader", "0 0 1 0x20", target=OTHER_REPLICA),
-        "2 replicas of dra-extender act at the same time.",
+        "2 replicas lead at the same time.",
     ),
     AlertCase(
         "DRAExtenderWatchStale",
@@ -124,7 +124,7 @@ CASES: Final = (
         LEADS | one("waiting_pods_longest_seconds", "0+60x100"),
         # A standby that led once has not heard of the end of the wait.
         one("leader", "0x100") | one("waiting_pods_longest_seconds", "0+60x100"),
-        "A pod waits for devices for 1h 30m 0s.",
+        "The pod that waits longest has waited for 1h 30m 0s.",
         INSTANCE,
     ),
     AlertCase(

@@ -19,7 +19,7 @@ from tests.support.side_by_side import side_by_side
 pytestmark = pytest.mark.chart
 
 KIND: Final = ("--api-versions", "monitoring.coreos.com/v1")
-RUNBOOKS: Final = REPOSITORY / "docs" / "runbooks"
+RUNBOOKS: Final = REPOSITORY / "docs" / "operate" / "runbooks.md"
 
 
 def rules(helm: Helm, **values: Any) -> list[Object]:
@@ -46,10 +46,16 @@ def test_each_alert_has_a_case_a_runbook_and_a_name_in_the_schema(by_name: Mappi
     assert [each.name for each in CASES] == list(by_name)
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["prometheusRule"]["properties"]
     assert schema["disabled"]["items"]["enum"] == list(schema["overrides"]["properties"]) == list(by_name)
-    pages = {Path(each["annotations"]["runbook_url"]).name: name for name, each in by_name.items()}
-    assert {each.name for each in RUNBOOKS.glob("*.md")} == {*pages, "README.md"}
-    for page, name in pages.items():
-        assert (RUNBOOKS / page).read_text().startswith(f"# {name}\n"), page
+    assert re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE) == list(by_name)
+    for name, rule in by_name.items():
+        page, _, section = rule["annotations"]["runbook_url"].partition("#")
+        assert page.endswith("/docs/operate/runbooks.md"), name
+        assert section == name.lower()
+
+
+def test_a_summary_is_the_same_for_all_series_of_an_alert(by_name: Mapping[str, Object]) -> None:
+    """Alertmanager groups by it; the description has the values."""
+    assert [name for name, each in by_name.items() if "{{" in each["annotations"]["summary"]] == []
 
 
 def test_alerts_read_metrics_that_exist(by_name: Mapping[str, Object]) -> None:
@@ -96,7 +102,7 @@ def _unit(case: AlertCase, rule: Object, *, fires: bool) -> Object:
     series = case.fires if fires else case.quiet
     expected = {
         "exp_labels": {"severity": rule["labels"]["severity"], **case.labels},
-        "exp_annotations": {"summary": case.summary, "runbook_url": rule["annotations"]["runbook_url"]},
+        "exp_annotations": {**rule["annotations"], "description": case.description},
     }
     return {
         "interval": "1m",
@@ -122,7 +128,7 @@ def test_thresholds_severity_and_duration_are_values(helm: Helm) -> None:
     waits = changed["DRAExtenderPodsWaitLong"]
     assert waits["expr"].endswith("> 1234567")
     assert (waits["for"], waits["labels"]) == ("30m", {"team": "gpu", "severity": "warning"})
-    assert waits["annotations"]["runbook_url"] == "https://runbooks.example.com/dra/pods-wait-long.md"
+    assert waits["annotations"]["runbook_url"] == "https://runbooks.example.com/dra#draextenderpodswaitlong"
     assert changed["DRAExtenderFilterSlow"]["expr"].endswith("> 0.25")
     assert "DRAExtenderTwoLeaders" not in changed
 

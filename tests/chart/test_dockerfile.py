@@ -82,7 +82,7 @@ def test_what_the_image_does_not_need_stays_out_of_the_context() -> None:
         ".git",
         ".venv/bin/python",
         "tests/model",
-        "docs/install.md",
+        "docs/start/install.md",
         "app/__pycache__",
         "app/x.pyc",
         "deploy/base/rbac.yaml",

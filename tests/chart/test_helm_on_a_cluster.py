@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.chart.programs import CHART, Done, Helm, Object, run
+from tests.chart.programs import CHART, Done, Helm, Object, overlay, run
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.planes import GATES_OFF
 from tests.controlplane.waiting import wait_for
@@ -57,7 +57,7 @@ async def test_installed_upgraded_rolled_back_and_removed(
     """The cluster tells its version; a second release with the same values is refused, as two would serve the same pods.
 
     A value that is wrong changes nothing; an equal upgrade changes nothing either. An upgrade that was killed half way is rolled
-    back and made again, as docs/install.md says.
+    back and made again, as docs/start/install.md says.
     """
     weighed: Object = {"scheduler": {"pluginWeights": {"NodeResourcesFit": 5}}, "serviceAccount": {"name": "other"}}
     try:
@@ -137,3 +137,50 @@ async def test_what_helm_keeps_is_taken_over_by_an_installation_in_another_names
         cluster.kubectl("delete", "namespace", first[1], second[1], "--wait=false", "--ignore-not-found")
         kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings"
         cluster.kubectl("delete", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}")
+
+
+async def test_helm_takes_over_what_the_manifests_made(
+    helm: Helm, cluster: ControlPlane, kubernetes_version: str
+) -> None:
+    """With the command of docs/operate/upgrade.md: the Deployment stays the same object; kustomize's ConfigMap is left."""
+    where = ("--namespace", "dra-extender")
+    cluster.kubectl("apply", "--server-side", "-k", str(overlay(kubernetes_version)))
+    uid = ("get", "deployment", "dra-extender", *where, "-o", "jsonpath={.metadata.uid}")
+    made = cluster.kubectl(*uid)
+    try:
+        take = ("install", "dra-extender", str(CHART), "--take-ownership", "--force-conflicts")
+        done = helm_does(helm, cluster, *take, *where)
+        assert done.code == 0, done.words
+        assert cluster.kubectl(*uid) == made
+    finally:
+        removed = helm_does(helm, cluster, "uninstall", "dra-extender", *where)
+        cluster.kubectl("delete", "namespace", "dra-extender", "--wait=false")
+    assert removed.code == 0, removed.words
+    left_behind = cluster.kubectl("get", "deployment,configmap,role", *where, "-o", "name").split()
+    (kept,) = [each for each in left_behind if "kube-root-ca" not in each]
+    assert kept.startswith("configmap/dra-extender-scheduler-config-")
+
+
+async def test_the_mode_changes_once_the_service_is_gone(helm: Helm, cluster: ControlPlane) -> None:
+    """As docs/operate/upgrade.md says: without that step Helm is refused, and the mode stays."""
+    values: Object = {
+        "mode": "extenderOnly",
+        "service": {"clusterIP": "10.0.0.177"},
+        "certificates": {"source": "none"},
+    }
+    values["networkPolicy"] = {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}
+    where = ("--namespace", "helm-mode")
+    ports = ("get", "service", f"{RELEASE}-dra-extender", *where, "-o", "jsonpath={.spec.ports[*].name}")
+    try:
+        done = helm_does(helm, cluster, "install", RELEASE, str(CHART), *where, "--create-namespace")
+        assert done.code == 0, done.words
+        refused = helm_does(helm, cluster, "upgrade", RELEASE, str(CHART), *where, values=values)
+        assert (refused.code != 0, "clusterIP" in refused.words) == (True, True), refused.words
+        assert "verbs" not in cluster.kubectl(*ports)
+        cluster.kubectl("delete", "service", f"{RELEASE}-dra-extender", *where)
+        done = helm_does(helm, cluster, "upgrade", RELEASE, str(CHART), *where, values=values)
+        assert done.code == 0, done.words
+        assert "verbs" in cluster.kubectl(*ports)
+    finally:
+        helm_does(helm, cluster, "uninstall", RELEASE, *where)
+        cluster.kubectl("delete", "namespace", where[1], "--wait=false", "--ignore-not-found")

@@ -140,7 +140,7 @@ def indented_yaml(text: str, first: str) -> Any:
 
 
 def test_every_key_of_the_shipped_document_is_explained(shipped: Object) -> None:
-    text = (SCHEDULER_CONFIGURATION.parents[3] / "docs" / "configuration-scheduler.md").read_text()
+    text = (SCHEDULER_CONFIGURATION.parents[3] / "docs" / "reference" / "kube-scheduler.md").read_text()
     assert [key for key in sorted(keys(shipped)) if f"`{key}" not in text] == []
 
 

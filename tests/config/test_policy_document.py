@@ -1,4 +1,4 @@
-"""docs/policy.md says what the program does: its example is a policy that works, and it names every field."""
+"""docs/concepts/policy.md says what the program does: its example is a policy that works, and it names every field."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from dra_extender.model.device import Device
 
 from tests.support.allocator.building import Json, ask, claim_of, exactly, held, picks, slice_of
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "policy.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "concepts" / "policy.md"
 
 
 def example(tmp_path: Path) -> PolicyOverlay:

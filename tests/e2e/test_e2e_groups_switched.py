@@ -1,4 +1,4 @@
-"""The gate DRADeviceCompatibilityGroups goes off and on again while pods run: what docs/tasks/groups-on-and-off.md says."""
+"""The gate DRADeviceCompatibilityGroups goes off and on again while pods run: what docs/tasks/compatibility-groups.md says."""
 
 from collections.abc import AsyncIterator
 from typing import Final

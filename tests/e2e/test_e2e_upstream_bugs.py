@@ -1,6 +1,6 @@
 """Bugs of kube-scheduler: on one control plane the in-tree plugin fails where the extender succeeds, with the same objects.
 
-docs/upstream-bugs.md lists them. Bugs that 1.37.1 no longer has are shown with kube-scheduler 1.36.0.
+docs/reference/differences.md lists them. Bugs that 1.37.1 no longer has are shown with kube-scheduler 1.36.0.
 """
 
 import asyncio

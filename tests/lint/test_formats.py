@@ -61,4 +61,4 @@ def test_names_of_files_cannot_forge_an_annotation(name: str, written: str) -> N
 def test_the_hook_of_pre_commit_runs_the_command() -> None:
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "dra-extender lint"
-    assert hook["id"] in (ROOT / "docs" / "lint.md").read_text()
+    assert hook["id"] in (ROOT / "docs" / "tasks" / "lint.md").read_text()

@@ -1,4 +1,4 @@
-"""The same scenarios with the in-tree scheduler and with the extender, on the same nodes: the table of docs/comparison.md."""
+"""The same scenarios with the in-tree scheduler and with the extender, on the same nodes: the table of docs/start/comparison.md."""
 
 import copy
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Claims of PodGroups on a kubelet with the gate DRAWorkloadResourceClaims and on one without it, as docs/workloads.md has them."""
+"""Claims of PodGroups on kubelets with and without the gate DRAWorkloadResourceClaims, as docs/concepts/workloads.md has them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

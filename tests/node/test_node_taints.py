@@ -167,7 +167,7 @@ async def test_claim_that_tolerates_the_taint_for_a_while_is_evicted_after_it(
 async def test_toleration_without_an_effect_does_not_keep_the_pod_on_its_device(
     scene: PodScene, nodes: RealNodes
 ) -> None:
-    """Schedulers take it for every effect, kube-controller-manager 1.37.1 for none: docs/troubleshooting.md says so."""
+    """Schedulers take it for every effect, kube-controller-manager 1.37.1 for none: docs/operate/troubleshooting.md says so."""
     await republish(nodes, NODE, tainted(0, EVICTING)[:1])
     vague = {"key": BROKEN["key"], "operator": "Exists"}
     await scene.claim("vague", tolerations=[vague])

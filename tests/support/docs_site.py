@@ -29,7 +29,7 @@ _OF_THE_TOP: Final = (
     "helm/dra-extender/README.md",
 )
 # Indexes lead to the pages of these folders; the navigation names the index alone.
-_BEHIND_AN_INDEX: Final = ("adr/", "contributing/", "runbooks/", "project/README.md")
+_BEHIND_AN_INDEX: Final = ("project/README.md",)
 _FENCE: Final = re.compile(r"^( *)(```|~~~).*?^\1\2", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"(\]\()([^)\s]+)(\))")
 _LOADS: Final = re.compile(

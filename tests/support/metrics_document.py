@@ -1,11 +1,11 @@
-"""The table of docs/metrics.md."""
+"""The table of docs/reference/metrics.md."""
 
 from pathlib import Path
 from typing import Final
 
 from dra_extender.telemetry.metrics import DEFINITIONS
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def table() -> str:

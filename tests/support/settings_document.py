@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md, made from the settings."""
+"""The tables of docs/reference/settings.md, made from the settings."""
 
 from enum import EnumType
 from pathlib import Path
@@ -9,7 +9,7 @@ from dra_extender.config.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def tables() -> str:

@@ -133,7 +133,7 @@ def _health_response(report: HealthReport, request: Request) -> Response:
 
 
 _NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
-"""FastAPI's own spans and metrics, beside those of the service (docs/tracing.md), would cost each call some 10 us."""
+"""FastAPI's own spans and metrics, beside those of the service (docs/reference/traces.md), would cost each call some 10 us."""
 _VERB_PATHS: Final = "the verbs are /filter, /prioritize, /bind and /preempt"
 
 

@@ -1,6 +1,6 @@
 """The KubeSchedulerConfiguration with which kube-scheduler calls this service: rendered, or read from a file.
 
-docs/configuration-scheduler.md has the reason of each line.
+docs/reference/kube-scheduler.md has the reason of each line.
 """
 
 import re

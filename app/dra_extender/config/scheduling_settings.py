@@ -137,7 +137,7 @@ class SchedulingSettings(SettingsGroup):
         0.25, ge=0.01, le=60, description="Least seconds between two requeues of rejected pods"
     )
     reclaim_enabled: bool = Field(
-        True, description="Remove our reservations and allocations that no pod uses (docs/reclaim.md)"
+        True, description="Remove our reservations and allocations that no pod uses (docs/concepts/reclaim.md)"
     )
     reclaim_grace_seconds: float = Field(
         30.0,
@@ -165,7 +165,8 @@ class SchedulingSettings(SettingsGroup):
         " contradicts the settings",
     )
     policy_file: Path | None = Field(
-        None, description="Device policy in YAML (docs/policy.md); while the file does not exist, there is no policy"
+        None,
+        description="Device policy in YAML (docs/concepts/policy.md); while the file does not exist, there is no policy",
     )
     policy_check_seconds: float = Field(
         5.0, ge=0.05, le=3600, description="Seconds between two checks whether the policy file has changed"
@@ -201,7 +202,7 @@ class SchedulingSettings(SettingsGroup):
     group_claims_enabled: bool = Field(
         False,
         description="Create claims from the templates of PodGroups where kube-controller-manager does not (its gate"
-        " DRAWorkloadResourceClaims is off); must be off where another controller creates them (docs/workloads.md)",
+        " DRAWorkloadResourceClaims is off); must be off where another controller creates them (docs/concepts/workloads.md)",
     )
     group_claims_grace_seconds: float = Field(
         5.0,

@@ -37,7 +37,7 @@ class MetricsAccess(StrEnum):
 
 
 class ProbeSettings(SettingsGroup):
-    """The listener for kubelet's probes and for metrics (docs/tls.md)."""
+    """The listener for kubelet's probes and for metrics (docs/operate/listeners.md)."""
 
     host: str = Field(EVERY_ADDRESS, min_length=1, description="Address to listen on; `*` for all, IPv4 and IPv6")
     port: int | None = Field(
@@ -54,7 +54,7 @@ class ProbeSettings(SettingsGroup):
 
 
 class TlsSettings(SettingsGroup):
-    """Certificates; changed files are taken up without a restart (docs/tls.md)."""
+    """Certificates; changed files are taken up without a restart (docs/operate/listeners.md)."""
 
     cert_file: Path | None = Field(None, description="Certificate of the service with its chain, in PEM")
     private_key_file: Path | None = Field(None, description="Its private key, in PEM")
@@ -115,7 +115,7 @@ class ServerSettings(SettingsGroup):
         max_length=64,
         description="Further names that the Host header of a request may have, without port. Without client certificates"
         " it must be an address, or a name that is not under a public domain, such as localhost, `name.namespace.svc` and"
-        " `name.namespace.svc.cluster.local` (docs/tls.md)",
+        " `name.namespace.svc.cluster.local` (docs/operate/listeners.md)",
     )
     body_limit_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
@@ -176,7 +176,7 @@ class ClusterSettings(SettingsGroup):
 
 
 class LeaderElectionSettings(SettingsGroup):
-    """One replica of several acts at a time (docs/high-availability.md)."""
+    """One replica of several acts at a time (docs/operate/high-availability.md)."""
 
     enabled: bool = Field(False, description="Act only while this replica holds the Lease")
     lease_name: str = Field("dra-extender", min_length=1, max_length=253, description="Name of the Lease")
@@ -237,21 +237,21 @@ class LeaderElectionSettings(SettingsGroup):
 
 
 class AuditSettings(SettingsGroup):
-    """The audit that the service makes of its caches (docs/audit.md)."""
+    """The audit that the service makes of its caches (docs/operate/audit.md)."""
 
     enabled: bool = Field(True, description="Look for what is wrong in the cluster, and count it in the metrics")
     interval_seconds: float = Field(60.0, ge=1, le=86400, description="Seconds between two audits")
 
 
 class MetricsSettings(SettingsGroup):
-    """What is counted for the metrics in the background (docs/metrics.md)."""
+    """What is counted for the metrics in the background (docs/reference/metrics.md)."""
 
     devices_enabled: bool = Field(True, description="Count the devices of each driver by state")
     devices_interval_seconds: float = Field(30.0, ge=1, le=3600, description="Seconds between two counts")
 
 
 class TracingSettings(SettingsGroup):
-    """Traces over OTLP (docs/tracing.md)."""
+    """Traces over OTLP (docs/reference/traces.md)."""
 
     enabled: bool = Field(False, description="Send a trace of each scheduling attempt; needs the extra `tracing`")
     endpoint: str | None = Field(

@@ -272,7 +272,7 @@ class DeviceBody(Value, frozen=True):
     )
     # In 1.36 the field had another name and another content.
     node_allocatable_resource_mappings: Annotated[dict[Resource, NodeAllocatable], Mark.FORMER] | None = None
-    # See docs/policy.md.
+    # See docs/concepts/policy.md.
     compatible_only_with: Annotated[DeviceExpression, Mark.DRAFT] | None = None
 
 

@@ -21,16 +21,16 @@ class ClaimMetrics(MetricGroup):
 
     claim_writes = counter("Writes of ResourceClaims by step and outcome", "step", "outcome")
     group_claims = counter(
-        "What the controller of PodGroup claims did (docs/workloads.md), by step: make, record, tell (a member), withdraw, let_go "
-        "(a PodGroup), and outcome: done, changed (looked at again), failed",
+        "What the controller of PodGroup claims did (docs/concepts/workloads.md), by step: make, record, tell (a member), "
+        "withdraw, let_go (a PodGroup), and outcome: done, changed (looked at again), failed",
         "step",
         "outcome",
         limit=16,
     )
     group_trials = counter(
-        "Pods bound with nothing but the reservation of their PodGroup (docs/workloads.md), by outcome: proven (the kubelet starts "
-        "such pods), outdated (started, but the node has rebooted or its kubelet has another version since), unable (not started "
-        "in time, reserved by itself then), full (the same, without room for that)",
+        "Pods bound with nothing but the reservation of their PodGroup (docs/concepts/workloads.md), by outcome: proven (the "
+        "kubelet starts such pods), outdated (started, but the node has rebooted or its kubelet has another version since), unable "
+        "(not started in time, reserved by itself then), full (the same, without room for that)",
         "outcome",
         limit=8,
     )
@@ -117,8 +117,8 @@ class DecisionMetrics(MetricGroup):
         "writer",
     )
     reclaims = counter(
-        "Holds, reservations and allocations found unused, by reason (docs/reclaim.md) and outcome: done, changed (looked at again "
-        "later), foreign (another scheduler's, kept), failed",
+        "Holds, reservations and allocations found unused, by reason (docs/concepts/reclaim.md) and outcome: done, changed (looked "
+        "at again later), foreign (another scheduler's, kept), failed",
         "reason",
         "outcome",
         limit=50,

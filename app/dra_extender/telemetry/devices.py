@@ -19,8 +19,8 @@ class DeviceMetrics(MetricGroup):
     """Devices by state."""
 
     _devices = gauge(
-        "Published devices by driver and state (docs/metrics.md): allocated, held, usable, blocked by counters, blocked by groups, "
-        "unusable, not judged; each counts once",
+        "Published devices by driver and state (docs/reference/metrics.md): allocated, held, usable, blocked by counters, blocked "
+        "by groups, unusable, not judged; each counts once",
         "driver",
         "state",
         limit=(_MOST_DRIVERS + 1) * _MOST_STATES,

@@ -63,15 +63,15 @@ class ReplicaMetrics(MetricGroup):
         "Failures of background tasks, by task; each is logged, and the task starts again or continues with the next object",
         "task",
     )
-    _audits = plain_counter("Audits that the service has made of its caches (docs/audit.md)")
+    _audits = plain_counter("Audits that the service has made of its caches (docs/operate/audit.md)")
     _audit_seconds = plain_counter("Seconds of work of these audits, without their pauses")
     audit_findings = gauge(
-        "What the last two audits both found, by check (docs/audit.md) and severity: error, warning",
+        "What the last two audits both found, by check (docs/operate/audit.md) and severity: error, warning",
         "check",
         "severity",
     )
     audit_unjudged_claims = plain_gauge(
-        "Allocated claims that the last audit could not compare with their devices (docs/audit.md)",
+        "Allocated claims that the last audit could not compare with their devices (docs/operate/audit.md)",
     )
     _build_info = gauge("Always 1; the labels are what is running", "version", "python")
 

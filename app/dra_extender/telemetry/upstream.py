@@ -1,7 +1,7 @@
 """Metrics that the in-tree plugin DynamicResources and its controller have, under their names and with their labels.
 
 Dashboards and alerts that were made for them work on these, if they do not choose by `job`.  kube-scheduler has none of the values
-counted here when it leaves devices to this service, so that nothing is counted twice.  docs/metrics.md has what differs.
+counted here when it leaves devices to this service, so that nothing is counted twice.  docs/reference/metrics.md has what differs.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 {{/*
 What every kube-scheduler that works with the extender needs; takes (list $ url schedulerName).
-The reason of each line is in docs/configuration-scheduler.md.
+The reason of each line is in docs/reference/kube-scheduler.md.
 */}}
 {{- define "dra-extender.schedulerEssentials" -}}
 {{- $ := index . 0 -}}

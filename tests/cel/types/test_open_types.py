@@ -149,6 +149,6 @@ def test_sortby_costs_what_upstream_charges_when_it_fails(source: str, cost: int
 
 
 def test_adding_to_an_empty_list_that_a_macro_keeps_does_not_change_it() -> None:
-    """Upstream's list becomes longer, which docs/differences.md lists."""
+    """Upstream's list becomes longer, which docs/reference/differences.md lists."""
     assert verdict("cel.bind(e, [], e + [1] == [1] && e == [])") == "match"
     assert verdict("optional.of([]).optMap(e, e + [2] == [2] && e.size() == 0).value()") == "match"

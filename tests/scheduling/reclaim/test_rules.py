@@ -197,7 +197,7 @@ def test_only_our_own_preparation_is_removed() -> None:
 
 
 def test_the_document_names_every_reason() -> None:
-    document = (Path(__file__).parents[3] / "docs" / "reclaim.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[3] / "docs" / "concepts" / "reclaim.md").read_text(encoding="utf-8")
     rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
 
     assert rows == [str(each) for each in ReclaimReason]

@@ -1,4 +1,4 @@
-"""What pods come to with the in-tree scheduler and with the extender, on the same real nodes: the table in docs/comparison.md.
+"""What pods come to with the in-tree scheduler and with the extender, on the same nodes: the table in docs/start/comparison.md.
 
 `python -m tests.support.node.comparison` writes the table.  With JUnit reports as arguments it writes nothing, and
 ends with status 1 if a row is not shown by a passed test of the reports for each of the two.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tests.support.junit import not_passed
 
-DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "comparison.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "start" / "comparison.md"
 OURS: Final = "extender"
 RIVAL: Final = "in-tree"
 TEST: Final = "test_node_comparison::test_pods_come_to_what_the_table_says"
@@ -93,7 +93,7 @@ def shown_by() -> tuple[str, ...]:
 def main(reports: list[str]) -> int:
     """Compare the table with JUnit reports."""
     lost = not_passed(shown_by(), map(Path, reports))
-    sys.stderr.writelines(f"docs/comparison.md has a row that no passed test shows: {test}\n" for test in lost)
+    sys.stderr.writelines(f"docs/start/comparison.md has a row that no passed test shows: {test}\n" for test in lost)
     return 1 if lost else 0
 
 

@@ -85,7 +85,7 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
                 "Devices by driver and state",
                 (Query(_of_leader("devices", "driver, state"), "{{driver}} {{state}}"),),
                 stacked=True,
-                about="allocated, held, usable, blocked by counters, blocked by groups, unusable, not judged: docs/metrics.md",
+                about="allocated, held, usable, blocked by counters or groups, unusable, not judged: docs/reference/metrics.md",
             ),
             Panel(
                 "Devices that no claim can get",

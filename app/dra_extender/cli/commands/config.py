@@ -17,7 +17,7 @@ from dra_extender.config.settings import InvalidSettingsError, Settings, load_se
 _STDIN: Final = Path("-")
 _DEFAULTS: Final = SchedulerSetup()
 _HEAD: Final = (
-    "# Made by `dra-extender config scheduler`; docs/configuration-scheduler.md has the reason of each line.\n"
+    "# Made by `dra-extender config scheduler`; docs/reference/kube-scheduler.md has the reason of each line.\n"
 )
 
 command = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)

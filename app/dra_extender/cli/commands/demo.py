@@ -27,7 +27,9 @@ def command(
     policy: Annotated[
         Path | None,
         typer.Option(
-            "--policy", metavar="FILE", help="Policy for devices (docs/policy.md); default: policies/NAME beside FILE."
+            "--policy",
+            metavar="FILE",
+            help="Policy for devices (docs/concepts/policy.md); default: policies/NAME beside FILE.",
         ),
     ] = None,
     output: Annotated[ProgramFormat, typer.Option("--output", "-o", help="Format of the report.")] = ProgramFormat.TEXT,

@@ -1,6 +1,6 @@
 """Differences from upstream that are meant to be: by name, with the reason and a sign by which each is known.
 
-What they mean for users is in docs/differences.md; a difference that none of these explains is a failure.
+What they mean for users is in docs/reference/differences.md; a difference that none of these explains is a failure.
 """
 
 import re

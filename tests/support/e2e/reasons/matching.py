@@ -307,7 +307,7 @@ REASONS: Final = (
         ends(HOLDER),
         reasons=(("IN_USE", 1),),
         next="end {ns}/holder",
-        # It fails for the incomplete pools of other nodes, see docs/upstream-bugs.md.
+        # It fails for the incomplete pools of other nodes, see docs/reference/differences.md.
         said_in_tree=None,
     ),
     Reason(
