@@ -3,29 +3,6 @@
 import pytest
 
 from tests.support import real_time
-from tests.support.real_time import POLL_SECONDS, Waits
-
-
-def test_a_sleep_counts_and_a_poll_does_not() -> None:
-    waits = Waits()
-    slept: list[float] = []
-    sleep = waits.sleep(slept.append)
-    for seconds in (0.0, POLL_SECONDS, 3.0, 4.0):
-        sleep(seconds)
-    assert (waits.seconds, slept) == (7.0, [0.0, POLL_SECONDS, 3.0, 4.0])
-
-
-def test_a_timeout_counts_if_nothing_happened() -> None:
-    waits = Waits()
-    found: list[str] = []
-    select = waits.unless_true(lambda _, timeout: found)
-    select(None, 3.0)
-    select(None, None)
-    select(None)
-    found.append("an event")
-    select(None, 5.0)
-    assert waits.seconds == 3.0
-
 
 WAITS_OF_EACH_KIND = """
 import asyncio, threading, time, pytest

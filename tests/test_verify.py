@@ -1,6 +1,5 @@
 """How `make verify` prepares, runs and reports its parts, with commands that stand for those of the Makefile."""
 
-import os
 import re
 import sys
 import time
@@ -26,30 +25,6 @@ def outcome(part: Part, seconds_left: float = 1000.0) -> Outcome:
     return Outcome(found.part, found.status, found.problem)
 
 
-@pytest.mark.real_time(reason="the limit of a part is the time that a real program may take")
-def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    """Its child holds a pipe open, of which the end is read once nobody does."""
-    held, never = tmp_path / "held", tmp_path / "never"
-    os.mkfifo(held)
-    os.mkfifo(never)
-    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
-    part = Part("one", ("sh", "-c", f"(echo begun; cat {never}) > {held}; true"), 2.0)
-    assert outcome(part) == Outcome("one", 1, "did not end within 2 s")
-    os.set_blocking(reader, True)
-    with os.fdopen(reader, encoding="ascii") as pipe:
-        assert pipe.read() == "begun\n"
-
-
-def test_a_part_runs_while_another_one_is_being_prepared(tmp_path: Path) -> None:
-    """The preparation of the slow part ends when the quick part runs."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    slow = Part("slow", DONE, 60.0, prepare=(python(f"open({str(pipe)!r}).read()"),))
-    quick = Part("quick", python(f"open({str(pipe)!r}, 'w').close()"), 60.0)
-    found = run_all([quick, slow], time.time() + 1000.0)
-    assert [(each.part, each.problem) for each in found] == [("quick", ""), ("slow", "")]
-
-
 UNPREPARED = [
     Part("one", DONE, 60.0, needs=python("print('no browser'); raise SystemExit(1)")),
     Part("one", DONE, 60.0, prepare=(python("raise SystemExit('no browser')"), DONE)),
@@ -67,10 +42,6 @@ def test_a_part_that_the_machine_cannot_run_is_said_and_fails_a_strict_run(
     assert close([found], [report], strict=False, folder=tmp_path) == 0
     assert capsys.readouterr().out.endswith("verify: one: NOT RUN: no browser\n1 passed, 0 failed\n")
     assert close([found], [report], strict=True, folder=tmp_path) == 1
-
-
-def test_no_part_is_started_that_may_not_end_in_time() -> None:
-    assert outcome(Part("one", DONE, 60.0), seconds_left=30.0).problem.startswith("NOT RUN: it may take 60 s, and")
 
 
 def test_the_closing_line_adds_up_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """What can be told of the image without an engine that builds it."""
 
-import json
 import re
 from pathlib import Path, PurePosixPath
 
@@ -57,18 +56,6 @@ def matches(path: str, pattern: str) -> bool:
     return any(len(each.parts) == len(PurePosixPath(pattern).parts) and each.match(pattern) for each in candidates)
 
 
-def test_image_runs_as_a_numeric_user_that_is_not_root() -> None:
-    """kubelet can check runAsNonRoot only against a number."""
-    assert final("USER") == ["65532:65532"]
-
-
-def test_entry_point_is_the_program_itself_and_no_shell() -> None:
-    (entry_point,), (command,) = final("ENTRYPOINT"), final("CMD")
-    assert json.loads(entry_point) == ["/opt/dra-extender/bin/dra-extender"]
-    assert json.loads(command) == ["serve"]
-    assert final("STOPSIGNAL") == ["SIGTERM"]
-
-
 def test_everything_copied_from_the_context_exists_and_is_let_in() -> None:
     sources = context_copies()
     assert "app" in sources
@@ -98,33 +85,6 @@ def test_everything_installed_is_checked_against_a_hash_or_made_here() -> None:
     for install in installs:
         locked = "--require-hashes --only-binary :all:" in install
         assert locked != ("--no-index --no-deps" in install or "--no-deps --no-index" in install), install
-
-
-def test_final_stage_only_copies_the_environment_and_removes_the_installer() -> None:
-    assert final("COPY") == ["--from=build /opt/dra-extender /opt/dra-extender"]
-    (removal,) = final("RUN")
-    assert json.loads(removal) == ["python", "-B", "-m", "pip", "uninstall", "--yes", "pip"]
-
-
-def test_both_stages_start_from_one_base_that_a_digest_can_pin() -> None:
-    (arguments, build, last) = stages()
-    assert arguments == [("ARG", "PYTHON_IMAGE=python:3.13-slim-trixie"), ("ARG", "PYTHON_DIGEST=")]
-    base = "${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
-    assert (build[0], last[0]) == (("FROM", f"{base} AS build"), ("FROM", base))
-
-
-def test_bytecode_depends_on_no_time_and_is_made_after_the_last_change() -> None:
-    """pip would compile files whose validity depends on the time of the source, which a repeated build sets anew."""
-    runs = [rest for word, rest in stages()[1] if word == "RUN"]
-    assert "compileall -q -f --invalidation-mode unchecked-hash /opt/dra-extender/lib" in runs[-1]
-    assert all("--no-compile" in run for run in runs if re.search(r"pip\S* install|install --no", run))
-    assert "PYTHONDONTWRITEBYTECODE" not in (REPOSITORY / "Dockerfile").read_text()
-
-
-def test_labels_are_those_of_the_image_specification() -> None:
-    (labels,) = final("LABEL")
-    named = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", labels))
-    assert named == {"title", "description", "licenses", "version", "revision"}
 
 
 def test_secrets_of_the_build_stay_out_of_the_image() -> None:

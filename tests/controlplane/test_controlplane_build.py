@@ -48,29 +48,6 @@ def builder(environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_builders_at_the_same_time_build_once(tmp_path: Path) -> None:
-    environment = toolchain(tmp_path / "go")
-    answers = []
-    for process in [builder(environment) for _ in range(3)]:
-        printed, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-        answers.append(printed)
-    (folder,) = {Path(answer.strip()) for answer in answers}
-    assert (folder / "helm").exists()
-    assert (tmp_path / "go" / "builds").read_text() == "helm.sh/helm/v4/cmd/helm\n"
-
-
-def test_a_build_that_fails_says_so_and_is_tried_again(tmp_path: Path) -> None:
-    failing = builder(toolchain(tmp_path / "go", broken=True))
-    printed, said = failing.communicate(timeout=60)
-    assert (failing.returncode, printed) == (1, "")
-    assert "building helm failed (exit code 1)" in said
-    assert "undefined: everything" in said
-    working = builder(toolchain(tmp_path / "go"))
-    printed, said = working.communicate(timeout=60)
-    assert working.returncode == 0, said
-
-
 def test_nothing_is_built_for_a_test_of_make_test_and_nothing_built_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,13 +71,3 @@ def test_make_test_refuses_builds_and_downloads() -> None:
     shown = subprocess.run([make, "-n", "unit"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (line,) = (line for line in shown.splitlines() if "pytest" in line)
     assert {f"{REFUSED}=1", "GOPROXY=off", "PIP_NO_INDEX=1", "UV_OFFLINE=1"} <= set(line.partition("pytest")[0].split())
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize("version", ["go1.25.9", "devel"])
-def test_without_a_go_that_can_be_used_or_installed_the_builder_says_so(tmp_path: Path, version: str) -> None:
-    process = builder(toolchain(tmp_path / "go", version))
-    printed, said = process.communicate(timeout=120)
-    assert (process.returncode, printed) == (1, "")
-    assert "build.py: Go cannot be had: installing it from the package index failed" in said
-    assert "Traceback" not in said

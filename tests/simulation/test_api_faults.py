@@ -211,21 +211,6 @@ def watching_leases(server: ApiServer) -> tuple[HttpConnection, ClientTransport]
     return connection, transport
 
 
-def test_watch_that_has_ended_in_time_is_told_nothing_more() -> None:
-    """Its connection is used again, where bytes that nobody asked for would be a part of the next answer."""
-
-    async def story() -> None:
-        server = ApiServer(VirtualClock(running_virtual_loop()))
-        _, transport = watching_leases(server)
-        await asyncio.sleep(3600)
-        assert transport.sent.endswith(b"\r\n\r\n0\r\n\r\n")
-        server.store.create(StoredKind.LEASE, {"metadata": {"name": "later"}})
-        assert b"later" not in transport.sent
-
-    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
-        runner.run(story())
-
-
 @pytest.mark.parametrize(("changes", "aborted"), [(1000, False), (1001, True)])
 def test_client_that_does_not_read_gets_what_waited_or_is_cut_off(changes: int, *, aborted: bool) -> None:
     async def story() -> None:

@@ -1,16 +1,10 @@
 import asyncio
-import os
-import random
-import signal
 import time
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
-from tests.simulation.environment import START, simulated
-from tests.simulation.loop import NothingLeftError, Process, SimulationLoop
+from tests.simulation.environment import simulated
+from tests.simulation.loop import Process, SimulationLoop
 from tests.simulation.network import NetworkedLoop
 
 
@@ -31,33 +25,6 @@ def ticking(loop: SimulationLoop, ticks: list[str], seconds: float = 1.0) -> Cal
             ticks.append(f"{loop.current.name} {loop.time():g}")
 
     return lambda process: (process.start(tick()), None)[1]
-
-
-def test_time_passes_only_while_nothing_is_ready() -> None:
-    loop = SimulationLoop(1)
-
-    async def work() -> float:
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        assert loop.time() == 0
-        await asyncio.sleep(3600)
-        return loop.time()
-
-    assert run(loop, work()) == 3600
-
-
-def test_callbacks_of_one_process_run_in_their_order_whatever_the_seed() -> None:
-    for seed in range(20):
-        loop, seen = SimulationLoop(seed), list[int]()
-
-        async def work(loop: SimulationLoop = loop, seen: list[int] = seen) -> None:
-            for number in range(10):
-                loop.call_soon(seen.append, number)
-                loop.call_later(1, seen.append, number + 10)
-            await asyncio.sleep(2)
-
-        run(loop, work())
-        assert seen == list(range(20))
 
 
 def test_the_seed_decides_which_of_two_processes_is_first() -> None:
@@ -122,91 +89,6 @@ def test_a_process_can_be_paused_before_any_of_its_callbacks() -> None:
     assert ends == set(range(11))
 
 
-def test_threads_are_callbacks_that_end_in_any_order() -> None:
-    def order(seed: int) -> tuple[int, ...]:
-        loop, seen = SimulationLoop(seed), list[int]()
-
-        async def work() -> None:
-            await asyncio.gather(*(asyncio.to_thread(seen.append, number) for number in range(3)))
-
-        run(loop, work())
-        return tuple(seen)
-
-    assert len({order(seed) for seed in range(20)}) > 1
-
-
-def test_a_thread_that_fails_fails_who_waits_for_it() -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
-        run(SimulationLoop(1), asyncio.to_thread(int, "x"))
-
-
-def test_waiting_for_what_never_comes_is_an_error() -> None:
-    loop = SimulationLoop(1)
-    with pytest.raises(NothingLeftError):
-        run(loop, asyncio.Event().wait())
-
-
-def test_cancelled_timers_do_not_pile_up() -> None:
-    loop = SimulationLoop(1)
-
-    async def work() -> int:
-        for _ in range(5000):
-            loop.call_later(3600, print).cancel()
-        return loop.timers
-
-    assert run(loop, work()) < 1000
-
-
-def test_each_process_handles_its_own_signals() -> None:
-    loop, seen = SimulationLoop(1), list[str]()
-    one, other = loop.process("one", "1"), loop.process("other", "2")
-
-    async def listen() -> None:
-        loop.add_signal_handler(signal.SIGTERM, lambda: seen.append(loop.current.name))
-        await asyncio.sleep(100)
-
-    async def work() -> None:
-        one.start(listen())
-        await asyncio.sleep(1)
-        one.signal(signal.SIGTERM)
-        other.signal(signal.SIGTERM)
-        await asyncio.sleep(1)
-
-    run(loop, work())
-    assert seen == ["one"]
-    assert one.alive
-    assert not other.alive
-
-
-def steady(clock: Callable[[], float] = time.monotonic) -> float:
-    """A function that was there before the simulation, and has a clock of the machine as a default."""
-    return clock()
-
-
-def test_the_machine_is_simulated_and_comes_from_the_seed() -> None:
-    def asked(seed: int) -> tuple[object, ...]:
-        loop = NetworkedLoop(seed)
-
-        async def work() -> tuple[object, ...]:
-            await asyncio.sleep(10)
-            assert steady() == time.monotonic()
-            return time.time(), steady(), uuid.uuid4(), os.urandom(4), random.random(), id_of_host()
-
-        with simulated(loop, seed):
-            return tuple(run(loop, work()))
-
-    assert asked(1) == asked(1)
-    assert asked(1)[0] == START + 10
-    assert asked(1)[2:5] != asked(2)[2:5]
-    assert abs(time.time() - START) > 3600
-
-
-def id_of_host() -> str:
-    import socket  # noqa: PLC0415 - as it is inside the simulation
-
-    return socket.gethostname()
-
-
 def test_clocks_of_processes_can_be_set_and_their_machines_can_sleep() -> None:
     loop = NetworkedLoop(1)
     process = loop.process("a", "a")
@@ -226,16 +108,3 @@ def test_clocks_of_processes_can_be_set_and_their_machines_can_sleep() -> None:
 
     with simulated(loop, 1):
         run(loop, work())
-
-
-def test_work_that_reads_the_clock_until_its_time_is_up_comes_to_an_end() -> None:
-    loop = NetworkedLoop(1)
-
-    async def work() -> None:
-        end = time.monotonic() + 0.1
-        while time.monotonic() < end:
-            pass
-
-    with simulated(loop, 1):
-        run(loop, work())
-    assert loop.time() == 0
