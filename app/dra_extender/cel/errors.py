@@ -25,8 +25,10 @@ class CelCompileError(CelError):
         self.reason = message
         self.source = source
         self.offset = offset
-        self.line, self.column, excerpt, caret = _locate(source, offset)
-        super().__init__(f"{self.line}:{self.column}: {message}\n | {excerpt}\n | {'.' * caret}^")
+        self.line, self.column = place_of(source, offset)
+        first = max(0, self.column - 1 - _SHOWN_WIDTH // 2)
+        excerpt = source[offset + 1 - self.column :].partition("\n")[0][first : first + _SHOWN_WIDTH]
+        super().__init__(f"{self.line}:{self.column}: {message}\n | {excerpt}\n | {'.' * (self.column - 1 - first)}^")
 
 
 class CelRuntimeError(CelError):
@@ -50,11 +52,6 @@ def quoted(expression: str) -> str:
     return repr(expression if len(expression) <= _SHOWN_WIDTH else f"{expression[: _SHOWN_WIDTH - 3]}...")
 
 
-def _locate(source: str, offset: int) -> tuple[int, int, str, int]:
-    """Return line and column of an offset (both from 1), the part of the line to show, and the position of the caret in it."""
-    start = source.rfind("\n", 0, offset) + 1
-    end = source.find("\n", offset)
-    text = source[start : end if end >= 0 else len(source)]
-    column = offset - start
-    first = max(0, column - _SHOWN_WIDTH // 2)
-    return source.count("\n", 0, offset) + 1, column + 1, text[first : first + _SHOWN_WIDTH], column - first
+def place_of(source: str, offset: int) -> tuple[int, int]:
+    """Return line and column of an offset, both from 1."""
+    return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)

@@ -97,10 +97,6 @@ class FairCache(Generic[_K, _V]):
             del self._owners[share.owner][key]
             self._count(share.owner, -share.size)
 
-    def held_by(self, owner: str) -> int:
-        """Return the bytes of an owner's entries."""
-        return self._bytes.get(owner, 0)
-
     def _count(self, owner: str, size: int) -> None:
         self.held += size
         left = self._bytes.get(owner, 0) + size

@@ -1,4 +1,4 @@
-"""The bytes of a compiled program: the sum over all that its closures hold."""
+"""Compiled expressions: from a text to a program, and from a program and a device to a value."""
 
 from sys import getsizeof
 from types import BuiltinFunctionType, CellType, FunctionType
@@ -20,7 +20,7 @@ from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.types.checker import Checker
 from dra_extender.cel.types.typed_ast import TypedNode
-from dra_extender.cel.types.types import BOOL, Type
+from dra_extender.cel.types.types import BOOL
 from dra_extender.cel.values.integers import Uint
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.values import Optional, type_name, unwrapped
@@ -28,6 +28,7 @@ from dra_extender.cel.values.values import Optional, type_name, unwrapped
 _PROGRAM_BYTES: Final = 200
 _COSTED_BYTES: Final = 4 * 1024 * 1024
 _TOO_DEEP: Final = "the expression is nested too deeply"
+_DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
 
 
 class CostedProgram(msgspec.Struct, frozen=True):
@@ -100,10 +101,9 @@ class Program(msgspec.Struct, frozen=True):
                 if value is True or value is False:
                     return value
         value = self._evaluate(device, deadline, budget)[0]
-        if value is True or value is False:
-            return value
-        if type(value) is Optional and type(unwrapped(value)) is bool:
-            return bool(unwrapped(value))
+        held = unwrapped(value)
+        if held is True or held is False:
+            return held
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def attribute(
@@ -128,7 +128,7 @@ class Program(msgspec.Struct, frozen=True):
         if known is None:
             if budget is not None:
                 budget.spend(self.units)
-            checker, checked, _ = _parse_and_check(*key, CompileMeter(self.expression), derived=False)
+            checker, checked, _ = check_expression(*key, CompileMeter(self.expression))
             known = _compile_costed(self.expression, checker, checked, self.owner)
             _COSTED.put(key, known, program_size(known.run) + getsizeof(self.expression), self.owner)
         return known
@@ -142,32 +142,23 @@ class Program(msgspec.Struct, frozen=True):
             raise CelRuntimeError(device.defect)
         costed = self.costed or self.costed_program(budget)
         frame = costed.frame(device, deadline)
-        if budget is None:
-            return _run(costed, frame)
-        budget.watch(frame)
+        if budget is not None:
+            budget.watch(frame)
         try:
-            return _run(costed, frame)
+            value = costed.run(frame)
+        except RecursionError:
+            raise CelRuntimeError(_TOO_DEEP) from None
+        except CelRuntimeError as error:
+            # Exceeding the cost limit takes precedence over any other failure.
+            if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
+                raise over_cost() from None
+            raise
         finally:
-            budget.charge(frame)
-
-
-def _run(costed: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
-    try:
-        value = costed.run(frame)
-    except (CelRuntimeError, RecursionError) as error:
-        raise _preferred_error(error, frame) from None
-    if frame.cost > COST_LIMIT:
-        raise over_cost()
-    return value, frame.cost
-
-
-def _preferred_error(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
-    """Return the error to raise: exceeding the cost limit takes precedence over any other failure."""
-    if isinstance(error, RecursionError):
-        return CelRuntimeError(_TOO_DEEP)
-    if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
-        return over_cost()
-    return error
+            if budget is not None:
+                budget.charge(frame)
+        if frame.cost > COST_LIMIT:
+            raise over_cost()
+        return value, frame.cost
 
 
 _COSTED: Final[FairCache[tuple[str, Release], CostedProgram]] = FairCache(_COSTED_BYTES)
@@ -197,7 +188,11 @@ def compile_expression(
     """
     meter = CompileMeter(expression, budget)
     try:
-        checker, checked, tree = _parse_and_check(expression, emulate, meter, derived=derived)
+        checker, checked, tree = check_expression(expression, emulate, meter)
+        result = checker.final(checked.type)
+        if not (may_be_attribute(result) if derived else result in {BOOL, ENVIRONMENTS[emulate].attribute}):
+            wanted = _DERIVED if derived else "bool or the unknown type"
+            raise CelCompileError(f"must evaluate to {wanted}, not {result}", expression, tree.offset)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
         fast = None if derived else compile_fast_path(checked, owner)
         if fast is not None:
@@ -217,25 +212,12 @@ def _compile_costed(expression: str, checker: Checker, checked: TypedNode, owner
     return CostedProgram(code.run, code.cost, checker.slots, owner)
 
 
-def _parse_and_check(
-    expression: str, emulate: Release, meter: CompileMeter, *, derived: bool
-) -> tuple[Checker, TypedNode, SyntaxNode]:
+def check_expression(expression: str, emulate: Release, meter: CompileMeter) -> tuple[Checker, TypedNode, SyntaxNode]:
+    """Parse and check an expression; return its checker, its checked tree and its syntax tree."""
     environment = ENVIRONMENTS[emulate]
     tree = parse(expression, meter)
     checker = Checker(expression, environment.functions, environment.device, meter)
-    checked = checker.check(tree)
-    problem = _result_problem(checker.final(checked.type), environment.attribute, derived=derived)
-    if problem is not None:
-        raise CelCompileError(problem, expression, tree.offset)
-    return checker, checked, tree
-
-
-def _result_problem(result: Type, attribute: Type, *, derived: bool) -> str | None:
-    """Return why a result of this type is never a bool, or never a derived attribute; None if it may be one."""
-    if derived:
-        scalars = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
-        return None if may_be_attribute(result) else f"must evaluate to {scalars}, not {result}"
-    return None if result in {BOOL, attribute} else f"must evaluate to bool or the unknown type, not {result}"
+    return checker, checker.check(tree), tree
 
 
 _UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})

@@ -67,27 +67,16 @@ class ProgramCache:
         if known is None:
             if budget is not None:
                 budget.afford("the compilation")
-            known = self._compile(key, budget, owner)
-            cache = self._namespace_programs if owner else self._class_programs
-            cache.put(key, known, getsizeof(expression) + _size(known), owner)
+                budget.spend(0 if self._rewrite is None else REWRITE_UNITS * len(expression))
+            text = expression if self._rewrite is None else self._rewrite(expression)
+            size = getsizeof(expression)
+            try:
+                known = compile_expression(text, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
+                size += known.size
+            except CelCompileError as error:
+                known = error.with_traceback(None)
+                size += 3 * getsizeof(error.reason) + _FAILURE_BYTES
+            (self._namespace_programs if owner else self._class_programs).put(key, known, size, owner)
         if isinstance(known, Program):
             return known
         raise CelCompileError(known.reason, known.source, known.offset)
-
-    def _compile(self, key: tuple[str, bool], budget: Budget | None, owner: str) -> _Entry:
-        expression, derived = key
-        if self._rewrite is not None:
-            if budget is not None:
-                budget.spend(REWRITE_UNITS * len(expression))
-            expression = self._rewrite(expression)
-        try:
-            return compile_expression(expression, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
-        except CelCompileError as error:
-            return error.with_traceback(None)
-
-
-def _size(entry: _Entry) -> int:
-    """Return the estimated bytes of a program or an error, without the expression."""
-    if isinstance(entry, Program):
-        return entry.size
-    return 3 * getsizeof(entry.reason) + _FAILURE_BYTES

@@ -4,7 +4,6 @@ Design documents write attributes in suffix form: `device.attributes["type"].str
 means the attribute `type` of the device's own driver, which is a plain value.
 """
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -162,22 +161,12 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
         if access is not None and (access.domain is not None or access.own_domain):
             names.add(f"{access.domain or ANY_DOMAIN}/{access.name}")
             continue
-        parts = _parts_that_read(node)
-        if parts is None:
+        # `device` and `device.attributes` may be used as a whole.
+        if is_device_field(node, "attributes") or (isinstance(node, ast.Identifier) and node.name == "device"):
             return None
-        pending += parts
+        if not (isinstance(node, ast.Select) and isinstance(node.operand, ast.Identifier)):
+            pending += [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
     return frozenset(names)
-
-
-def _parts_that_read(node: ast.SyntaxNode) -> Iterable[ast.SyntaxNode] | None:
-    """Return the nodes below that may read attributes; None for `device` and `device.attributes`, which may be used as a whole."""
-    if isinstance(node, ast.Select):
-        if isinstance(node.operand, ast.Identifier):
-            return None if is_device_field(node, "attributes") else ()
-        return (node.operand,)
-    if isinstance(node, ast.Identifier) and node.name == "device":
-        return None
-    return [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
 
 
 def rewrite_suffixes(expression: str) -> str:
@@ -224,7 +213,9 @@ def _qualified(node: ast.Select, step: SelectionStep) -> ast.SyntaxNode:
 
 def _meant(node: ast.SyntaxNode) -> ast.SyntaxNode | None:
     """Return the replacement of a node with a suffix; None for other nodes."""
-    meant = without_suffix(node) if isinstance(node, ast.Select) else None
-    if not isinstance(node, ast.Select) or not node.test:
+    if not isinstance(node, ast.Select):
+        return None
+    meant = without_suffix(node)
+    if not node.test:
         return meant
     return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, ast.Select) else None

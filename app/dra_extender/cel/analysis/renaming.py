@@ -4,7 +4,6 @@ Texts that are only compared for equality can be renamed.  What a function looks
 and with it the values of the attributes that the function is applied to.
 """
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -18,7 +17,7 @@ from dra_extender.cel.analysis.attributes import (
     read_attributes,
     step_of,
 )
-from dra_extender.cel.analysis.walk import mapped, nodes_of
+from dra_extender.cel.analysis.walk import joined, mapped, nodes_of
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import parse
@@ -26,7 +25,7 @@ from dra_extender.cel.syntax.printer import print_expression
 
 _LOGIC: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
 _AMOUNT_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
-_AMOUNTS: Final = (AccessKind.NUMBER, AccessKind.QUANTITY, AccessKind.SEMVER)
+_AMOUNTS: Final = (AccessKind.NUMBER, AccessKind.QUANTITY, AccessKind.SEMVER, AccessKind.CAPACITY)
 
 
 class NamesOfExpressions(Protocol):
@@ -73,13 +72,21 @@ def unrenamable_parts(expression: str) -> UnrenamableParts:
     texts: set[str] = set()
     attributes: set[str] | None = set()
     drivers = False
-    for leaf in _leaves(tree):
+    for leaf in joined(tree, _LOGIC):
         if _is_plain(leaf):
             continue
-        texts.update(_texts(leaf))
+        keys = {
+            id(part.arguments[1])
+            for part in nodes_of(leaf)
+            if isinstance(part, ast.CallExpression)
+            and part.function in ast.INDEX_OPERATORS
+            and (device_map_of(part) is not None or device_map_of(part.arguments[0]) is not None)
+        }
+        others = [part for part in nodes_of(leaf) if id(part) not in keys]
+        texts.update(part.value for part in others if isinstance(part, ast.Literal) and isinstance(part.value, str))
         read = read_attributes(leaf)
         attributes = None if read is None or attributes is None else attributes | read
-        drivers = drivers or read is None or _looks_into_driver(leaf)
+        drivers = drivers or read is None or any(is_device_field(part, "driver") for part in others)
     return UnrenamableParts(frozenset(texts), None if attributes is None else frozenset(attributes), drivers)
 
 
@@ -89,15 +96,6 @@ def renamed(expression: str, names: NamesOfExpressions) -> str | None:
         return print_expression(_renamed(parse(expression), names))
     except (CelCompileError, RecursionError):
         return None
-
-
-def _leaves(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    """Return the conditions that logical operators join."""
-    if isinstance(node, ast.CallExpression) and node.function in _LOGIC:
-        for argument in node.arguments:
-            yield from _leaves(argument)
-    else:
-        yield node
 
 
 def _is_plain(node: ast.SyntaxNode) -> bool:
@@ -112,12 +110,14 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
         one, many = node.arguments
         if device_map_of(many) is not None or is_device_field(many, "attributes") or is_device_field(many, "capacity"):
             return isinstance(one, ast.Literal)
-        return _is_value(one) and (_is_value(many) or _is_list(many))
+        listed = isinstance(many, ast.ListLiteral) and all(_is_value(element.value) for element in many.elements)
+        return _is_value(one) and (listed or _is_value(many))
     if node.function in ast.EQUALITY:
         return all(_is_value(argument) or _is_comparison(argument) for argument in node.arguments)
     if node.function in ast.ORDERINGS:
+        # An attribute may be a text, and the order of texts is not kept among values.
         return all(_is_amount(argument) or _is_comparison(argument) for argument in node.arguments) and any(
-            map(_is_certain_amount, node.arguments)
+            kind_of(argument) in _AMOUNTS or _is_comparison(argument) for argument in node.arguments
         )
     return _is_comparison(node)
 
@@ -135,10 +135,6 @@ def _is_value(node: ast.SyntaxNode) -> bool:
     return isinstance(node, ast.Literal) or _is_amount(node)
 
 
-def _is_list(node: ast.SyntaxNode) -> bool:
-    return isinstance(node, ast.ListLiteral) and all(_is_value(element.value) for element in node.elements)
-
-
 def _is_amount(node: ast.SyntaxNode) -> bool:
     kind = kind_of(node)
     if kind in (AccessKind.QUANTITY, AccessKind.SEMVER):
@@ -148,51 +144,19 @@ def _is_amount(node: ast.SyntaxNode) -> bool:
     return kind in (AccessKind.NUMBER, AccessKind.ATTRIBUTE, AccessKind.CAPACITY)
 
 
-def _is_certain_amount(node: ast.SyntaxNode) -> bool:
-    """Return an attribute may be a text, and the order of texts is not kept among values."""
-    return kind_of(node) in _AMOUNTS or kind_of(node) is AccessKind.CAPACITY or _is_comparison(node)
-
-
-def _texts(node: ast.SyntaxNode) -> Iterator[str]:
-    """Return the text constants but domains and names of attributes."""
-    structural = {id(key) for part in nodes_of(node) for key in _keys(part)}
-    for part in nodes_of(node):
-        if isinstance(part, ast.Literal) and isinstance(part.value, str) and id(part) not in structural:
-            yield part.value
-
-
-def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    """Return the literals that are keys of a selection of an attribute, a capacity, or a domain of either."""
-    if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
-        owner = node.arguments[0]
-        if device_map_of(node) is not None or device_map_of(owner) is not None:
-            yield node.arguments[1]
-
-
-def _looks_into_driver(node: ast.SyntaxNode) -> bool:
-    """Return whether the driver's name is used for anything but as the domain of an attribute."""
-    as_domain = {id(key) for part in nodes_of(node) for key in _keys(part)}
-    return any(is_device_field(part, "driver") and id(part) not in as_domain for part in nodes_of(node))
-
-
 def _renamed(root: ast.SyntaxNode, names: NamesOfExpressions) -> ast.SyntaxNode:
     def change(node: ast.SyntaxNode) -> ast.SyntaxNode | None:
         match node:
             case ast.Literal(value=str(text)):
                 return msgspec.structs.replace(node, value=names.text(text))
-            case ast.Select():
-                return _renamed_member(node, names)
+            case ast.Select() if access_of(node, tested=True) is not None:
+                operand = _renamed(node.operand, names)
+                return msgspec.structs.replace(node, operand=operand, field=names.member(node.field))
             case ast.CallExpression():
                 return _renamed_call(node, names)
         return None
 
     return mapped(root, change)
-
-
-def _renamed_member(node: ast.Select, names: NamesOfExpressions) -> ast.SyntaxNode | None:
-    if access_of(node, tested=True) is None:
-        return None
-    return msgspec.structs.replace(node, operand=_renamed(node.operand, names), field=names.member(node.field))
 
 
 def _renamed_call(node: ast.CallExpression, names: NamesOfExpressions) -> ast.SyntaxNode | None:

@@ -51,25 +51,13 @@ def children_of(node: ast.SyntaxNode) -> list[ast.SyntaxNode]:
     return []
 
 
-class Visit(msgspec.Struct, frozen=True):
-    """A node, its parent, and the variables in scope."""
-
-    node: ast.SyntaxNode
-    parent: ast.SyntaxNode | None
-    names: frozenset[str]
-
-
-def visits(root: ast.SyntaxNode) -> Iterator[Visit]:
-    """Yield every node, in the order of the text."""
-    pending = [Visit(root, None, frozenset())]
-    while pending:
-        visit = pending.pop()
-        yield visit
-        node = visit.node
-        inner = visit.names | set(node.names) if isinstance(node, ast.Comprehension) else visit.names
-        source = node.source if isinstance(node, ast.Comprehension) else None
-        below = children_of(node)
-        pending.extend(Visit(child, node, visit.names if child is source else inner) for child in reversed(below))
+def joined(node: ast.SyntaxNode, operators: frozenset[str]) -> Iterator[ast.SyntaxNode]:
+    """Yield the conditions that these operators join."""
+    if isinstance(node, ast.CallExpression) and node.function in operators:
+        for argument in node.arguments:
+            yield from joined(argument, operators)
+    else:
+        yield node
 
 
 Change = Callable[[ast.SyntaxNode], ast.SyntaxNode | None]

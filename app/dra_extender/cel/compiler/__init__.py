@@ -1,1 +1,0 @@
-"""From a typed syntax tree to Python closures that evaluate it and count its cost."""

@@ -36,10 +36,8 @@ def compile_call(
 ) -> CompiledPart:
     """Compile a call of a function or operator; with `dynamic_dispatch`, run-time types choose all overloads.
 
-    The cache charges `owner` for a constant regular expression.
-
-    Raises:
-        CelCompileError: A constant argument makes the call always fail, as in int('x') or an invalid pattern.
+    The cache charges `owner` for a constant regular expression. A constant argument with which the call always fails, as in
+    int('x') or an invalid pattern, is a CelCompileError.
     """
     name = node.function.name
     if name in {"_==_", "_!=_"}:
@@ -59,7 +57,11 @@ def compile_call(
     if name == "format" and isinstance(node.arguments[0], typed_ast.Constant):
         _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
-        return _fold_conversion(node, arguments[0].value, source)
+        value = arguments[0].value
+        try:
+            return constant(find_overload(_overloads_of_arity(node), (value,))(EvaluationFrame(None, 0, ()), value))
+        except CelRuntimeError as error:
+            raise CelCompileError(str(error), source, node.offset) from None
     return _compile_overloads(node, arguments, dynamic_dispatch=dynamic_dispatch)
 
 
@@ -75,7 +77,10 @@ def _compile_overloads(
         )
     extra = node.function.extra or single.extra
     doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
-    if single.unguarded or not (doubtful or _needs_guard(single, node.arguments)):
+    # The run-time type of an argument must be checked where its static type proves too little.
+    pairs = zip(node.arguments, single.parameters, strict=True)
+    doubtful = doubtful or any(_may_differ(item.type, kind) or _may_be_null(item, kind) for item, kind in pairs)
+    if single.unguarded or not doubtful:
         folded = fold_call(node, arguments, single)
         return folded or CompiledPart(run=_static_run(node, arguments, single, extra), cost=cost)
     # Upstream has one implementation for all overloads of an operator and of size, so that the choice of the type check does not
@@ -90,11 +95,15 @@ def _static_run(
 ) -> Run:
     """Run the one overload that fits the static types; the closures for one and two arguments are faster."""
     runs = tuple([argument.run for argument in arguments])
+    function, chosen = single.run, with_frame(single)
     if extra is None and len(runs) == _PAIR and arguments[1].known:
-        return _with_constant(single, runs[0], arguments[1].value)
+        first, other = runs[0], arguments[1].value
+        if single.charges:
+            return lambda frame: chosen(frame, first(frame), other)
+        return lambda frame: function(first(frame), other)
     if extra is None and not single.charges and len(runs) in {1, _PAIR}:
-        return _unary(single.run, *runs) if len(runs) == 1 else _binary(single.run, *runs)
-    chosen = with_frame(single)
+        first = runs[0]
+        return (lambda frame: function(first(frame))) if len(runs) == 1 else _binary(function, *runs)
     if extra is not None and len(runs) == 1:
         return _charged_unary(chosen, runs[0], extra)
     charge_failure = _charging_failure(node, arguments, extra)
@@ -134,11 +143,6 @@ def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
 
 
 def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> FrameFunction:
-    """Return the first overload that takes these values.
-
-    Raises:
-        CelRuntimeError: None does.
-    """
     for item in overloads:
         if item.unguarded or all(
             accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
@@ -147,41 +151,17 @@ def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Fra
     raise no_overload(*values)
 
 
-def _ignoring_frame(run: FrameFunction, count: int) -> FrameFunction:
-    """Return an implementation with a first parameter that it ignores; a fixed number of arguments is faster to pass on."""
+def with_frame(item: Overload) -> FrameFunction:
+    """Return the implementation of an overload with the frame as its first parameter; a native call is charged first."""
+    run, count = item.run, len(item.parameters)
+    if item.native is not None:
+        return item.native.with_arity(count)
+    if item.metered:
+        return run
     if count == 1:
         return lambda _, value: run(value)
-    if count == _PAIR:
-        return lambda _, one, other: run(one, other)
-    return lambda _, *values: run(*values)
-
-
-def with_frame(item: Overload) -> FrameFunction:
-    """Return the implementation of an overload with the frame as its first parameter; the work of a call is charged first."""
-    run, work = item.run, item.work
-    if item.native is not None:
-        return item.native.with_arity(len(item.parameters))
-    taking_frame: FrameFunction = run if item.metered else _ignoring_frame(run, len(item.parameters))
-    if not work:
-        return taking_frame
-
-    def charging(frame: EvaluationFrame, *values: Any) -> Any:
-        frame.spend(work)
-        return taking_frame(frame, *values)
-
-    return charging
-
-
-def _with_constant(single: Overload, first: Run, other: Any) -> Run:
-    if single.charges:
-        charged = with_frame(single)
-        return lambda frame: charged(frame, first(frame), other)
-    function = single.run
-    return lambda frame: function(first(frame), other)
-
-
-def _unary(function: FrameFunction, argument: Run) -> Run:
-    return lambda frame: function(argument(frame))
+    # A fixed number of arguments is faster to pass on.
+    return (lambda _, one, other: run(one, other)) if count == _PAIR else lambda _, *values: run(*values)
 
 
 def _binary(function: FrameFunction, first: Run, second: Run) -> Run:
@@ -328,12 +308,6 @@ def _charged(
     return run
 
 
-def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
-    """Return whether an argument's run-time type must be checked, because its static type proves too little."""
-    pairs = zip(arguments, single.parameters, strict=True)
-    return any(_may_differ(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
-
-
 def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
     """Return whether an argument may be null, which can be assigned to the types of libraries, by way of a branch or an element."""
     if parameter.kind not in NULLABLE or isinstance(item, typed_ast.Constant):
@@ -451,11 +425,3 @@ def _compile_membership(operand: CompiledPart, values: CompiledPart) -> Compiled
         return False
 
     return CompiledPart(run=run, cost=operand.cost)
-
-
-def _fold_conversion(node: typed_ast.Invoke, value: Any, source: str) -> CompiledPart:
-    frame = EvaluationFrame(None, 0, ())
-    try:
-        return constant(find_overload(_overloads_of_arity(node), (value,))(frame, value))
-    except CelRuntimeError as error:
-        raise CelCompileError(str(error), source, node.offset) from None

@@ -18,22 +18,16 @@ def compile_equality(node: typed_ast.Invoke, left: CompiledPart, right: Compiled
     cost = 1 + left.cost + right.cost
     swapped = left.known
     written, operand, known = (node.arguments[1], right, left) if swapped else (node.arguments[0], left, right)
-    if not known.known or operand.known:
-        run = _equals(left.run, right.run, negated=negated)
-    elif known.value and isinstance(known.value, str):
-        path = attribute_path(written)
-        if path is not None and len(known.value) <= _SHORT:
-            run = _attribute_equals_text(path, known.value, negated=negated, swapped=swapped)
-        else:
-            run = _equals_text(operand.run, known.value, negated=negated, swapped=swapped)
-    elif type(known.value) in _NUMERIC:
-        path = attribute_path(written)
-        if path is not None:
-            run = _attribute_equals_number(path, known.value, negated=negated, swapped=swapped)
-        else:
-            run = _equals_number(operand.run, known.value, negated=negated, swapped=swapped)
+    value, text = known.value, isinstance(known.value, str)
+    if not known.known or operand.known or not (value if text else type(value) in _NUMERIC):
+        return CompiledPart(run=_equals(left.run, right.run, negated=negated), cost=cost)
+    path = attribute_path(written)
+    if path is not None and not (text and len(value) > _SHORT):
+        run = _attribute_equals(path, value, negated=negated, swapped=swapped)
+    elif text:
+        run = _equals_text(operand.run, value, negated=negated, swapped=swapped)
     else:
-        run = _equals(left.run, right.run, negated=negated)
+        run = _equals_number(operand.run, value, negated=negated, swapped=swapped)
     return CompiledPart(run=run, cost=cost)
 
 
@@ -54,22 +48,6 @@ def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Ru
     return run
 
 
-def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, swapped: bool) -> Run:
-    """Compare as `_equals_text` does, for an attribute; the text is so short that only an empty value has another cost."""
-    domain, name = path
-
-    def run(frame: EvaluationFrame) -> bool:
-        try:
-            value = frame.device.attributes[domain][name]
-        except KeyError:
-            raise no_key(name) from None
-        if type(value) is str and value:
-            return (value == text) is not negated
-        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
-
-    return run
-
-
 def _equals_number(operand: Run, number: Any, *, negated: bool, swapped: bool) -> Run:
     kind = type(number)
 
@@ -82,18 +60,19 @@ def _equals_number(operand: Run, number: Any, *, negated: bool, swapped: bool) -
     return run
 
 
-def _attribute_equals_number(path: tuple[str, str], number: Any, *, negated: bool, swapped: bool) -> Run:
+def _attribute_equals(path: tuple[str, str], wanted: Any, *, negated: bool, swapped: bool) -> Run:
+    """Compare an attribute with a number or a text, which is so short that only an empty value has another cost."""
     domain, name = path
-    kind = type(number)
+    kind = type(wanted)
 
     def run(frame: EvaluationFrame) -> bool:
         try:
             value = frame.device.attributes[domain][name]
         except KeyError:
             raise no_key(name) from None
-        if type(value) is kind:
-            return (value == number) is not negated
-        return _compare(frame, number, value, negated) if swapped else _compare(frame, value, number, negated)
+        if type(value) is kind and value:
+            return (value == wanted) is not negated
+        return _compare(frame, wanted, value, negated) if swapped else _compare(frame, value, wanted, negated)
 
     return run
 

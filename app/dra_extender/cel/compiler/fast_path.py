@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.compiler.calls import fold_call
+from dra_extender.cel.compiler.code import CompiledPart, constant
 from dra_extender.cel.compiler.selections import constant_name, domain_of, is_presence_test
-from dra_extender.cel.cost import COST_LIMIT, EvaluationFrame, tenth
+from dra_extender.cel.cost import COST_LIMIT, tenth
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.patterns import cached_pattern, compile_pattern
-from dra_extender.cel.syntax.ast import MIRRORED, ORDERINGS
+from dra_extender.cel.syntax.ast import EQUALITY, MIRRORED, ORDERINGS
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Implementation
 from dra_extender.cel.values.quantity import Quantity
-from dra_extender.cel.values.semver import Semver
 
 Evaluate = Callable[[DeviceActivation], Any]
 Check = tuple[str, type, Any, bool]
@@ -55,7 +56,6 @@ CASES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def require_type(operand: Evaluate, kind: type) -> Evaluate:
-    """Return the value of the operand, which must be of this type."""
 
     def evaluate(device: DeviceActivation) -> Any:
         value = operand(device)
@@ -66,9 +66,7 @@ def require_type(operand: Evaluate, kind: type) -> Evaluate:
     return evaluate
 
 
-def attribute_equals(domain: str, name: str, kind: type, wanted: Any, *, same: bool) -> Evaluate:
-    """Return whether an attribute equals a constant, or does not."""
-
+def attribute_equals(domain: str, name: str, kind: type, wanted: Any, same: bool) -> Evaluate:
     def evaluate(device: DeviceActivation) -> bool:
         value = device.attributes[domain][name]
         if type(value) is kind:
@@ -139,6 +137,7 @@ def logical(terms: Sequence[Evaluate], *, absorbing: bool) -> Evaluate:
 
 
 _KINDS: Final = frozenset({str, int, bool})
+_ORDERED_KINDS: Final = frozenset({int})
 _LEAST_JOINED: Final = 3
 _PAIR: Final = 2
 _SELECTION_COST: Final = 5
@@ -150,14 +149,9 @@ FALLBACK_ERRORS: Final = (NotOnFastPathError, KeyError, CelRuntimeError)
 
 
 class FastPath(msgspec.Struct, frozen=True):
-    """A compiled part of an expression.
+    """A compiled part of an expression with its greatest cost in units of CEL, and `kind`, if its values have one type.
 
-    Attributes:
-        evaluate: From the device to the value.
-        cost: The greatest cost, in units of CEL.
-        kind: The type of every value, if all have one type.
-        attribute: Domain and name, if the part is an attribute.
-        check: The domain and the comparison, if the part compares an attribute of the domain with a constant.
+    A part that is an attribute has its domain and name; one that compares an attribute with a constant the domain and the check.
     """
 
     evaluate: Evaluate
@@ -251,49 +245,34 @@ def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> Fast
 def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
-        return _negation(arguments[0], context)
-    if name in {"_==_", "_!=_"}:
-        one, other = arguments if isinstance(arguments[1], typed_ast.Constant) else arguments[::-1]
-        return _equality(one, other, context, same=name == "_==_")
-    if name in ORDERINGS:
-        if isinstance(arguments[1], typed_ast.Constant):
-            return _ordering(arguments[0], arguments[1], name, context)
-        return _ordering(arguments[1], arguments[0], MIRRORED[name], context)
+        term = _compile(arguments[0], context)
+        if term is None:
+            return None
+        negated = _as_bool(term)
+        return FastPath(lambda device: not negated(device), term.cost + 1, bool)
+    if name in MIRRORED:
+        one, other = arguments
+        if isinstance(other, typed_ast.Constant):
+            return _comparison(one, other, name, context)
+        return _comparison(other, one, MIRRORED[name], context) if isinstance(one, typed_ast.Constant) else None
     if name == "@in":
         return _membership(arguments[0], arguments[1], context)
     return _method(node, context) if node.member else None
 
 
-def _negation(part: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
-    term = _compile(part, context)
-    if term is None:
-        return None
-    operand = _as_bool(term)
-    return FastPath(lambda device: not operand(device), term.cost + 1, bool)
-
-
-def _equality(
-    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, context: _FastPathContext, *, same: bool
+def _comparison(
+    part: typed_ast.TypedNode, constant: typed_ast.Constant, symbol: str, context: _FastPathContext
 ) -> FastPath | None:
     operand = _compile(part, context)
-    if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) not in _KINDS:
-        return None
     value, kind = constant.value, type(constant.value)
-    cost = operand.cost + 1 + (tenth(len(value)) if kind is str else 1)
-    if operand.attribute is not None:
-        evaluate = attribute_equals(*operand.attribute, kind, value, same=same)
-        domain, attribute = operand.attribute
-        return FastPath(evaluate, cost, bool, None, (domain, (attribute, kind, value, same)))
-    return FastPath(comparison(operand.evaluate, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
-
-
-def _ordering(
-    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, name: str, context: _FastPathContext
-) -> FastPath | None:
-    operand = _compile(part, context)
-    if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) is not int:
+    if operand is None or kind not in (_ORDERED_KINDS if symbol in ORDERINGS else _KINDS):
         return None
-    return FastPath(comparison(operand.evaluate, operand.kind, constant.value, name), operand.cost + 2, bool)
+    cost = operand.cost + 1 + (tenth(len(value)) if kind is str else 1)
+    if operand.attribute is not None and symbol in EQUALITY:
+        domain, name = operand.attribute
+        check = name, kind, value, symbol == "_==_"
+        return FastPath(attribute_equals(domain, *check), cost, bool, None, (domain, check))
+    return FastPath(comparison(operand.evaluate, operand.kind, value, symbol), cost, bool)
 
 
 def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
@@ -328,7 +307,13 @@ def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
         return None
     if name in _TEXT_METHODS:
         return _text_method(name, single.run, operand, node.arguments[1], context)
-    return _ordered_method(name, single.run, operand, node.arguments[1]) if name in _ORDERED_METHODS else None
+    known = _constant_call(node.arguments[1]) if name in _ORDERED_METHODS else None
+    if known is None:
+        return None
+    run, value, kind = single.run, known.value, type(known.value)
+    evaluate = operand.evaluate if operand.kind is kind else require_type(operand.evaluate, kind)
+    result = int if name == "compareTo" else bool
+    return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + known.cost, result)
 
 
 def _text_method(
@@ -358,38 +343,14 @@ def _text_method(
     return FastPath(evaluate, cost, bool)
 
 
-def _ordered_method(
-    name: str, run: Implementation, operand: FastPath, argument: typed_ast.TypedNode
-) -> FastPath | None:
-    known = _constant_value(argument)
-    if known is None:
+def _constant_call(node: typed_ast.TypedNode) -> CompiledPart | None:
+    """Return the quantity or version of a constant text."""
+    if not isinstance(node, typed_ast.Invoke) or node.function.name not in {"quantity", "semver"}:
         return None
-    value, cost = known
-    kind = type(value)
-    evaluate = operand.evaluate if operand.kind is kind else require_type(operand.evaluate, kind)
-    result = int if name == "compareTo" else bool
-    return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + cost, result)
-
-
-def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
-    """Return the quantity or version of a constant text, and the cost of making it."""
-    if (
-        not isinstance(node, typed_ast.Invoke)
-        or node.function.name not in {"quantity", "semver"}
-        or len(node.candidates) != 1
-    ):
+    constants = [constant(item.value) for item in node.arguments if isinstance(item, typed_ast.Constant)]
+    if len(constants) < len(node.arguments) or len(node.candidates) != 1:
         return None
-    if not all(isinstance(argument, typed_ast.Constant) for argument in node.arguments):
-        return None
-    values = tuple(argument.value for argument in node.arguments if isinstance(argument, typed_ast.Constant))
-    single = node.candidates[0]
-    try:
-        value = single.run(*values)
-    except CelRuntimeError:
-        return None
-    extra = node.function.extra or single.extra
-    cost = 1 if extra is None else 1 + extra(EvaluationFrame(None, 0, ()), values, value)
-    return (value, cost) if type(value) in {Quantity, Semver} else None
+    return fold_call(node, tuple(constants), node.candidates[0])
 
 
 _OF_DEVICE: Final = {

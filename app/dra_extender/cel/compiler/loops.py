@@ -52,7 +52,10 @@ def compile_loop(
     work_per_round: int,
 ) -> CompiledPart:
     """Compile a loop over a list or map; `work_per_round` is charged for each round."""
-    over = _range(node.slots, source.run)
+    if len(node.slots) == 1:
+        over: _Range = node.slots[0], source.run, elements_of
+    else:
+        over = slice(node.slots[0], node.slots[-1] + 1), source.run, pairs_of
     if node.kind in _QUANTIFIERS:
         run = _quantified(over, body, work_per_round, _QUANTIFIERS[node.kind])
     else:
@@ -62,12 +65,6 @@ def compile_loop(
 
 _Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
 """The index or slice of a round's variables in the frame's slots, the source, and from its value to the variables by round."""
-
-
-def _range(slots: tuple[int, ...], source: Run) -> _Range:
-    if len(slots) == 1:
-        return slots[0], source, elements_of
-    return slice(slots[0], slots[0] + len(slots)), source, pairs_of
 
 
 def elements_of(value: Any) -> Iterable[Any]:

@@ -13,13 +13,12 @@ from dra_extender.cel.compiler.compiler import Compiler
 from dra_extender.cel.compiler.loops import UnevaluatedVariable, charging, elements_of, pairs_of
 from dra_extender.cel.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.environment import ENVIRONMENTS, LATEST, Release
+from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.explain.values import LONGEST_TEXT, shortened
+from dra_extender.cel.program import check_expression
 from dra_extender.cel.syntax.ast import SyntaxNode
-from dra_extender.cel.syntax.parser import parse
-from dra_extender.cel.syntax.printer import print_beginning
-from dra_extender.cel.types.checker import Checker
+from dra_extender.cel.syntax.printer import print_expression
 from dra_extender.cel.types.typed_ast import TypedNode
 from dra_extender.cel.values.values import LISTS, MAPS
 
@@ -61,17 +60,9 @@ class ExplainableExpression:
     """An expression compiled so that its parts can be evaluated, on any number of devices."""
 
     def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
-        """Compile an expression, and charge `budget` for it.
-
-        Raises:
-            CelCompileError: It is not valid.
-        """
-        meter = CompileMeter(source, budget)
-        environment = ENVIRONMENTS[emulate]
-        tree = parse(source, meter)
-        checker = Checker(source, environment.functions, environment.device, meter)
+        """Compile an expression, and charge `budget` for it; one that is not valid is a CelCompileError."""
+        checker, self.root, _ = check_expression(source, emulate, CompileMeter(source, budget))
         self.source = source
-        self.root = checker.check(tree)
         self.slots = checker.slots
         self.recorder = _Recorder(source, dynamic_dispatch=checker.dynamic_dispatch)
         self.recorder.compile(self.root)
@@ -91,11 +82,7 @@ class Evaluation:
         emulate: Release = LATEST,
         budget: Budget | None = None,
     ) -> None:
-        """Compile the expression, unless it is prepared.
-
-        Raises:
-            CelCompileError: It is not valid.
-        """
+        """Compile the expression, unless it is prepared; one that is not valid is a CelCompileError."""
         prepared = ExplainableExpression(source, emulate, budget) if isinstance(source, str) else source
         self.root = prepared.root
         self.source = prepared.source
@@ -121,7 +108,15 @@ class Evaluation:
         if not self.spend(_OUTCOME_UNITS):
             self._stopped = EvalResult(error="the limit for explanations was reached", stopped=True)
             return self._stopped
-        result = self._evaluated(node)
+        evaluate, frame = charging(self._recorder.code_of(node)), self._frame
+        try:
+            result = EvalResult(evaluate(frame))
+            if frame.cost > COST_LIMIT:
+                raise over_cost()
+        except CelRuntimeError as problem:
+            result = EvalResult(error=str(problem), stopped=isinstance(problem, CelCostError))
+        except RecursionError:
+            result = EvalResult(error="the expression is nested too deeply", stopped=True)
         units = self._spent()
         self._charged += units
         if self._budget is not None:
@@ -143,7 +138,7 @@ class Evaluation:
         written = node.written
         known = self._texts.get(id(written))
         if known is None:
-            text = shortened(print_beginning(written, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
+            text = shortened(print_expression(written, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
             known = self._texts[id(written)] = written, text
         return known[1]
 
@@ -170,20 +165,6 @@ class Evaluation:
         if self._budget is not None and self._spent() > self._budget.left:
             return True
         return self._deadline is not None and self._deadline()
-
-    def _evaluated(self, node: TypedNode) -> EvalResult:
-        evaluate, frame = charging(self._recorder.code_of(node)), self._frame
-        try:
-            value = evaluate(frame)
-            if frame.cost > COST_LIMIT:
-                raise over_cost()
-        except CelCostError as problem:
-            return EvalResult(error=str(problem), stopped=True)
-        except CelRuntimeError as problem:
-            return EvalResult(error=str(problem))
-        except RecursionError:
-            return EvalResult(error="the expression is nested too deeply", stopped=True)
-        return EvalResult(value)
 
 
 def rounds_of(values: Any, width: int) -> Iterator[tuple[Any, ...]]:

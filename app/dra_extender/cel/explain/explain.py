@@ -7,9 +7,10 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.environment import LATEST, Release
+from dra_extender.cel.errors import place_of
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
 from dra_extender.cel.explain.messages import condition_message, failure_message
-from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
+from dra_extender.cel.explain.values import EvalVerdict, Part, shown
 from dra_extender.cel.program import Program
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
@@ -157,16 +158,17 @@ class _Explainer:
             return failure if same else self._part(node, EvalVerdict.ERROR, parts=(failure,))
         value = unwrapped(outcome.value)
         if value is not True and value is not False:
-            text = (
-                f"{self._evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
-            )
-            return self._part(node, EvalVerdict.VALUE, text)
+            text = f"{self._evaluation.text(node)} is {shown(value)}, a {type_name(value)}"
+            return self._part(node, EvalVerdict.VALUE, f"{text}, where true or false was wanted")
         if self._left > 0:
             match node:
                 case typed_ast.Logical():
                     return self._logical(node, value=value, wanted=wanted)
                 case typed_ast.Conditional():
-                    return self._conditional(node, value=value, wanted=wanted)
+                    held = self._evaluation.outcome(node.condition).value is True
+                    branch = node.chosen if held else node.other
+                    parts = (self.part(node.condition, wanted=held), self.part(branch, wanted=wanted))
+                    return self._part(node, _TRUTH[value], parts=parts)
                 case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
                     return self._quantified(node, value=value, wanted=wanted)
                 case typed_ast.CelBind():
@@ -201,12 +203,6 @@ class _Explainer:
             parts.append(self.part(term, wanted=wanted))
         return self._part(node, _TRUTH[value], parts=tuple(parts), cut=len(parts) < len(terms))
 
-    def _conditional(self, node: typed_ast.Conditional, *, value: bool, wanted: bool) -> Part:
-        held = self._evaluation.outcome(node.condition).value is True
-        branch = node.chosen if held else node.other
-        parts = (self.part(node.condition, wanted=held), self.part(branch, wanted=wanted))
-        return self._part(node, _TRUTH[value], parts=parts)
-
     def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool) -> Part:
         evaluation = self._evaluation
         values = evaluation.outcome(node.source).value
@@ -227,16 +223,14 @@ class _Explainer:
         message = f"{count or 'none'} of {elements} {verb} {evaluation.text(node.body)}"
         if node.kind == "exists_one" and not value:
             message += ", wanted exactly one"
-        parts = [
-            self._example(node, variables, wanted=wanted) for variables in chosen[:_MOST_EXAMPLES] if self._left > 0
-        ]
+        parts: list[Part] = []
+        for variables in chosen[:_MOST_EXAMPLES]:
+            if self._left <= 0:
+                break
+            self._left -= 1
+            evaluation.set_variables(node.slots, variables)
+            evaluation.outcome(node.body)
+            explained = self.part(node.body, wanted=wanted)
+            where = f"where {' and '.join(_bindings(node, variables))}"
+            parts.append(self._part(node.body, explained.verdict, where, (explained,)))
         return self._part(node, _TRUTH[value], message, tuple(parts), cut=len(parts) < len(chosen))
-
-    def _example(self, node: typed_ast.ComprehensionLoop, values: tuple[Any, ...], *, wanted: bool) -> Part:
-        """Explain the body for one element, with the value of the element."""
-        self._left -= 1
-        self._evaluation.set_variables(node.slots, values)
-        self._evaluation.outcome(node.body)
-        explained = self.part(node.body, wanted=wanted)
-        where = f"where {' and '.join(_bindings(node, values))}"
-        return self._part(node.body, explained.verdict, where, (explained,))

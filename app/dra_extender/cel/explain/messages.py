@@ -171,7 +171,10 @@ def _absence_message(evaluation: Evaluation, node: typed_ast.FieldSelection | ty
     if type(holder) in MAPS:
         path = _device_path(evaluation, operand)
         missing = _missing_attribute(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
-        return f"{text} does not exist: {missing or _missing_key(holder, key)}"
+        if not missing:
+            names = [shown(from_map_key(name)) for name in holder]
+            missing = f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
+        return f"{text} does not exist: {missing}"
     what = f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a"
     if type(holder) in LISTS:
         return f"{what} list of {len(holder)}"
@@ -224,11 +227,6 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     else:
         hint = elsewhere or _choice(list(domains), domain) or "it has none at all"
     return f"the device has no {noun} of domain {quoted}; {hint}"
-
-
-def _missing_key(value: Any, key: object) -> str:
-    names = [shown(from_map_key(name)) for name in value]
-    return f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
 
 
 def _domains(device: DeviceActivation, device_map: str) -> DomainMap:

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from dra_extender.cel.analysis.attributes import DEVICE_MAPS, driver_of, is_device_field, is_shared_domain, step_of
-from dra_extender.cel.analysis.walk import children_of
+from dra_extender.cel.analysis.walk import children_of, joined, mapped
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
@@ -85,16 +83,8 @@ def _number(value: Any) -> float | None:
 
 def required_driver(expression: ExplainableExpression) -> str | None:
     """Return the driver that a device must have: `device.driver == "..."`, alone or joined by `&&`; None if no part says so."""
-    pending = [expression.root]
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, typed_ast.Logical) and node.absorbing is False:
-            pending += node.terms
-        else:
-            driver = driver_of(node.written)
-            if driver is not None:
-                return driver
-    return None
+    drivers = map(driver_of, joined(expression.root.written, frozenset({"_&&_"})))
+    return next((driver for driver in drivers if driver is not None), None)
 
 
 def relaxed(
@@ -118,7 +108,8 @@ def relaxed(
         conditions.append(text)
     if not changes:
         return None
-    return Relaxation(print_expression(_replaced(evaluation.root.written, changes)), tuple(conditions))
+    tree = mapped(evaluation.root.written, lambda node: changes.get(id(node)))
+    return Relaxation(print_expression(tree), tuple(conditions))
 
 
 def _unmet(evaluation: Evaluation, node: TypedNode) -> Iterator[TypedNode]:
@@ -164,15 +155,6 @@ def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNo
     return ast.CallExpression(0, ast.depth_above(target, *arguments), function, target, arguments)
 
 
-def _replaced(node: ast.SyntaxNode, changes: dict[int, ast.SyntaxNode]) -> ast.SyntaxNode:
-    """Return the tree with other nodes in the place of conditions, which are joined by calls alone."""
-    if id(node) in changes:
-        return changes[id(node)]
-    if not isinstance(node, ast.CallExpression):
-        return node
-    return msgspec.structs.replace(node, arguments=tuple(_replaced(part, changes) for part in node.arguments))
-
-
 class _Outcomes(NamedTuple):
     """Which values a part can have; neither is possible where the part fails."""
 
@@ -184,10 +166,7 @@ _ANY: Final = _Outcomes(true=True, false=True)
 
 
 def may_hold(source: str, driver: str, emulate: Release = LATEST) -> bool:
-    """Return whether the expression can be true for a device of the driver; also where that is not known.
-
-    A device is expected to have attributes and capacities of its driver's domain, of a domain above it, and of Kubernetes' domains.
-    """
+    """Return whether the expression can be true for a device of the driver; also where that is not known."""
     budget = Budget(_COST, strict=True)
     try:
         expression = ExplainableExpression(source, emulate, budget)
@@ -207,7 +186,8 @@ def _outcomes(evaluation: Evaluation, node: TypedNode, driver: str) -> _Outcomes
         negated = _outcomes(evaluation, node.arguments[0], driver)
         return _Outcomes(true=negated.false, false=negated.true)
     domains = _domains_read(node.written)
-    if domains is None or any(_may_have(driver, domain) for domain in domains):
+    # Devices are expected to have attributes of their driver's domain, of a domain above it, and of Kubernetes' domains.
+    if domains is None or any(f".{driver}".endswith(f".{each}") or is_shared_domain(each) for each in domains):
         return _ANY
     outcome = evaluation.outcome(node)
     return _ANY if outcome.stopped else _Outcomes(true=outcome.value is True, false=outcome.value is False)
@@ -227,8 +207,3 @@ def _domains_read(root: ast.SyntaxNode) -> set[str] | None:
         elif not is_device_field(node, "driver"):
             pending += children_of(node)
     return domains
-
-
-def _may_have(driver: str, domain: str) -> bool:
-    """Return whether devices of the driver are expected to have attributes of the domain."""
-    return f".{driver}".endswith(f".{domain}") or is_shared_domain(domain)

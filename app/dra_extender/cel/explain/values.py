@@ -55,11 +55,6 @@ class Part(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-def place_of(source: str, offset: int) -> tuple[int, int]:
-    """Return line and column of an offset, both from 1."""
-    return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
-
-
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
     """Return the text, or its beginning and three dots."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
@@ -81,8 +76,15 @@ def _shown(value: Any, depth: int) -> str:
     kind = type(value)
     if kind is str:
         return text_literal(shortened(value, _LONGEST_STRING))
-    if kind in LISTS or kind in MAPS:
-        return _container(value, depth) if depth else f"a {type_name(value)} of {len(value)}"
+    if kind in LISTS | MAPS and depth:
+        more = f", and {len(value) - MOST_ITEMS} more" if len(value) > MOST_ITEMS else ""
+        if kind in LISTS:
+            return f"[{', '.join(_shown(item, depth - 1) for item in value[:MOST_ITEMS])}{more}]"
+        entries = islice(value.items(), MOST_ITEMS)
+        pairs = (f"{_shown(from_map_key(key), 0)}: {_shown(item, depth - 1)}" for key, item in entries)
+        return f"{{{', '.join(pairs)}{more}}}"
+    if kind in LISTS | MAPS:
+        return f"a {type_name(value)} of {len(value)}"
     if kind is Optional:
         return f"optional({_shown(value.value, max(depth - 1, 0))})" if value.present else "absent"
     text = _SCALARS.get(kind)
@@ -106,12 +108,3 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     Cidr: str,
     Url: lambda value: value.text,
 }
-
-
-def _container(value: Any, depth: int) -> str:
-    more = f", and {len(value) - MOST_ITEMS} more" if len(value) > MOST_ITEMS else ""
-    if type(value) in LISTS:
-        return f"[{', '.join(_shown(item, depth - 1) for item in value[:MOST_ITEMS])}{more}]"
-    entries = islice(value.items(), MOST_ITEMS)
-    pairs = (f"{_shown(from_map_key(key), 0)}: {_shown(item, depth - 1)}" for key, item in entries)
-    return f"{{{', '.join(pairs)}{more}}}"

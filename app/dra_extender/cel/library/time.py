@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.native.call import TEXT, NativeFunction
+from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
 from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
 from dra_extender.cel.types.types import DURATION, INT, STRING, TIMESTAMP
 from dra_extender.cel.values.times import (
@@ -88,16 +88,12 @@ def _zone(name: str) -> ZoneInfo:
 def _of_moment(name: str, take: Callable[[Civil], int], *spans: Overload) -> Function:
     """Return a function that reads a part of a timestamp, in UTC or in a given zone."""
 
-    def in_zone(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
-        frame.spend(_CALENDAR_WORK)
+    def in_zone(frame: EvaluationFrame, moment: Timestamp, zone: str = "") -> int:
+        frame.spend(2 * _CALENDAR_WORK if zone else _CALENDAR_WORK)
         return take(civil(moment, _offset(frame, moment, zone)))
 
-    return function(
-        name,
-        method((TIMESTAMP,), INT, lambda moment: take(civil(moment, 0)), work=_CALENDAR_WORK),
-        method((TIMESTAMP, STRING), INT, in_zone, metered=True, work=_CALENDAR_WORK),
-        *spans,
-    )
+    zoned = (method(kinds, INT, in_zone, metered=True) for kinds in ((TIMESTAMP,), (TIMESTAMP, STRING)))
+    return function(name, *zoned, *spans)
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
@@ -180,7 +176,9 @@ FUNCTIONS: Final = (
     ),
     function(
         "string",
-        overload((DURATION,), STRING, lambda span: seconds_text(span.nanos), work=20),
-        overload((TIMESTAMP,), STRING, timestamp_text, work=_CALENDAR_WORK),
+        overload(
+            (DURATION,), STRING, NativeFunction("duration", (ANY,), lambda span: seconds_text(span.nanos), lambda _: 20)
+        ),
+        overload((TIMESTAMP,), STRING, NativeFunction("timestamp", (ANY,), timestamp_text, lambda _: _CALENDAR_WORK)),
     ),
 )

@@ -1,1 +1,0 @@
-"""Mistakes in expressions that can be found without devices."""

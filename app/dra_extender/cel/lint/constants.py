@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_extender.cel.analysis.walk import is_open
+from dra_extender.cel.analysis.walk import is_open, joined
 from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.explain.explain import explain_failure
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
@@ -13,19 +13,22 @@ from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.typed_ast import TypedNode, operands
 
 _MOST_CONSTANTS: Final = 1000
-_EQUALITY: Final = "_==_"
+_CONJUNCTION: Final = frozenset({"_&&_"})
 
 
 def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
     """Yield the findings of an expression that compiles."""
     root = evaluation.root
     truth = _truth(evaluation, root)
-    failures = [node for node in _closed(root) if _fails(evaluation, node)]
+    outcomes = ((node, evaluation.outcome(node)) for node in _closed(root))
+    failures = [node for node, outcome in outcomes if outcome.error is not None and not outcome.stopped]
     for node in failures:
         finding = error if truth is None else warning
         cause = explain_failure(evaluation, node).message
-        suggestion = _lenient_version(node.written)
-        yield finding(LintCode.CONSTANT_FAILURE, node.offset, f"whatever the device, {cause}", suggestion)
+        lenient = ""
+        if isinstance(node, typed_ast.Invoke) and node.function.name == "semver" and len(node.arguments) == 1:
+            lenient = f"semver({print_expression(node.arguments[0].written)}, true)"
+        yield finding(LintCode.CONSTANT_FAILURE, node.offset, f"whatever the device, {cause}", lenient)
     if failures:
         return
     if truth is False:
@@ -34,18 +37,6 @@ def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
         yield warning(LintCode.ALWAYS_FALSE, 0, message)
     elif truth is True:
         yield warning(LintCode.ALWAYS_TRUE, 0, "every device is selected, whatever it is")
-
-
-def _fails(evaluation: Evaluation, node: TypedNode) -> bool:
-    outcome = evaluation.outcome(node)
-    return outcome.error is not None and not outcome.stopped
-
-
-def _lenient_version(node: ast.SyntaxNode) -> str:
-    """Return the lenient form of a version that is not a strict one; empty for any other node."""
-    if isinstance(node, ast.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
-        return f"semver({print_expression(node.arguments[0])}, true)"
-    return ""
 
 
 def _closed(root: TypedNode) -> Iterator[TypedNode]:
@@ -86,14 +77,9 @@ def _truth(evaluation: Evaluation, node: TypedNode) -> bool | None:
         case typed_ast.Invoke() if node.function.name == "!_":
             inner = _truth(evaluation, node.arguments[0])
             return None if inner is None else not inner
-    return _reflexive(node.written)
-
-
-def _reflexive(node: ast.SyntaxNode) -> bool | None:
-    """Return the value of `x == x` and of `x != x`."""
-    if isinstance(node, ast.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
-        one, other = map(print_expression, node.arguments)
-        return node.function == _EQUALITY if one == other else None
+        case typed_ast.Invoke() if node.function.name in ast.EQUALITY:
+            left, right = (print_expression(argument.written) for argument in node.arguments)
+            return node.function.name == "_==_" if left == right else None
     return None
 
 
@@ -101,7 +87,7 @@ def _contradiction(root: ast.SyntaxNode) -> str:
     """Return the message about two operands of `&&` that demand different values of one part; empty if there are none."""
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
-    for node in _conjuncts(root):
+    for node in joined(root, _CONJUNCTION):
         demand = _demand(node)
         if demand is None:
             continue
@@ -117,38 +103,22 @@ def _contradiction(root: ast.SyntaxNode) -> str:
     return ""
 
 
-def _conjuncts(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    if isinstance(node, ast.CallExpression) and node.function == "_&&_":
-        for argument in node.arguments:
-            yield from _conjuncts(argument)
-    else:
-        yield node
-
-
 def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     """Return what a comparison with constants demands: (subject, values, whether it must be one of them)."""
-    if isinstance(node, ast.CallExpression) and node.function == "!_":
-        demand = _demand(node.arguments[0])
-        return None if demand is None else (demand[0], demand[1], not demand[2])
-    if not isinstance(node, ast.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
+    match node:
+        case ast.CallExpression(function="!_", arguments=(inner,)):
+            demand = _demand(inner)
+            return None if demand is None else (demand[0], demand[1], not demand[2])
+        case ast.CallExpression(function="@in", arguments=(subject, ast.ListLiteral(elements=elements))):
+            values = [_constant(element.value) for element in elements]
+        case ast.CallExpression(function="_==_" | "_!=_", arguments=(left, right)):
+            subject, other = (right, left) if is_open(right) else (left, right)
+            values = [_constant(other)]
+        case _:
+            return None
+    if None in values or not is_open(subject):
         return None
-    if node.function == "@in":
-        return _membership_demand(*node.arguments)
-    left, right = node.arguments
-    subject, other = (right, left) if is_open(right) else (left, right)
-    value = _constant(other)
-    return (
-        (print_expression(subject), [value], node.function == _EQUALITY)
-        if value is not None and is_open(subject)
-        else None
-    )
-
-
-def _membership_demand(element: ast.SyntaxNode, among: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
-    if not is_open(element) or not isinstance(among, ast.ListLiteral):
-        return None
-    values = [_constant(element.value) for element in among.elements]
-    return (print_expression(element), values, True) if all(value is not None for value in values) else None
+    return print_expression(subject), values, node.function != "_!=_"
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:

@@ -40,13 +40,10 @@ def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[Lin
         reported.add(access.key)
         noun = "attribute" if access.device_map == "attributes" else "capacity"
         message = f"nothing makes sure that the device has this {noun}; on one without it the selector fails"
-        yield warning(LintCode.UNGUARDED, node.offset, message, _suggestion(node, access))
-
-
-def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
-    if access.domain is not None and "." in access.domain and not is_shared_domain(access.domain):
-        return f'device.driver == "{access.domain}" && ...'
-    return f"has({print_expression(node)}) && ..." if isinstance(node, ast.Select) else ""
+        guard = f"has({print_expression(node)}) && ..." if isinstance(node, ast.Select) else ""
+        if access.domain is not None and "." in access.domain and not is_shared_domain(access.domain):
+            guard = f'device.driver == "{access.domain}" && ...'
+        yield warning(LintCode.UNGUARDED, node.offset, message, guard)
 
 
 def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, AttributeAccess]]:
@@ -59,26 +56,17 @@ def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[a
         if device_map_of(node.operand) is None:
             yield from _unguarded(node.operand, known)
         return
-    for child, facts in _children(node, known):
-        yield from _unguarded(child, facts)
-
-
-def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, frozenset[Fact]]]:
-    """Return the nodes below, each with the facts that hold whenever its failure matters."""
     below = children_of(node)
-    if isinstance(node, ast.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
-        truth = node.function == "_&&_"
-        learned = [_established(child, truth=truth) for child in below]
-        for index, child in enumerate(below):
-            yield child, known.union(*learned[:index], *learned[index + 1 :])
-    elif isinstance(node, ast.CallExpression) and node.function == "_?_:_":
-        condition, chosen, other = below
-        yield condition, known
-        yield chosen, known | _established(condition, truth=True)
-        yield other, known | _established(condition, truth=False)
-    else:
-        for child in below:
-            yield child, known
+    function = node.function if isinstance(node, ast.CallExpression) else ""
+    # The facts about each node below that hold whenever its failure matters.
+    learned = [_NOTHING] * len(below)
+    if function in {"_&&_", "_||_"}:
+        facts = [_established(child, truth=function == "_&&_") for child in below]
+        learned = [_NOTHING.union(*facts[:index], *facts[index + 1 :]) for index in range(len(below))]
+    elif function == "_?_:_":
+        learned[1:] = (_established(below[0], truth=truth) for truth in (True, False))
+    for child, more in zip(below, learned, strict=True):
+        yield from _unguarded(child, known | more)
 
 
 def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -15,7 +16,7 @@ from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.lint.comparisons import comparison_findings
 from dra_extender.cel.lint.constants import constant_findings
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
-from dra_extender.cel.lint.guards import Fact, facts_of, guard_findings
+from dra_extender.cel.lint.guards import facts_of, guard_findings
 from dra_extender.cel.lint.paths import path_findings
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.syntax import ast
@@ -102,7 +103,11 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
         tree = inlined(_parsed(expression), _is_path)
     except CelCompileError as problem:
         return (_not_compiling(problem),)
-    known = _facts(before or ())
+    trees = []
+    for selector in before or ():
+        with suppress(CelCompileError):
+            trees.append(_parsed(selector))
+    known = facts_of(trees)
     named = filter(None, map(driver_of, nodes_of(tree)))
     drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
     findings = [*path_findings(tree, drivers), *comparison_findings(tree)]
@@ -145,16 +150,6 @@ def units_of(expression: str, *, condition: bool) -> int:
 def _parsed(expression: str) -> SyntaxNode:
     """Parse an expression once: each selector of a request comes before all that follow, of which there may be 32."""
     return parse(expression)
-
-
-def _facts(before: Sequence[str]) -> frozenset[Fact]:
-    trees = []
-    for selector in before:
-        try:
-            trees.append(_parsed(selector))
-        except CelCompileError:
-            continue
-    return facts_of(trees)
 
 
 def _not_compiling(problem: CelCompileError) -> LintFinding:

@@ -13,7 +13,7 @@ from dra_extender.cel.analysis.attributes import (
     step_of,
     without_suffix,
 )
-from dra_extender.cel.analysis.walk import Visit, visits
+from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
@@ -23,45 +23,33 @@ _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "
 _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
-def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
-    """Return the findings of a tree; names of `drivers` are domains even without a dot."""
-    for visit in visits(root):
-        node = visit.node
-        if isinstance(node, ast.Identifier):
-            if node.name in DEVICE_FIELDS and node.name not in visit.names:
-                message = f"there is no variable {node.name}; it is a field of device"
-                yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
-        elif isinstance(node, ast.Select) and _is_device(node.operand):
-            yield from _unknown_field(node, node.field)
-        elif (
-            isinstance(node, ast.CallExpression)
-            and node.function in ast.INDEX_OPERATORS
-            and _is_device(node.arguments[0])
-        ):
-            yield from _indexed_device(node)
-        if isinstance(node, ast.Select):
-            yield from _suffix(node)
-        if device_map_of(node) is not None:
-            yield from _domain(visit, drivers)
-
-
-def _is_device(node: ast.SyntaxNode) -> bool:
-    return isinstance(node, ast.Identifier) and node.name == "device"
-
-
-def _unknown_field(node: ast.SyntaxNode, name: str) -> Iterator[LintFinding]:
-    if name not in DEVICE_FIELDS:
-        close = get_close_matches(name, sorted(DEVICE_FIELDS), n=1)
-        fields = ", ".join(DEVICE_FIELDS)
-        suggestion = f"device.{close[0]}" if close else ""
-        yield error(LintCode.UNKNOWN_FIELD, node.offset, f"device has no field {name}; it has {fields}", suggestion)
-
-
-def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
-    key = node.arguments[1]
-    known = isinstance(key, ast.Literal) and key.value in DEVICE_FIELDS
-    suggestion = f"device.{key.value}" if known and isinstance(key, ast.Literal) else ""
-    yield error(LintCode.UNKNOWN_FIELD, node.offset, "fields of device are read with a dot, not by index", suggestion)
+def path_findings(
+    node: ast.SyntaxNode,
+    drivers: frozenset[str],
+    parent: ast.SyntaxNode | None = None,
+    variables: frozenset[str] = frozenset(),
+) -> Iterator[LintFinding]:
+    """Yield the findings of a tree; names of `drivers` are domains even without a dot."""
+    match node:
+        case ast.Identifier(name=name) if name in DEVICE_FIELDS and name not in variables:
+            message = f"there is no variable {name}; it is a field of device"
+            yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{name}")
+        case ast.Select(operand=ast.Identifier(name="device"), field=name) if name not in DEVICE_FIELDS:
+            close = get_close_matches(name, sorted(DEVICE_FIELDS), n=1)
+            message = f"device has no field {name}; it has {', '.join(DEVICE_FIELDS)}"
+            yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{close[0]}" if close else "")
+        case ast.CallExpression(function="_[_]" | "_[?_]", arguments=(ast.Identifier(name="device"), key)):
+            suggestion = f"device.{key.value}" if isinstance(key, ast.Literal) and key.value in DEVICE_FIELDS else ""
+            message = "fields of device are read with a dot, not by index"
+            yield error(LintCode.UNKNOWN_FIELD, node.offset, message, suggestion)
+    if isinstance(node, ast.Select):
+        yield from _suffix(node)
+    if device_map_of(node) is not None:
+        yield from _domain(node, parent, drivers)
+    for child in children_of(node):
+        inner = isinstance(node, ast.Comprehension) and child is not node.source
+        scope = variables.union(node.names) if inner and isinstance(node, ast.Comprehension) else variables
+        yield from path_findings(child, drivers, node, scope)
 
 
 def _suffix(node: ast.Select) -> Iterator[LintFinding]:
@@ -78,50 +66,39 @@ def _suffix(node: ast.Select) -> Iterator[LintFinding]:
         yield error(LintCode.VALUE_SUFFIX, node.offset, message, print_expression(node.operand))
 
 
-def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
+def _domain(node: ast.SyntaxNode, parent: ast.SyntaxNode | None, drivers: frozenset[str]) -> Iterator[LintFinding]:
     """Yield the findings about keys of device.attributes and device.capacity that are not domains."""
-    step = step_of(visit.node)
-    device_map = device_map_of(visit.node)
+    step = step_of(node)
+    device_map = device_map_of(node)
     if step is None or device_map is None or is_domain_name(step.key) or step.key in drivers:
         return
-    parent = visit.parent
     if isinstance(parent, ast.Select) and parent.field in SUFFIXES | CAPACITY_SUFFIXES and "/" not in step.key:
         if device_map == "capacity":
             meant = access_expression(device_map, None, step.key)
             message = f"a capacity is a quantity itself, without .{parent.field}, and is found under its domain"
             yield error(LintCode.VALUE_SUFFIX, parent.offset, message, meant)
         return
-    if "/" in step.key:
-        yield from _qualified(visit, device_map, step.key)
-        return
-    finding = error if not step.optional and _is_value(visit) else warning
-    message = (
-        f"{step.key!r} has no dot, so it is hardly a domain; device.{device_map} is indexed by domain, then by name"
-    )
-    yield finding(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_expression(device_map, None, step.key))
+    rule = f"device.{device_map} is indexed by domain, then by name"
+    if "/" not in step.key:
+        finding = error if not step.optional and _is_value(node, parent) else warning
+        message = f"{step.key!r} has no dot, so it is hardly a domain; {rule}"
+        yield finding(LintCode.UNQUALIFIED_NAME, node.offset, message, access_expression(device_map, None, step.key))
+    elif not (isinstance(parent, ast.Select) and parent.field in SUFFIXES and device_map == "attributes"):
+        domain, _, name = step.key.partition("/")
+        finding = warning if isinstance(parent, ast.Select) and parent.test else error
+        message = f"{rule}; no domain is called {step.key!r}"
+        yield finding(LintCode.QUALIFIED_KEY, node.offset, message, access_expression(device_map, domain, name))
 
 
-def _qualified(visit: Visit, device_map: str, key: str) -> Iterator[LintFinding]:
-    parent = visit.parent
-    if isinstance(parent, ast.Select) and parent.field in SUFFIXES and device_map == "attributes":
-        return
-    domain, _, name = key.partition("/")
-    message = f"device.{device_map} is indexed by domain, then by name; no domain is called {key!r}"
-    tested = isinstance(parent, ast.Select) and parent.test
-    finding = warning if tested else error
-    yield finding(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_expression(device_map, domain, name))
-
-
-def _is_value(visit: Visit) -> bool:
+def _is_value(node: ast.SyntaxNode, parent: ast.SyntaxNode | None) -> bool:
     """Return whether an expression uses a domain's map where only the value of an attribute makes sense."""
-    parent = visit.parent
     if parent is None:
         return True
     if not isinstance(parent, ast.CallExpression):
         return False
-    if parent.target is visit.node:
+    if parent.target is node:
         return parent.function not in _ABOUT_MAPS
-    others = [argument for argument in parent.arguments if argument is not visit.node]
+    others = [argument for argument in parent.arguments if argument is not node]
     if any(isinstance(other, ast.MapLiteral) or device_map_of(other) is not None for other in others):
         return False
-    return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)
+    return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is node)

@@ -1,1 +1,0 @@
-"""From the text of an expression to an untyped syntax tree, and back to text."""

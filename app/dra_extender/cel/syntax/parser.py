@@ -32,32 +32,22 @@ _HIDDEN: Final = "__result__"
 def expand(
     source: str, function: str, target: SyntaxNode | None, arguments: tuple[SyntaxNode, ...], offset: int
 ) -> SyntaxNode | None:
-    """Turn a macro call into what it means, or return None when the call is not a macro.
-
-    Raises:
-        CelCompileError: It is one, but an argument is not what the macro needs.
-    """
+    """Turn a macro call into what it means, or return None when the call is not a macro."""
     if target is None:
-        if function == "has" and len(arguments) == 1:
-            return _presence_test(source, arguments[0])
-        return None
+        if function != "has" or len(arguments) != 1:
+            return None
+        selection = arguments[0]
+        # A presence test is a selection, too: `has(has(a.b))` is `has(a.b)`, as in cel-go.
+        if not isinstance(selection, Select) or selection.optional:
+            raise CelCompileError("invalid argument to has() macro", source, selection.offset)
+        return Select(selection.offset, selection.depth, selection.operand, selection.field, test=True)
     if function == "bind" and isinstance(target, Identifier) and target.name == "cel":
-        return _bind(source, arguments, offset) if len(arguments) == 3 else None  # noqa: PLR2004 - cel.bind(name, value, body)
+        if len(arguments) != 3:  # noqa: PLR2004 - cel.bind(name, value, body)
+            return None
+        name, value, body = arguments
+        return Comprehension(offset, depth_above(value, body), "bind", value, (_name(source, name),), None, body)
     expansion = _RECEIVER.get((function, len(arguments)))
     return None if expansion is None else expansion(source, target, arguments, offset)
-
-
-def _presence_test(source: str, argument: SyntaxNode) -> SyntaxNode:
-    # A presence test is a selection, too: `has(has(a.b))` is `has(a.b)`, as in cel-go.
-    if not isinstance(argument, Select) or argument.optional:
-        raise CelCompileError("invalid argument to has() macro", source, argument.offset)
-    return Select(argument.offset, argument.depth, argument.operand, argument.field, test=True)
-
-
-def _bind(source: str, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
-    name, value, body = arguments
-    names = (_name(source, name),)
-    return Comprehension(offset, depth_above(value, body), "bind", value, names, None, body)
 
 
 def _loop(kind: str, variables: int, *, filtered: bool = False) -> _Expansion:
@@ -146,30 +136,14 @@ _NO_NAMES: Final = frozenset({*_KEYWORDS, "in"})
 _NAMES: Final = frozenset({"name", "quoted"})
 _RESERVED: Final = frozenset(
     {
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "namespace",
-        "package",
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import"),
+        *("let", "loop", "namespace", "package", "return", "var", "void", "while"),
     }
-    | {"return", "var", "void", "while"},
 )
 
 
 def parse(source: str, meter: CompileMeter | None = None) -> SyntaxNode:
-    """Parse an expression and recognise its macros; `meter` is shared by all stages of compiling it.
-
-    Raises:
-        CelCompileError: It is not an expression, or is longer or deeper nested than accepted.
-    """
+    """Parse an expression and recognise its macros; `meter` is shared by all stages of compiling it."""
     if len(source.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise CelCompileError(f"the expression is longer than {MAX_LENGTH} bytes", source, 0)
     parser = _Parser(source, CompileMeter(source) if meter is None else meter)
@@ -238,7 +212,8 @@ class _Parser:
         return self._require_depth(CallExpression(offset, depth_above(*arguments), function, None, arguments))
 
     def _binary(self, lowest: int) -> SyntaxNode:
-        left = self._unary()
+        token = self._token
+        left = self._prefixed(token) if token.text in _PREFIXES else self._postfix(self._primary())
         while True:
             token = self._token
             precedence = _BINARY.get(token.text, 0)
@@ -260,19 +235,14 @@ class _Parser:
             terms.append(self._binary(precedence + 1))
         return self._call(f"_{symbol}_", offset, *terms)
 
-    def _unary(self) -> SyntaxNode:
-        token = self._token
-        if token.text in _PREFIXES:
-            return self._prefixed(token)
-        return self._postfix(self._primary())
-
     def _prefixed(self, first: Token) -> SyntaxNode:
         """Parse prefixes; by upstream's grammar an even number of equal ones is no operation, so the operand may be of any type."""
         count = 0
         while self._accept(first.text) is not None:
             count += 1
         number = self._token
-        if first.text == "-" and count == 1 and _sign_belongs_to(number):
+        signed = number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")
+        if first.text == "-" and count == 1 and signed:
             self._advance()
             return self._postfix(self._number(number, negative=True))
         operand = self._postfix(self._primary())
@@ -321,7 +291,10 @@ class _Parser:
             return self._number(token, negative=False)
         if token.kind == "string":
             self._advance()
-            return self._string(token)
+            try:
+                return Literal(token.offset, 1, string_value(token.text))
+            except ValueError as error:
+                raise self._error(str(error), token.offset) from None
         if self._accept("(") is not None:
             node = self.expression()
             self._expect(")")
@@ -362,12 +335,6 @@ class _Parser:
         except ValueError as error:
             raise self._error(str(error), token.offset) from None
 
-    def _string(self, token: Token) -> SyntaxNode:
-        try:
-            return Literal(token.offset, 1, string_value(token.text))
-        except ValueError as error:
-            raise self._error(str(error), token.offset) from None
-
     def _element(self) -> Element:
         optional = self._accept("?") is not None
         return Element(self.expression(), optional)
@@ -391,8 +358,3 @@ class _Parser:
             if closing == ")" and self._token.text == ")":
                 raise self._unexpected("an argument")
         return items
-
-
-def _sign_belongs_to(number: Token) -> bool:
-    """Return whether a minus before the number is a part of the literal; before an unsigned one it is an operator, and an error."""
-    return number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")

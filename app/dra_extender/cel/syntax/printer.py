@@ -9,8 +9,6 @@ from dra_extender.cel.syntax.ast import (
     MAX_DEPTH,
     CallExpression,
     Comprehension,
-    Element,
-    Entry,
     Identifier,
     ListLiteral,
     Literal,
@@ -53,13 +51,11 @@ _MACROS: Final = {
 }
 
 
-def print_expression(node: SyntaxNode) -> str:
-    """Return the text of a tree; parsing it returns the same tree with other offsets."""
-    return _Printer(None).text(node)
+def print_expression(node: SyntaxNode, characters: int | None = None) -> str:
+    """Return the text of a tree; parsing it returns the same tree with other offsets.
 
-
-def print_beginning(node: SyntaxNode, characters: int) -> str:
-    """Return a text that agrees with that of the tree in its first characters; what follows them may be missing."""
+    With a number of characters, what follows these in the text may be missing.
+    """
     return _Printer(characters).text(node)
 
 
@@ -87,14 +83,6 @@ def access_expression(device_map: str, domain: str | None, name: str) -> str:
     return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
 
 
-def _precedence(node: SyntaxNode) -> int:
-    if isinstance(node, CallExpression) and node.target is None:
-        return _PRECEDENCE.get(node.function, _POSTFIX)
-    if isinstance(node, Literal) and type(node.value) in {int, float} and str(node.value).startswith("-"):
-        return _UNARY
-    return _POSTFIX
-
-
 def _character(character: str, quote: str) -> str:
     if character == quote:
         return f"\\{character}"
@@ -104,11 +92,6 @@ def _character(character: str, quote: str) -> str:
     if character.isprintable() or code in _SURROGATES:
         return character
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four digits can say
-
-
-def _bytes_literal(value: bytes) -> str:
-    parts = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'\\"' else f"\\x{byte:02x}" for byte in value)  # noqa: PLR2004 - printable ASCII
-    return f'b"{"".join(parts)}"'
 
 
 class _Printer:
@@ -132,7 +115,12 @@ class _Printer:
 
     def _at_least(self, node: SyntaxNode, lowest: int) -> str:
         """Return the text of an operand, in parentheses if it binds weaker than its place demands."""
-        return self.text(node) if _precedence(node) >= lowest else f"({self.text(node)})"
+        precedence = _POSTFIX
+        if isinstance(node, CallExpression) and node.target is None:
+            precedence = _PRECEDENCE.get(node.function, _POSTFIX)
+        elif isinstance(node, Literal) and type(node.value) in {int, float} and str(node.value).startswith("-"):
+            precedence = _UNARY
+        return self.text(node) if precedence >= lowest else f"({self.text(node)})"
 
     def _literal(self, node: Literal) -> str:
         value = node.value
@@ -141,7 +129,8 @@ class _Printer:
         if isinstance(value, str):
             return text_literal(value)
         if isinstance(value, bytes):
-            return _bytes_literal(value)
+            shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'\\"' else f"\\x{byte:02x}" for byte in value)  # noqa: PLR2004 - printable ASCII
+            return f'b"{"".join(shown)}"'
         if value is None:
             return "null"
         if isinstance(value, bool):
@@ -162,39 +151,31 @@ class _Printer:
         if node.function == "_?_:_":
             condition, chosen, other = arguments
             return f"{self._at_least(condition, 1)} ? {self._at_least(chosen, 1)} : {self.text(other)}"
-        if node.function in {"!_", "-_"}:
-            return self._prefixed(node.function[0], arguments[0])
-        if node.function in _PRECEDENCE:
-            return self._operation(node)
-        return f"{node.function}({self._listed(arguments)})"
-
-    def _prefixed(self, symbol: str, operand: SyntaxNode) -> str:
-        """Return a minus in front of a digit would become part of the number."""
-        text = self._at_least(operand, _POSTFIX)
-        return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
-
-    def _operation(self, node: CallExpression) -> str:
-        """Return a chain of one logical operator is one call; one among its operands was written in parentheses."""
-        own = _PRECEDENCE[node.function]
+        own = _PRECEDENCE.get(node.function)
+        if own is None:
+            return f"{node.function}({self._listed(arguments)})"
         symbol = "in" if node.function == "@in" else node.function.strip("_")
-        first, *others = node.arguments
-        left = self._at_least(first, own + 1 if node.function in _LOGICAL else own)
-        return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in self._first(tuple(others)))])
+        if own == _UNARY:
+            text = self._at_least(arguments[0], _POSTFIX)
+            # A minus in front of a digit would become part of the number.
+            return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
+        # A chain of one logical operator is one call; another such call among its operands was written in parentheses.
+        left = self._at_least(arguments[0], own + 1 if node.function in _LOGICAL else own)
+        others = self._first(arguments[1:])
+        return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in others)])
 
     def _listed(self, nodes: tuple[SyntaxNode, ...]) -> str:
         return ", ".join(map(self.text, self._first(nodes)))
 
     def _list(self, node: ListLiteral) -> str:
-        return f"[{', '.join(map(self._element, self._first(node.elements)))}]"
-
-    def _element(self, item: Element) -> str:
-        return f"{'?' if item.optional else ''}{self.text(item.value)}"
+        elements = (f"{'?' * item.optional}{self.text(item.value)}" for item in self._first(node.elements))
+        return f"[{', '.join(elements)}]"
 
     def _map(self, node: MapLiteral) -> str:
-        return f"{{{', '.join(map(self._entry, self._first(node.entries)))}}}"
-
-    def _entry(self, item: Entry) -> str:
-        return f"{'?' if item.optional else ''}{self.text(item.key)}: {self.text(item.value)}"
+        entries = (
+            f"{'?' * item.optional}{self.text(item.key)}: {self.text(item.value)}" for item in self._first(node.entries)
+        )
+        return f"{{{', '.join(entries)}}}"
 
     def _comprehension(self, node: Comprehension) -> str:
         names = ", ".join(node.names)

@@ -1,1 +1,0 @@
-"""The type checker: from the untyped syntax tree to a typed one, with every overload resolved."""

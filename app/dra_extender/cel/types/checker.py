@@ -14,7 +14,7 @@ from dra_extender.cel.budget import CALL_UNITS, CHECK_UNITS, FOLD_UNITS, NODE_UN
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, pattern_cost
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.parser import qualified_call
+from dra_extender.cel.syntax.parser import dotted_name, qualified_call
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Library, Overload
 from dra_extender.cel.types.types import (
@@ -100,14 +100,12 @@ class Checker:
         self._enclosing_formats = 0
 
     def check(self, node: ast.SyntaxNode) -> typed_ast.TypedNode:
-        """Check a whole expression.
-
-        Raises:
-            CelCompileError: A name, a call or a literal does not fit its place.
-        """
+        """Check a whole expression; a name, a call or a literal that does not fit its place is a CelCompileError."""
         try:
             result = self._check(node, {})
-            self._require_resolved()
+            # Now that all types are final, variables whose types were open are checked again.
+            for item, name, part in self._open_variables_used:
+                self._require_value(self.final(item), name, part)
             self._require_homogeneous()
         except TypeLimitError as problem:
             raise CelCompileError(str(problem), self._source, 0) from None
@@ -136,27 +134,13 @@ class Checker:
             return typed_ast.Constant(node, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
-    def _qualified(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode | None:
-        """Return the constant of a dotted name: a type, or NULL_VALUE, the only constant of protocol buffers here."""
-        names = [node.field]
-        operand = node.operand
-        while isinstance(operand, ast.Select) and not operand.optional:
-            names.append(operand.field)
-            operand = operand.operand
-        if not isinstance(operand, ast.Identifier) or operand.name in scopes or operand.name == "device":
-            return None
-        name = ".".join((operand.name, *reversed(names)))
-        if name == _NULL_VALUE:
-            return typed_ast.Constant(node, INT, 0)
-        if name not in TYPE_NAMES:
-            return None
-        return typed_ast.Constant(node, type_of(TYPE_NAMES[name]), TypeValue(name))
-
     def _select(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode:
-        if not node.test and not node.optional:
-            name = self._qualified(node, scopes)
-            if name is not None:
-                return name
+        name = dotted_name(node)
+        if name is not None and name.partition(".")[0] not in scopes:
+            if name == _NULL_VALUE:
+                return typed_ast.Constant(node, INT, 0)
+            if name in TYPE_NAMES:
+                return typed_ast.Constant(node, type_of(TYPE_NAMES[name]), TypeValue(name))
         operand = self._check(node.operand, scopes)
         resolved = self._types.resolve(operand.type)
         inner = resolved.parameters[0] if resolved.name == OPTIONAL_NAME else resolved
@@ -183,34 +167,32 @@ class Checker:
     def _call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         if node.function in _LOGICAL and node.target is None:
             return self._logical(node, scopes)
-        # Literals anywhere in a call of format may mix types.
-        self._enclosing_formats += node.function == "format"
-        result = self._function(node, scopes)
-        self._enclosing_formats -= node.function == "format"
-        return result
-
-    def _function(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
-        qualified = None if node.target is None else qualified_call(node)
+        name, target = node.function, node.target
+        qualified = None if target is None else qualified_call(node)
         if qualified is not None and qualified in self._functions:
-            return self._resolve(node, qualified, None, scopes)
-        if node.function not in self._functions:
-            raise self._error(f"undeclared reference to {node.function!r}", node)
-        return self._resolve(node, node.function, node.target, scopes)
+            name, target = qualified, None
+        elif name not in self._functions:
+            raise self._error(f"undeclared reference to {name!r}", node)
+        # Literals anywhere in a call of format may mix types.
+        self._enclosing_formats += name == "format"
+        result = self._resolve(node, name, target, scopes)
+        self._enclosing_formats -= name == "format"
+        return result
 
     def _logical(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         terms: list[typed_ast.TypedNode] = []
-        open_terms: list[tuple[int, typed_ast.TypedNode, ast.SyntaxNode]] = []
+        open_terms: list[tuple[int, typed_ast.TypedNode]] = []
         last = len(node.arguments) - 1
         for place, written in enumerate(node.arguments):
             term = self._check(written, scopes)
             terms.append(term)
             if term.type.kind == "variable":
-                open_terms.append((end_of_operand(place, last), term, written))
+                open_terms.append((end_of_operand(place, last), term))
             elif term.type is not BOOL:
-                self._expect_bool(term, written)
-            for end, earlier, shown in open_terms:
+                self._expect_bool(term)
+            for end, earlier in open_terms:
                 if end == place:
-                    self._expect_bool(earlier, shown)
+                    self._expect_bool(earlier)
         return typed_ast.Logical(node, BOOL, _LOGICAL[node.function], tuple(terms))
 
     def _resolve(
@@ -230,11 +212,28 @@ class Checker:
         opened = any(map(_is_open, types)) and any(map(_is_open, map(self._types.resolve, types)))
         candidates, result = self._matching_overloads(overloads, types)
         if result is None:
-            applied = self._applied_to(types, member=member)
+            # As in upstream's message: "(int, int)", or "string.(int)" of a member call.
+            shown = [str(self.final(item)) for item in types[:_SHOWN_ARGUMENTS]]
+            shown.extend(["..."] * (len(types) > len(shown)))
+            applied = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
-        if opened and not self.dynamic_dispatch:
-            self.dynamic_dispatch = self._needs_dynamic_dispatch(types, candidates, result)
-        return self._specialise(node, name, result, tuple(candidates), arguments)
+        if (
+            opened
+            and not self.dynamic_dispatch
+            and result.kind != "dyn"
+            and any(item.result.open for item in candidates)
+        ):
+            # Arguments of open types may make the result another type than the one that was found.
+            closed = result.free or not result.open
+            if closed or any(self._types.resolve(item).kind == "dyn" for item in types):
+                self.dynamic_dispatch = True
+        if name == "_?_:_":
+            return typed_ast.Conditional(node, result, *arguments)
+        if name in ast.INDEX_OPERATORS:
+            operand, key = arguments
+            return typed_ast.Index(node, result, operand, key, ast.INDEX_OPERATORS[name])
+        member = candidates[0].member
+        return typed_ast.Invoke(node, result, self._functions[name], tuple(candidates), arguments, member)
 
     def _matching_overloads(
         self, overloads: tuple[Overload, ...], types: tuple[Type, ...]
@@ -254,19 +253,6 @@ class Checker:
                     result = DYN
         return candidates, result
 
-    def _needs_dynamic_dispatch(self, types: tuple[Type, ...], candidates: list[Overload], result: Type) -> bool:
-        """Return whether arguments of open types may make the result another type than the one that was found."""
-        if result.kind == "dyn" or not any(item.result.open for item in candidates):
-            return False
-        closed = result.free or not result.open
-        return closed or any(self._types.resolve(item).kind == "dyn" for item in types)
-
-    def _applied_to(self, types: tuple[Type, ...], *, member: bool) -> str:
-        """Return the types of arguments as upstream's message shows them: "(int, int)", or "string.(int)" of a member call."""
-        shown = [str(self.final(item)) for item in types[:_SHOWN_ARGUMENTS]]
-        shown.extend(["..."] * (len(types) > len(shown)))
-        return f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
-
     def _resolve_without_unification(
         self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode
     ) -> typed_ast.TypedNode | None:
@@ -281,23 +267,6 @@ class Checker:
             function = self._functions[name]
             return typed_ast.Invoke(node, BOOL, function, function.overloads, (left, right), member=False)
         return None
-
-    def _specialise(
-        self,
-        node: ast.CallExpression,
-        name: str,
-        result: Type,
-        candidates: tuple[Overload, ...],
-        arguments: tuple[typed_ast.TypedNode, ...],
-    ) -> typed_ast.TypedNode:
-        if name == "_?_:_":
-            condition, chosen, other = arguments
-            return typed_ast.Conditional(node, result, condition, chosen, other)
-        if name in ast.INDEX_OPERATORS:
-            operand, key = arguments
-            return typed_ast.Index(node, result, operand, key, ast.INDEX_OPERATORS[name])
-        member = candidates[0].member
-        return typed_ast.Invoke(node, result, self._functions[name], candidates, arguments, member)
 
     def _list_literal(self, node: ast.ListLiteral, scopes: Scopes) -> typed_ast.TypedNode:
         values: list[typed_ast.TypedNode] = []
@@ -331,24 +300,21 @@ class Checker:
             return self._optional_map(node, scopes)
         source = self._check(node.source, scopes)
         if node.kind == "bind":
-            return self._bind(node, source, scopes)
+            self._require_value(source.type, node.names[0], node)
+            slot, inner = self._declare(node.names, (source.type,), scopes, lazy=True)
+            body = self._check(node.body, inner)
+            return typed_ast.CelBind(node, self._types.resolve(body.type), source, body, slot)
         slot, inner = self._declare(node.names, self._range(node, source.type), scopes)
         condition = None if node.condition is None else self._check(node.condition, inner)
         body = self._check(node.body, inner)
         if node.kind == "sort":
             result, strict = self._sorted(node, source.type, body.type)
             return typed_ast.Sort(node, result, source, body, slot, strict)
-        if condition is not None and node.condition is not None:
-            self._expect_bool(condition, node.condition)
+        if condition is not None:
+            self._expect_bool(condition)
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
         return typed_ast.ComprehensionLoop(node, result, source, body, node.kind, slots, condition)
-
-    def _bind(self, node: ast.Comprehension, value: typed_ast.TypedNode, scopes: Scopes) -> typed_ast.TypedNode:
-        self._require_value(value.type, node.names[0], node)
-        slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
-        body = self._check(node.body, inner)
-        return typed_ast.CelBind(node, self._types.resolve(body.type), value, body, slot)
 
     def _optional_map(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
         """Check optMap or optFlatMap.
@@ -359,37 +325,33 @@ class Checker:
         flat = node.kind == "opt_flat_map"
         known = self._open_variables(scopes)
         source = self._check(node.source, scopes)
-        self._value_of(source, node.source)
+        self._value_of(source)
         if known and self._open_variables(scopes) != known:
             source = self._check(node.source, scopes)
-        value = self._value_of(source, node.source)
+        value = self._value_of(source)
         self._dispatch_dynamically_if_free(value)
         self._require_value(value, node.names[0], node)
         slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
         body = self._check(node.body, inner)
-        result = self._optional_result(node.body, body.type, flat=flat)
-        return typed_ast.OptionalMap(node, result, source, body, slot, flat)
+        resolved = self._types.resolve(body.type)
+        # The result is of the type of `source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`.
+        either = self._types.fresh()
+        present, absent = resolved if flat else optional_of(resolved), optional_of(self._types.fresh())
+        if not self._types.assign((present, absent), (either, either)):
+            raise self._error(f"expected an optional value but found '{self.final(body.type)}'", node.body)
+        return typed_ast.OptionalMap(node, self._types.resolve(either), source, body, slot, flat)
 
     def _open_variables(self, scopes: Scopes) -> list[Type]:
         """Return the open types of the variables in scope, with type variables numbered so that equal results compare equal."""
         numbers: dict[Type, Type] = {}
         return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
-    def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
+    def _value_of(self, source: typed_ast.TypedNode) -> Type:
         """Return the type of the value inside an optional."""
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
-            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
+            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", source.written)
         return self._types.resolve(value)
-
-    def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
-        """Return the type of `source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
-        resolved = self._types.resolve(body)
-        either = self._types.fresh()
-        present, absent = resolved if flat else optional_of(resolved), optional_of(self._types.fresh())
-        if not self._types.assign((present, absent), (either, either)):
-            raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
-        return self._types.resolve(either)
 
     def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
         """Return the types of the variables of a loop over a source of this type."""
@@ -402,10 +364,8 @@ class Checker:
         if resolved.kind == "variable":
             self._types.assign((DYN,), (resolved,))
         elif resolved.kind != "dyn" or resolved == ANY:
-            message = (
-                f"expression of type '{resolved}' cannot be range of a comprehension (must be list, map, or dynamic)"
-            )
-            raise self._error(message, node.source)
+            what = f"expression of type '{resolved}' cannot be range of a comprehension"
+            raise self._error(f"{what} (must be list, map, or dynamic)", node.source)
         return (DYN,) * len(node.names)
 
     def _loop_type(self, node: ast.Comprehension, body: typed_ast.TypedNode, inner: Scopes) -> Type:
@@ -416,18 +376,15 @@ class Checker:
             self._require_value(key, node.names[0], node)
             return self._types.resolve(map_of(key, body.type))
         if node.kind == "entries":
-            return self._merged(node, body)
-        self._expect_bool(body, node.body)
+            # transformMapEntry merges the maps of all rounds.
+            result = map_of(self._types.fresh(), self._types.fresh())
+            either = map_of(self._types.fresh(), self._types.fresh())
+            if not self._types.assign((result, body.type), (either, either)):
+                raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
+            self._dispatch_dynamically_if_free(result)
+            return self._types.resolve(result)
+        self._expect_bool(body)
         return BOOL
-
-    def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
-        """Return the type of the map into which transformMapEntry merges the maps of all rounds."""
-        result = map_of(self._types.fresh(), self._types.fresh())
-        either = map_of(self._types.fresh(), self._types.fresh())
-        if not self._types.assign((result, body.type), (either, either)):
-            raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
-        self._dispatch_dynamically_if_free(result)
-        return self._types.resolve(result)
 
     def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
         """Return the type of sortBy's result, and whether one type of keys is the only one that fits."""
@@ -439,13 +396,9 @@ class Checker:
             if self._types.assign((source, keys), (result, list_of(kind))):
                 results.append(self._types.resolve(result))
         if not results:
-            source_type = self.final(source)
-            message = (
-                f"applied to '{source_type}'"
-                if source_type.kind not in {"list", "dyn"}
-                else f"with a key of type '{self.final(key)}'"
-            )
-            raise self._error(f"found no matching overload for 'sortBy' {message}", node)
+            unlisted = self.final(source).kind not in {"list", "dyn"}
+            reason = f"applied to '{self.final(source)}'" if unlisted else f"with a key of type '{self.final(key)}'"
+            raise self._error(f"found no matching overload for 'sortBy' {reason}", node)
         self._dispatch_dynamically_if_free(results[-1])
         same = all(starmap(self._types.same, pairwise(results)))
         return results[0] if same else DYN, len(results) == 1
@@ -483,18 +436,13 @@ class Checker:
         elif resolved.kind == "type":
             raise self._error(f"reference to undefined type: {name}", node)
 
-    def _require_resolved(self) -> None:
-        """Repeat `_require_value` for variables whose types were open, now that all types are final."""
-        for item, name, part in self._open_variables_used:
-            self._require_value(self.final(item), name, part)
-
     def _dispatch_dynamically_if_free(self, item: Type) -> None:
         """Choose overloads by values if this type is free: a later use may bind it to a type that the value does not have."""
         self.dynamic_dispatch = self.dynamic_dispatch or self._types.resolve(item).free
 
-    def _expect_bool(self, item: typed_ast.TypedNode, node: ast.SyntaxNode) -> None:
+    def _expect_bool(self, item: typed_ast.TypedNode) -> None:
         if not self._types.assign((item.type,), (BOOL,)):
-            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
+            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", item.written)
 
     def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
         """Return the type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""

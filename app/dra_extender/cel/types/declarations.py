@@ -1,6 +1,7 @@
 """Declarations of libraries: functions and their overloads."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,38 +20,33 @@ def unimplemented(*_: Any) -> Any:
     raise CelRuntimeError("no such overload")
 
 
-class Overload(msgspec.Struct, frozen=True, kw_only=True):
-    """One signature of a function and its implementation.
+class Overload(msgspec.Struct, frozen=True):
+    """One signature of a function, with the types of its arguments and result, and its implementation.
 
     Attributes:
-        parameters: The types of the arguments.
-        result: The type of the result.
-        run: The implementation.
-        member: It is called on its first argument, as `first.name(others)`.
         metered: `run` takes the evaluation's frame before its arguments, and charges its work itself.
         unguarded: `run` takes any run-time values and checks their types itself (cel-go's DisableTypeGuards).
         hidden: Chosen by run-time types only, never by the type check.
+        member: It is called on its first argument, as `first.name(others)`.
         extra: The cost above one unit. As upstream does, it is charged only if this overload is the only candidate at compile time;
             `Function.extra` is charged in any case.
-        work: Charged before each call, for calls that take long although upstream's formula makes them cheap.
         native: The native function that `run` is; its worst case is charged before each call.
     """
 
     parameters: tuple[Type, ...]
     result: Type
     run: Implementation
-    member: bool = False
     metered: bool = False
     unguarded: bool = False
     hidden: bool = False
+    member: bool = False
     extra: Extra | None = None
-    work: int = 0
     native: NativeFunction | None = None
 
     @property
     def charges(self) -> bool:
         """Return whether a call charges the frame before its result is known."""
-        return self.metered or bool(self.work) or self.native is not None
+        return self.metered or self.native is not None
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -85,30 +81,20 @@ def overload(
     result: Type,
     run: Implementation | NativeFunction,
     *,
+    member: bool = False,
     metered: bool = False,
+    unguarded: bool = False,
     extra: Extra | None = None,
-    work: int = 0,
 ) -> Overload:
     """Declare `name(arguments)`."""
     native, call = (run, run.run) if isinstance(run, NativeFunction) else (None, run)
     return Overload(
-        parameters=parameters, result=result, run=call, metered=metered, extra=extra, work=work, native=native
+        parameters, result, call, member=member, metered=metered, unguarded=unguarded, extra=extra, native=native
     )
 
 
-def method(
-    parameters: tuple[Type, ...],
-    result: Type,
-    run: Implementation | NativeFunction,
-    *,
-    metered: bool = False,
-    unguarded: bool = False,
-    extra: Extra | None = None,
-    work: int = 0,
-) -> Overload:
-    """Declare `first.name(others)`."""
-    declared = overload(parameters, result, run, metered=metered, extra=extra, work=work)
-    return msgspec.structs.replace(declared, member=True, unguarded=unguarded)
+method: Final = partial(overload, member=True)
+"""Declares `first.name(others)`."""
 
 
 def merge_libraries(*libraries: Iterable[Function]) -> Library:

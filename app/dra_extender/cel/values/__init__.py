@@ -1,1 +1,0 @@
-"""The values that expressions compute with: a module for each kind."""
