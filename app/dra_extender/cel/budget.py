@@ -61,22 +61,14 @@ class Budget:
         return self.left <= 0 or (self.deadline is not None and self.deadline())
 
     def begin(self) -> Deadline:
-        """Begin an evaluation; its deadline, which starts to count when it is first called.
-
-        Raises:
-            CelBudgetError: The budget is spent; another call may succeed.
-        """
+        """Begin an evaluation, unless the budget is spent; return its deadline, which starts to count when it is first called."""
         if self.left <= 0:
             raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
         self._ends = None
         return self._evaluation_is_late
 
     def afford(self, what: str) -> None:
-        """Require units and time before something begins that has limits of its own; `what` names it in the error.
-
-        Raises:
-            CelBudgetError: The units or the time of the call are used up; another call may succeed.
-        """
+        """Require units and time before something begins that has limits of its own; `what` names it in the CelBudgetError."""
         if self():
             raise CelBudgetError(f"{what} was not begun: the call has spent its budget for expressions")
 
@@ -85,11 +77,7 @@ class Budget:
         self.left -= units
 
     def spend_on_compiling(self, work: int) -> None:
-        """Charge units of work before an evaluation compiles a regular expression that the cache has evicted.
-
-        Raises:
-            CelBudgetError: The units or the time of the call are used up; another call may succeed.
-        """
+        """Charge units of work before an evaluation compiles a regular expression that the cache has evicted."""
         self.afford("the compilation of a regular expression")
         self.spend(work // _WORK_PER_COST)
 
@@ -161,11 +149,7 @@ class CompileMeter:
         return COMPILE_LIMIT - self.spent
 
     def spend(self, units: int, offset: int = 0) -> None:
-        """Charge units before they are used; `offset` is the position that the error names.
-
-        Raises:
-            CelCompileError: The expression takes more than the limit.
-        """
+        """Charge units before they are used; one more than the limit is a CelCompileError at this offset."""
         self.spent += units
         if self._budget is not None:
             self._budget.spend(units)

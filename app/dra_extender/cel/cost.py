@@ -76,11 +76,7 @@ class EvaluationFrame(msgspec.Struct):
             self.check()
 
     def check(self) -> None:
-        """Check limits and deadline; due when `work` has reached `next_poll`.
-
-        Raises:
-            CelCostError: Too much was spent, or the time is up.
-        """
+        """Check limits and deadline; due when `work` has reached `next_poll`."""
         if self.cost > COST_LIMIT:
             raise over_cost()
         if self.work > WORK_LIMIT:
@@ -90,11 +86,7 @@ class EvaluationFrame(msgspec.Struct):
             raise CelDeadlineError("the evaluation was stopped: its time is up")
 
     def begin_call(self, name: str, work: int) -> None:
-        """Charge a native call before it runs; nothing can interrupt it.
-
-        Raises:
-            CelCostError: The call exceeds the limit of one call, or what is left of the evaluation.
-        """
+        """Charge a native call before it runs, because nothing can interrupt it."""
         if work > CALL_LIMIT:
             raise CelCostError(
                 f"the evaluation was stopped: one call of {name} takes {work} units of work, at most {CALL_LIMIT} are accepted"
@@ -207,7 +199,6 @@ def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: An
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
-_TEXTS: Final = frozenset({str, bytes})
 _LISTS: Final = frozenset({list, tuple})
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
@@ -217,17 +208,19 @@ PIECE: Final = 10_000
 
 def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
     """Count leaves, strings by tenths of their UTF-8 length; a value that occurs many times is counted once and added each time."""
-    kind = type(value)
-    if kind in _TEXTS:
-        return _text_leaves(frame, value, known)
-    if not isinstance(value, list | tuple | dict):
+    if type(value) is bytes or (type(value) is str and value.isascii()):
+        return len(value) // 10
+    if not isinstance(value, str | list | tuple | dict):
         return 1
     count = known.get(id(value))
-    if count is None:
+    if count is None and isinstance(value, str):
+        frame.spend(len(value) // 7)
+        count = len(value.encode(errors="surrogatepass")) // 10
+    elif count is None:
         items = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
-        count = known[id(value)] = sum(
-            _leaves_of_piece(frame, items[start : start + PIECE], known) for start in range(0, len(items), PIECE)
-        )
+        pieces = (items[start : start + PIECE] for start in range(0, len(items), PIECE))
+        count = sum(_leaves_of_piece(frame, piece, known) for piece in pieces)
+    known[id(value)] = count
     return count
 
 
@@ -241,13 +234,3 @@ def _leaves_of_piece(frame: EvaluationFrame, items: Any, known: dict[int, int]) 
 
 
 _LEAF_WORK: Final = 8
-
-
-def _text_leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
-    if type(value) is bytes or value.isascii():
-        return len(value) // 10
-    count = known.get(id(value))
-    if count is None:
-        frame.spend(len(value) // 7)
-        count = known[id(value)] = len(value.encode(errors="surrogatepass")) // 10
-    return count

@@ -51,14 +51,8 @@ def prepare_device(
 ) -> DeviceActivation:
     """Convert a device once.
 
-    Args:
-        driver: Name of the driver; also the domain of names without one.
-        attributes: Values by name, "domain/name" or "name"; the qualified spelling wins if both are there.
-        capacity: Amounts as they are published, by name.
-        allow_multiple_allocations: The field of that name; False where it is absent.
-
-    Raises:
-        QuantityError: An amount cannot be read.
+    A name without a domain gets that of the driver, unless the qualified name is there, too. An amount that cannot be read is a
+    QuantityError.
     """
     values = DomainMap()
     defect = None
@@ -82,11 +76,7 @@ def prepare_device(
 
 
 def attribute_value(attribute: Attribute) -> Any:
-    """Return the CEL value of an attribute: lists first (an empty list counts), then int, bool, string and version.
-
-    Raises:
-        ValueError: No value is set, or a version is not a strict semantic version.
-    """
+    """Return the CEL value of an attribute: lists first (an empty list counts), then int, bool, string and version."""
     for plain in (attribute.int_values, attribute.bool_values, attribute.string_values):
         if plain is not None:
             return tuple(plain)
@@ -131,8 +121,7 @@ def may_be_attribute(result: Type) -> bool:
 def to_attribute(value: Any) -> Attribute:
     """Return the attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
 
-    Raises:
-        CelRuntimeError: The value is no bool, int, string or version, and no list of one of these; optional lists are refused.
+    A value that is no bool, int, string or version, and no list of one of these, is a CelRuntimeError; so is an optional list.
     """
     optional = type(value) is Optional
     value = _plain(value)

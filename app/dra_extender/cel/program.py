@@ -34,11 +34,8 @@ _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a li
 class CostedProgram(msgspec.Struct, frozen=True):
     """An expression compiled with cost accounting.
 
-    Attributes:
-        run: Evaluates a frame.
-        base_cost: The cost of every evaluation, without what depends on the device.
-        slots: The number of variables.
-        owner: The namespace that the cache charges for the regular expressions.
+    `base_cost` is the cost of every evaluation, without what depends on the device, and `slots` the number of variables. The cache
+    charges `owner` for the regular expressions.
     """
 
     run: Run

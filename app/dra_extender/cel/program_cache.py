@@ -50,17 +50,10 @@ class ProgramCache:
     def compile(
         self, expression: str, *, derived: bool = False, budget: Budget | None = None, owner: str = ""
     ) -> Program:
-        """Return the program of a selector, or of a derived attribute.
+        """Return the program of a selector, or of a derived attribute; arguments are those of `compile_expression`.
 
-        Args:
-            expression: Its text.
-            derived: Compile for `Program.attribute` instead of `Program.matches`.
-            budget: Charged for compiling; a cached program costs nothing.
-            owner: The namespace that the cache charges for the program, or empty for administrators.
-
-        Raises:
-            CelCompileError: The expression is not valid; the error is cached, too.
-            CelBudgetError: The budget was spent before the expression was compiled.
+        `budget` is charged for compiling, a cached program costs nothing. If it was spent before, it is a CelBudgetError. An
+        expression that is not valid is a CelCompileError, which is cached, too.
         """
         key = (expression, derived)
         known = self._class_programs.get(key) or self._namespace_programs.get(key)

@@ -80,8 +80,6 @@ ALLOWED: Final = {
     ("library/conversions", "_text_to_number"): "at most 400 digits, which is asked before",
     ("library/conversions", "_text_to_double"): _DOUBLE,
     ("library/lists", "_reverse"): "reverses a list that was just copied, for which each element was charged more",
-    ("library/strings", "_searched"): "charged by Pattern.scan_work",
-    ("library/strings", "_find_all"): "charged by Pattern.scan_work, for each match again",
     ("library/strings", "_join"): "a piece of a list, charged before",
     ("library/time", "_offset"): "at most 100 characters, which is asked before",
     ("native/equality", "_equal_containers"): "an empty set",
@@ -102,12 +100,10 @@ ALLOWED: Final = {
     ("library/string_format", "format_text"): "the template and the result are charged before",
     ("library/string_format", "check_format"): "a constant of the expression",
     ("library/string_format", "_floating"): _DOUBLE,
-    ("library/string_format", "_shown"): "charged before by _sort_work",
+    ("library/string_format", "_shown"): "charged before by the lengths of the keys, each of which was charged more",
     ("library/string_format", "_listed"): "charged before by the number of parts and their lengths",
-    ("library/string_format", "_sort_work"): "each part was charged more",
-    ("cel/cost", "_leaves"): "adds what its pieces give, each of which is charged",
+    ("cel/cost", "_leaves"): "a text is charged before, and so is each piece of a list",
     ("cel/cost", "_leaves_of_piece"): "a piece of a list, charged before",
-    ("cel/cost", "_text_leaves"): "charged before",
 }
 """Functions that make such calls all the same, and why these are short or charged."""
 

@@ -42,8 +42,7 @@ def constant(value: Any) -> CompiledPart:
 def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
     """Return the message that several parts fail with, charged for one more that failed: parts behind it are evaluated and charged.
 
-    Raises:
-        CelCostError: The error is one: a limit that is reached ends the evaluation.
+    A limit that is reached ends the evaluation.
     """
     if isinstance(error, CelCostError):
         raise error

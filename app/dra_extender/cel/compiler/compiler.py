@@ -38,11 +38,7 @@ class Compiler:
         self._size = 0
 
     def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
-        """Compile a part.
-
-        Raises:
-            CelCompileError: A constant part always fails.
-        """
+        """Compile a part; a constant part that always fails is a CelCompileError."""
         self._size += 1
         return self._RULES[type(node)](self, node)
 

@@ -153,13 +153,7 @@ def _quantified(over: _Range, body: CompiledPart, work_per_round: int, quantifie
 
 
 class _Addition(NamedTuple):
-    """What a round adds to the list or map that a loop builds.
-
-    Attributes:
-        make: Returns the empty list or map.
-        add: Evaluates the body, and adds the value.
-        cost: The cost of a round that passes the condition.
-    """
+    """What a round adds to the list or map that a loop builds, and the cost of a round that passes the condition."""
 
     make: Callable[[], Any]
     add: Callable[[EvaluationFrame, Any], None]

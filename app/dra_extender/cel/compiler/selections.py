@@ -55,11 +55,7 @@ def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> Comp
 
 
 def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
-    """Compile a selection by index or key.
-
-    Raises:
-        CelCompileError: A constant key is of a type that no selection accepts.
-    """
+    """Compile a selection by index or key."""
     if key.constant and type(key.value) not in _QUALIFIERS:
         raise CelCompileError(f"invalid qualifier type: {type_name(key.value)}", source, node.offset)
     shortcut = _device_path(node)

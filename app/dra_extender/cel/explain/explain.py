@@ -36,17 +36,8 @@ def explain(
 
     The explanation is deterministic and has about 60 parts at most. Of a false conjunction it names the false operands with the
     values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within the
-    limits of one evaluation; those beyond the limits are STOPPED.
-
-    Args:
-        program: A program, an expression prepared for explanations, or the text of an expression.
-        device: The prepared device.
-        deadline: Whether time is up.
-        emulate: The Kubernetes release whose libraries the text of an expression may use.
-        budget: Charged for compiling, evaluating and printing; when it is spent, the remaining parts are STOPPED.
-
-    Raises:
-        CelCompileError: The expression is not valid.
+    limits of one evaluation; those beyond the limits, the deadline or the budget are STOPPED. The text of an expression is compiled
+    first, with the libraries of one release; one that is not valid is a CelCompileError.
     """
     if isinstance(program, Program):
         program = ExplainableExpression(program.expression, program.emulate, budget)

@@ -34,16 +34,9 @@ class EvalVerdict(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an expression, its result for the device, and the reason.
+    """A part of an expression in canonical form, its place in the written text, its result for the device, and the reason.
 
-    Attributes:
-        expression: Its canonical text.
-        line: Its line in the written text, from 1.
-        column: Its column in the written text, from 1.
-        verdict: Its result.
-        message: The reason in one sentence, or empty.
-        parts: The parts that decide it.
-        cut: There were more such parts than are listed.
+    `parts` decide the result; `cut` says that there were more of them than are listed.
     """
 
     expression: str

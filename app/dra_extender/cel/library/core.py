@@ -119,6 +119,9 @@ def _arithmetic() -> tuple[Function, ...]:
         return overload((DOUBLE, DOUBLE), DOUBLE, run)
 
     add_int, add_uint = whole(lambda one, other: one + other, _add)
+    subtract_int, subtract_uint = whole(lambda one, other: one - other, _subtract)
+    spans, *moments = ARITHMETIC["_-_"]
+    subtract_double = double(lambda one, other: one - other)
     return (
         function(
             "_+_",
@@ -130,7 +133,7 @@ def _arithmetic() -> tuple[Function, ...]:
             overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
             add_uint,
         ),
-        _subtraction(double(lambda one, other: one - other), *whole(lambda one, other: one - other, _subtract)),
+        function("_-_", subtract_double, spans, subtract_int, *moments, subtract_uint),
         function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other, _multiply)),
         function("_/_", double(_divide_double), *whole(_divide, lambda one, other: integer(_divide(one, other)))),
         function("_%_", *whole(_remainder, _remainder)),
@@ -142,11 +145,6 @@ def _arithmetic() -> tuple[Function, ...]:
         ),
         function("!_", overload((BOOL,), BOOL, lambda value: not value)),
     )
-
-
-def _subtraction(double: Overload, whole: Overload, unsigned_whole: Overload) -> Function:
-    spans, *moments = ARITHMETIC["_-_"]
-    return function("_-_", double, spans, whole, *moments, unsigned_whole)
 
 
 def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

@@ -50,11 +50,7 @@ _MAX_INCLUDED: Final = 48
 
 
 def _comparable(one: Any, other: Any) -> bool:
-    """Return whether two values can be ordered; as upstream does, callers skip pairs of different types.
-
-    Raises:
-        CelRuntimeError: The type of one of them has no order.
-    """
+    """Return whether two values can be ordered; as upstream does, callers skip pairs of different types."""
     kind, other_kind = type(one), type(other)
     if kind not in _ORDERED or other_kind not in _ORDERED:
         raise no_overload(one, other)
@@ -64,10 +60,6 @@ def _comparable(one: Any, other: Any) -> bool:
 def _slice(frame: EvaluationFrame, values: Elements, start: int, end: int) -> Elements:
     if start < 0 or end < start or end > len(values):
         raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
-    return _sliced(frame, values, start, end)
-
-
-def _sliced(frame: EvaluationFrame, values: Elements, start: int, end: int) -> list[Any]:
     frame.require_list(end - start)
     made: list[Any] = []
     for first, behind in pieces(end - start):
@@ -113,14 +105,13 @@ def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
         return distinct_by_hash(frame, values)
     unique: list[Any] = []
     for value in values:
-        if not any(_meets(frame, value, other) for other in unique):
+        for other in unique:
+            frame.spend(_ROUND_WORK)
+            if equal_or_false(frame, value, other):
+                break
+        else:
             unique.append(value)
     return unique
-
-
-def _meets(frame: EvaluationFrame, value: Any, other: Any) -> bool:
-    frame.spend(_ROUND_WORK)
-    return equal_or_false(frame, value, other)
 
 
 def _sort(frame: EvaluationFrame, values: Elements) -> Elements:
@@ -130,11 +121,7 @@ def _sort(frame: EvaluationFrame, values: Elements) -> Elements:
 
 
 def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> Elements:
-    """Sort a list by the keys of its elements.
-
-    Raises:
-        CelRuntimeError: The keys are not of one type that has an order.
-    """
+    """Sort a list by the keys of its elements, which must be of one type that has an order."""
     if not keys:
         return values
     kind = type(keys[0])

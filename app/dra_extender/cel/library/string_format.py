@@ -35,12 +35,7 @@ _DIGITS_WORK: Final = 500
 
 
 def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> str:
-    """Fill the clauses of a template with the arguments, in order.
-
-    Raises:
-        CelRuntimeError: A clause is unknown, lacks an argument, or has one of a type that it cannot show.
-        CelCostError: The result would be too long.
-    """
+    """Fill the clauses of a template with the arguments, in order."""
     parts: list[str] = []
     end = used = length = 0
     plain = template.isascii()
@@ -82,11 +77,7 @@ _SHOWABLE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
-    """Check a constant template against the static types of its arguments; each argument lists its type and those in its literal.
-
-    Raises:
-        CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
-    """
+    """Check a constant template against the types of its arguments; each argument lists its type and those in its literal."""
     clauses = [clause for clause in _CLAUSE.finditer(template) if clause[1] != "%"]
     if len(clauses) != len(arguments):
         raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
@@ -137,14 +128,6 @@ def _integer(value: Any, verb: str) -> int:
     return int(value)
 
 
-def _decimal(_: EvaluationFrame, value: Any) -> str:
-    return str(_integer(value, "d"))
-
-
-def _binary(_: EvaluationFrame, value: Any) -> str:
-    return f"{int(value) if isinstance(value, bool) else _integer(value, 'b'):b}"
-
-
 def _hexadecimal(frame: EvaluationFrame, value: Any) -> str:
     if isinstance(value, str | bytes):
         raw = ENCODE.call(frame, value) if isinstance(value, str) else value
@@ -168,7 +151,8 @@ def _shown(frame: EvaluationFrame, value: Any) -> str:
         return _listed(frame, "[", [_nested(frame, item) for item in value], "]")
     if kind in MAPS:
         shown = [(_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items()]
-        frame.begin_call("a sort of a map's keys", _sort_work(shown))
+        length = sum(len(key) for key, _ in shown)
+        frame.begin_call("a sort of a map's keys", (8 * len(shown) + (length >> 5)) * len(shown).bit_length())
         return _listed(frame, "{", [f"{key}:{item}" for key, item in sorted(shown)], "}")
     raise _mismatch("s", value)
 
@@ -178,11 +162,6 @@ def _listed(frame: EvaluationFrame, opening: str, parts: list[str], closing: str
     plain = all(map(str.isascii, parts))
     frame.build_text(sum(map(len, parts)) + 2 * len(parts) + 2, plain=plain)
     return f"{opening}{', '.join(parts)}{closing}"
-
-
-def _sort_work(shown: list[tuple[str, str]]) -> int:
-    length = sum(len(key) for key, _ in shown)
-    return (8 * len(shown) + (length >> 5)) * len(shown).bit_length()
 
 
 def _key(frame: EvaluationFrame, key: Any) -> str:
@@ -231,8 +210,8 @@ def _mismatch(verb: str, value: Any) -> CelRuntimeError:
 
 _VERBS: Final[dict[str, Callable[[EvaluationFrame, Any], str]]] = {
     "s": _shown,
-    "d": _decimal,
-    "b": _binary,
+    "d": lambda _, value: str(_integer(value, "d")),
+    "b": lambda _, value: f"{int(value) if isinstance(value, bool) else _integer(value, 'b'):b}",
     "o": lambda _, value: f"{_integer(value, 'o'):o}",
     "x": _hexadecimal,
     "X": lambda frame, value: str(UPPER.call(frame, _hexadecimal(frame, value))),

@@ -19,7 +19,7 @@ from dra_extender.cel.cost import (
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.library.string_format import format_text
 from dra_extender.cel.native.call import NativeFunction
-from dra_extender.cel.native.patterns import pattern_in
+from dra_extender.cel.native.patterns import find_all, search
 from dra_extender.cel.native.strings import (
     CHARACTERS,
     COUNT,
@@ -56,10 +56,6 @@ def _in_range(text: str, index: int) -> int:
     if 0 <= index <= len(text):
         return index
     raise CelRuntimeError(f"index out of range: {index}")
-
-
-def _char_at(text: str, index: int) -> str:
-    return text[_in_range(text, index) : index + 1]
 
 
 def _not_negative(index: int) -> int:
@@ -102,7 +98,13 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
     if count == 0:
         return []
     if not separator:
-        return _characters(frame, text, len(text) if count < 0 else min(count, len(text)))
+        # The first characters one by one, and the rest as one text.
+        length = len(text) if count < 0 else min(count, len(text))
+        frame.require_list(length)
+        characters: list[str] = []
+        for start in range(0, length - 1, PIECE):
+            characters += CHARACTERS.call(frame, text, start, min(start + PIECE, length - 1))
+        return [*characters, _slice(frame, text, length - 1, len(text))] if length else []
     if len(text) <= _SHORT:
         frame.spend(_CALL_WORK + len(text))
         short: list[str] = SPLIT.run(text, separator, count - 1 if count > 0 else -1)
@@ -115,18 +117,6 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
     frame.build_text(len(text), plain=text.isascii())
     made: list[str] = SPLIT.call(frame, text, separator, count - 1 if count > 0 else -1)
     return made
-
-
-def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
-    """Return the first `length` - 1 characters one by one, and the rest as one text."""
-    if not length:
-        return []
-    frame.require_list(length)
-    characters: list[str] = []
-    for start in range(0, length - 1, PIECE):
-        characters += CHARACTERS.call(frame, text, start, min(start + PIECE, length - 1))
-    characters.append(_slice(frame, text, length - 1, len(text)))
-    return characters
 
 
 def _slice(frame: EvaluationFrame, text: str, start: int, end: int) -> str:
@@ -199,60 +189,16 @@ def _recased(change: NativeFunction) -> Callable[[EvaluationFrame, str], str]:
     return run
 
 
-_MATCH_WORK: Final = 80
-# The two highest bits of a byte, and what they are in all but the first bytes of a character in UTF-8.
-_KIND: Final = 0xC0
-_CONTINUATION: Final = 0x80
-
-
-def _searched(frame: EvaluationFrame, text: str, pattern: str) -> Any:
-    compiled = pattern_in(frame, pattern)
-    raw = ENCODE.call(frame, text)
-    frame.spend(compiled.scan_work(len(raw)))
-    return compiled.regexp.search(raw)
-
-
 def _matches(frame: EvaluationFrame, text: str, pattern: str) -> bool:
-    return _searched(frame, text, pattern) is not None
+    return search(frame, text, pattern) is not None
 
 
 def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
-    match = _searched(frame, text, pattern)
+    match = search(frame, text, pattern)
     if match is None:
         return ""
     frame.build_text(match.end() - match.start(), plain=text.isascii())
     return decode_with_surrogates(frame, match.group())
-
-
-def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Return all matches from left to right, without an empty one right behind another match.
-
-    Each search may read the rest of the text, and is charged for it.
-    """
-    results: list[str] = []
-    end = -1
-    if limit == 0:
-        return results
-    compiled = pattern_in(frame, pattern)
-    raw = ENCODE.call(frame, text)
-    length, plain = len(raw), text.isascii()
-    frame.spend(compiled.scan_work(length))
-    for match in compiled.regexp.finditer(raw):
-        start, stop = match.span()
-        frame.spend(_MATCH_WORK + compiled.scan_work(length - stop))
-        if start == stop and (start == end or _inside_a_character(raw, start)):
-            continue
-        end = stop
-        frame.build_text(stop - start, plain=plain)
-        results.append(decode_with_surrogates(frame, raw[start:stop]))
-        if len(results) == limit:
-            break
-    return results
-
-
-def _inside_a_character(raw: bytes, place: int) -> bool:
-    """Return whether a position in UTF-8 is inside of a character: RE2 also reports empty matches there."""
-    return place < len(raw) and raw[place] & _KIND == _CONTINUATION
 
 
 def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
@@ -275,7 +221,7 @@ def _methods(
 
 
 FUNCTIONS: Final = (
-    function("charAt", method((STRING, INT), STRING, _char_at)),
+    function("charAt", method((STRING, INT), STRING, lambda text, at: text[_in_range(text, at) : at + 1])),
     _methods("indexOf", _PAIR, INT, INT, _index_of, elements_traversed),
     _methods("lastIndexOf", _PAIR, INT, INT, _last_index_of, elements_traversed),
     function("lowerAscii", method((STRING,), STRING, _recased(LOWER), metered=True), extra=first_traversed),
@@ -293,13 +239,13 @@ FUNCTIONS: Final = (
         method(_PAIR, BOOL, _matches, metered=True, extra=pattern_searched),
     ),
     function("find", method(_PAIR, STRING, _find, metered=True), extra=pattern_searched),
-    _methods("findAll", _PAIR, INT, _TEXTS, _find_all, pattern_searched),
+    _methods("findAll", _PAIR, INT, _TEXTS, find_all, pattern_searched),
 )
 
 OF_TYPES: Final = {
     ("matches", 2): _of_type(_matches, BOOL),
     ("find", 2): _of_type(_find, STRING),
-    ("findAll", 2): _of_type(_find_all, _TEXTS),
-    ("findAll", 3): _of_type(_find_all, _TEXTS, INT),
+    ("findAll", 2): _of_type(find_all, _TEXTS),
+    ("findAll", 3): _of_type(find_all, _TEXTS, INT),
 }
 """Overloads by function and number of arguments that search the name of a type for a constant pattern, as upstream does."""

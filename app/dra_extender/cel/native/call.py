@@ -31,11 +31,7 @@ class NativeFunction(msgspec.Struct, frozen=True):
     work: Callable[..., int]
 
     def call(self, frame: EvaluationFrame, *arguments: Any) -> Any:
-        """Charge the worst case, then run.
-
-        Raises:
-            CelCostError: One call may not take that long, or exceeds what is left of the evaluation; nothing was run.
-        """
+        """Charge the worst case, then run; a call that exceeds a limit is not made."""
         work = self.work(*arguments)
         if work:
             frame.begin_call(self.name, work)

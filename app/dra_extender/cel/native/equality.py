@@ -43,10 +43,8 @@ _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Return whether two values are equal; numbers compare across types, everything else only within its type.
 
-    Raises:
-        CelRuntimeError: `one` is of a strict type, and `other` of another type or a sum of quantities. With both sides swapped the
-            result is false, or that of a comparison.
-        CelCostError: The values are too large to compare.
+    If `one` is of a strict type, and `other` of another type or a sum of quantities, there is no such comparison. With both sides
+    swapped the result is false, or that of a comparison.
     """
     kind, other_kind = type(one), type(other)
     if kind in STRICT:

@@ -140,10 +140,6 @@ def sorted_indexes(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
         SORT.call(frame, keys, start, min(start + _SORTED_PIECE, len(keys)))
         for start in range(0, len(keys), _SORTED_PIECE)
     ]
-    return _merge(frame, runs, keys)
-
-
-def _merge(frame: EvaluationFrame, runs: list[list[int]], keys: Elements) -> list[int]:
     step = _MERGE_WORK + _COMPARED_WORK * len(runs).bit_length()
     order = []
     for place in merge(*runs, key=keys.__getitem__):

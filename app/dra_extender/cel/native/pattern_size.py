@@ -62,11 +62,7 @@ _POSIX: Final = re.compile(r"\[:\^?[a-z]+:\]")
 
 
 def estimated_size(pattern: str) -> int:
-    """Return instructions of the pattern's program, at most.
-
-    Raises:
-        ValueError: It has the escape sequence for a single byte, which Go's syntax does not have; the message says so.
-    """
+    """Return instructions of the pattern's program, at most; an escape sequence that Go's syntax does not have is a ValueError."""
     return min(_START + _Estimate(pattern).total(), _MOST)
 
 

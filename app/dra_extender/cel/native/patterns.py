@@ -13,6 +13,7 @@ from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.native.pattern_size import estimated_size
+from dra_extender.cel.native.strings import ENCODE, decode_with_surrogates
 
 try:
     import re2
@@ -36,6 +37,10 @@ _PATTERN_WORK: Final = 1_200
 _CHARACTER_WORK: Final = 60
 _INSTRUCTION_WORK: Final = 36
 """1.5 us: twice the measured worst case of the forward and the reverse program."""
+_MATCH_WORK: Final = 80
+# The two highest bits of a byte, and what they are in all but the first bytes of a character in UTF-8.
+_KIND: Final = 0xC0
+_CONTINUATION: Final = 0x80
 _ENTERED: Final = 8
 """Instructions that a search adds to those of the program for each byte."""
 _MAX_NESTING: Final = 500
@@ -55,11 +60,7 @@ class Pattern(msgspec.Struct, frozen=True):
     memory: int
 
     def scan_work(self, length: int) -> int:
-        """Return the work of one search through `length` bytes.
-
-        Raises:
-            CelCostError: It exceeds the limit of one search.
-        """
+        """Return the work of one search through `length` bytes, if it is within the limit."""
         product = (self.size + _ENTERED) * (length + 1)
         if product > SCAN_LIMIT:
             raise CelCostError(
@@ -73,27 +74,24 @@ def pattern_cost(pattern: str) -> int:
     """Return units of work for estimating and compiling a pattern, accepted or not, cached or not."""
     if len(pattern) > MAX_LENGTH:
         return _PATTERN_WORK
-    return _cached_cost(pattern) if len(pattern) <= _SHORT else _uncached_cost(pattern)
+    return _cached_cost(pattern) if len(pattern) <= _SHORT else _cost(pattern)
 
 
-@lru_cache(maxsize=1024)
-def _cached_cost(pattern: str) -> int:
-    return _uncached_cost(pattern)
+def _cost(pattern: str) -> int:
+    try:
+        size = min(estimated_size(pattern), MAX_INSTRUCTIONS)
+    except ValueError:
+        size = MAX_INSTRUCTIONS
+    return _PATTERN_WORK + _CHARACTER_WORK * len(pattern) + _INSTRUCTION_WORK * size
 
 
-def _uncached_cost(pattern: str) -> int:
-    return _compile_work(pattern, _size(pattern) or MAX_INSTRUCTIONS)
+_cached_cost: Final = lru_cache(maxsize=1024)(_cost)
 
 
 def compile_pattern(pattern: str, owner: str = "") -> Pattern:
-    """Return the compiled pattern, from the cache if it is there.
+    """Return the compiled pattern, from the cache if it is there; the cache charges `owner` for it, or administrators.
 
-    Args:
-        pattern: Its text.
-        owner: The namespace that the cache charges for it, or empty for administrators.
-
-    Raises:
-        CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
+    A pattern that RE2 does not accept, or that expands to too many instructions, is a CelRuntimeError.
     """
     return cached_pattern(pattern) or _compile_and_cache(pattern, owner)
 
@@ -108,10 +106,6 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
 
     The budget of the call is charged for that rather than the evaluation, because other expressions decide what the cache evicts.
     Without a budget, the evaluation is charged.
-
-    Raises:
-        CelRuntimeError: As `compile_pattern`.
-        CelCostError: The charge exceeds what is left; nothing was compiled.
     """
     known = cached_pattern(pattern)
     if known is not None:
@@ -124,21 +118,43 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
     return _compile_and_cache(pattern, frame.owner)
 
 
-def is_pattern(pattern: str, owner: str = "") -> bool:
-    """Return whether RE2 and the limits accept a pattern."""
-    try:
-        compile_pattern(pattern, owner)
-    except CelRuntimeError:
-        return False
-    return True
+def search(frame: EvaluationFrame, text: str, pattern: str) -> Any:
+    """Return the first match in the UTF-8 of a text, or None."""
+    compiled = pattern_in(frame, pattern)
+    raw = ENCODE.call(frame, text)
+    frame.spend(compiled.scan_work(len(raw)))
+    return compiled.regexp.search(raw)
+
+
+def find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
+    """Return all matches from left to right, without an empty one right behind another match.
+
+    Each search may read the rest of the text, and is charged for it.
+    """
+    results: list[str] = []
+    end = -1
+    if limit == 0:
+        return results
+    compiled = pattern_in(frame, pattern)
+    raw = ENCODE.call(frame, text)
+    length, plain = len(raw), text.isascii()
+    frame.spend(compiled.scan_work(length))
+    for match in compiled.regexp.finditer(raw):
+        start, stop = match.span()
+        frame.spend(_MATCH_WORK + compiled.scan_work(length - stop))
+        # RE2 also reports empty matches inside of a character.
+        if start == stop and (start == end or (start < length and raw[start] & _KIND == _CONTINUATION)):
+            continue
+        end = stop
+        frame.build_text(stop - start, plain=plain)
+        results.append(decode_with_surrogates(frame, raw[start:stop]))
+        if len(results) == limit:
+            break
+    return results
 
 
 def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
-    """Charge the compilation of a computed pattern, cached or not.
-
-    Raises:
-        CelCostError: The charge exceeds what is left of the evaluation; nothing was compiled.
-    """
+    """Charge the compilation of a computed pattern, cached or not, before it is compiled."""
     if len(pattern) <= MAX_LENGTH:
         frame.spend(_CHARACTER_WORK * len(pattern))
     frame.spend(pattern_cost(pattern))
@@ -155,18 +171,6 @@ def _compile_and_cache(pattern: str, owner: str) -> Pattern:
     cache = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
     cache.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
     return compiled
-
-
-def _compile_work(pattern: str, size: int) -> int:
-    return _PATTERN_WORK + _CHARACTER_WORK * len(pattern) + _INSTRUCTION_WORK * min(size, MAX_INSTRUCTIONS)
-
-
-def _size(pattern: str) -> int | None:
-    """Return the estimated size; None for a pattern that is refused without an estimate."""
-    try:
-        return estimated_size(pattern)
-    except ValueError:
-        return None
 
 
 def _compile(pattern: str) -> Pattern:
@@ -189,11 +193,7 @@ def _compile(pattern: str) -> Pattern:
 
 
 def _bounded_size(pattern: str) -> int:
-    """Return the estimated size.
-
-    Raises:
-        CelRuntimeError: The pattern is refused before RE2 sees it.
-    """
+    """Return the estimated size, unless the pattern is refused before RE2 sees it."""
     if len(pattern) > MAX_LENGTH:
         raise CelRuntimeError(
             f"invalid regular expression: it has {len(pattern)} characters, at most {MAX_LENGTH} are accepted"

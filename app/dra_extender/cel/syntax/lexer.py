@@ -55,11 +55,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokenize(source: str, meter: CompileMeter) -> list[Token]:
-    """Split an expression into tokens, the last of kind "end"; reading and parsing them is charged.
-
-    Raises:
-        CelCompileError: A character or an unfinished string that no token begins with, or more tokens than can be parsed.
-    """
+    """Split an expression into tokens, the last of kind "end"; reading and parsing them is charged."""
     meter.spend(BYTE_UNITS * len(source))
     tokens = []
     for match in _TOKENS.finditer(source):
@@ -78,11 +74,7 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
 
 
 def integer_value(text: str, *, negative: bool) -> int | Uint:
-    """Return the value of an integer token, "12", "0x1F" or "12u".
-
-    Raises:
-        ValueError: It does not fit into 64 bits; the message is a sentence.
-    """
+    """Return the value of an integer token, "12", "0x1F" or "12u"; a ValueError has a sentence."""
     digits = text.rstrip("uU")
     if len(digits) > _LONGEST_INTEGER:
         raise ValueError("invalid int literal: it does not fit into 64 bits")
@@ -98,11 +90,7 @@ def integer_value(text: str, *, negative: bool) -> int | Uint:
 
 
 def string_value(token: str) -> str | bytes:
-    """Return the value of a string token.
-
-    Raises:
-        ValueError: An escape sequence is wrong; the message is a sentence.
-    """
+    """Return the value of a string token; a wrong escape sequence is a ValueError with a sentence."""
     quote = token[0]
     if quote in _QUOTES and "\\" not in token and "\r" not in token and not token.startswith(quote, 1, -1):
         return token[1:-1]

@@ -507,14 +507,10 @@ def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
 
 
 def end_of_operand(place: int, last: int) -> int:
-    """Return the last term that is checked before the term at `place` has to be a bool.
+    """Return the last term that is checked before the term at `place` has to be a bool; `last` is the last term of all, at least 1.
 
     `a && b && c` is `a && (b && c)` or `(a && b) && c`: cel-go makes a balanced tree of it. Both sides of an operator are
     checked before either has to be a bool.
-
-    Args:
-        place: The place of the term.
-        last: The place of the last term, at least one.
     """
     first = 0
     while True:

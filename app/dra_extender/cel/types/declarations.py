@@ -110,16 +110,13 @@ def merge_libraries(*libraries: Iterable[Function]) -> Library:
     return merged
 
 
-def _runtime_kinds() -> Mapping[str, frozenset[type]]:
-    """Return the kinds of the values of each type, by the name of the type."""
-    kinds: dict[str, frozenset[type]] = {}
-    for kind, name in KIND_NAMES.items():
-        declared = TYPE_NAMES[name].name if name in TYPE_NAMES else name
-        kinds[declared] = kinds.get(declared, frozenset()) | {kind}
-    return kinds
-
-
-_RUNTIME: Final = _runtime_kinds()
+_RUNTIME: Final = {
+    TYPE_NAMES[name].name if name in TYPE_NAMES else name: frozenset(
+        kind for kind, other in KIND_NAMES.items() if other == name
+    )
+    for name in KIND_NAMES.values()
+}
+"""The kinds of the values of each type, by the name of the type."""
 
 
 def accepts(parameter: Type, value: Any) -> bool:

@@ -84,11 +84,7 @@ _RESOLVED: Final = 3
 
 
 def compound(kind: str, name: str, *parameters: Type) -> Type:
-    """Return a type with parameters.
-
-    Raises:
-        TypeLimitError: It would be too large.
-    """
+    """Return a type with parameters, unless it would be too large."""
     weight = 1
     free = open_ = False
     for item in parameters:
@@ -200,11 +196,7 @@ class Substitution:
         return one == other
 
     def step(self, steps: int = 1) -> None:
-        """Count comparisons: variables that share their bindings can make them endless.
-
-        Raises:
-            TypeLimitError: There were too many for one expression.
-        """
+        """Count comparisons, which variables that share their bindings can make endless."""
         self.steps += steps
         if self.steps > self._most_steps:
             raise TypeLimitError(TOO_LARGE)

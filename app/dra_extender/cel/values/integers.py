@@ -16,22 +16,14 @@ class Uint(int):
 
 
 def integer(value: int) -> int:
-    """Return the value, if it is an int64.
-
-    Raises:
-        CelRuntimeError: It is not.
-    """
+    """Return the value, if it is an int64."""
     if MIN_INT <= value <= MAX_INT:
         return value
     raise CelRuntimeError("integer overflow")
 
 
 def unsigned(value: int) -> Uint:
-    """Return the value, if it is a uint64.
-
-    Raises:
-        CelRuntimeError: It is not.
-    """
+    """Return the value, if it is a uint64."""
     if 0 <= value <= MAX_UINT:
         return Uint(value)
     raise CelRuntimeError("unsigned integer overflow")

@@ -63,11 +63,7 @@ class Cidr(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_ip(text: str) -> IpAddress:
-    """Read an address.
-
-    Raises:
-        CelRuntimeError: The text is no address, has a zone, or is an IPv4-mapped IPv6 address.
-    """
+    """Read an address; one with a zone, and an IPv4-mapped IPv6 address, are refused."""
     if len(text) > _LONGEST:
         raise CelRuntimeError(f"IP Address {text[:60]!r} parse error during conversion from string")
     if "%" in text:
@@ -82,11 +78,7 @@ def parse_ip(text: str) -> IpAddress:
 
 
 def parse_cidr(text: str) -> Cidr:
-    """Read a network, ADDRESS/BITS.
-
-    Raises:
-        CelRuntimeError: The text is no network.
-    """
+    """Read a network, ADDRESS/BITS."""
     head, slash, bits = text.rpartition("/") if len(text) <= 2 * _LONGEST else (text, "", "")
     address = parse_ip(head)
     if not slash or _BITS.fullmatch(bits) is None or int(bits) > _WIDTHS[address.family]:
@@ -167,20 +159,12 @@ def url_work(text: str) -> int:
 
 
 def check_url(text: str) -> None:
-    """Check that a text is an absolute URL or an absolute path.
-
-    Raises:
-        UrlError: It is neither.
-    """
+    """Check that a text is an absolute URL or an absolute path."""
     _parse(text, "")
 
 
 def parse_url(text: str) -> Url:
-    """Read an absolute URL or an absolute path; what follows `#` is taken off.
-
-    Raises:
-        UrlError: The text is neither.
-    """
+    """Read an absolute URL or an absolute path; what follows `#` is taken off."""
     check_url(text)
     head, _, fragment = text.partition("#")
     return _parse(head, fragment, lenient=True)

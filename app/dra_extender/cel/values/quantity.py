@@ -51,27 +51,13 @@ class QuantityError(ValueError):
 
 
 def parse_quantity(text: str) -> int:
-    """Read a Kubernetes quantity.
+    """Return the amount of a Kubernetes quantity in nano units.
 
     Accepts the whole grammar of the API ("40Gi", "500m", "1.5", "2e3", ".5k", "-1"). What is finer than a nano unit is
-    rounded away from zero, and a binary amount is capped at 2**63-1 units, both as the API server does.
-
-    Args:
-        text: The quantity as the API spells it.
-
-    Returns:
-        The amount in nano units.
-
-    Raises:
-        QuantityError: The text is not a quantity, or its size is out of all proportion (exponent above 400, more than
-            1000 characters).
+    rounded away from zero, and a binary amount is capped at 2**63-1 units, both as the API server does. A text that is no quantity,
+    or whose size is out of all proportion (exponent above 400, more than 1000 characters), is a QuantityError.
     """
     return _cached_amount(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
-
-
-@lru_cache(maxsize=16384)
-def _cached_amount(text: str) -> int:
-    return _parsed(text)
 
 
 def _parsed(text: str) -> int:
@@ -87,6 +73,9 @@ def _parsed(text: str) -> int:
     digits = int(f"0{whole}{fraction}")
     nano = _magnitude(text, digits, len(fraction), suffix)
     return -nano if sign == "-" else nano
+
+
+_cached_amount: Final = lru_cache(maxsize=16384)(_parsed)
 
 
 def format_quantity(nano: int) -> str:
@@ -181,17 +170,8 @@ class QuantitySum(Quantity, frozen=True, gc=False, eq=False):
 
 
 def read_quantity(text: str) -> Quantity:
-    """Read a quantity.
-
-    Raises:
-        QuantityError: The text is no quantity, or is too long.
-    """
+    """Read a quantity; a text that is none is a QuantityError."""
     return _cached(text) if len(text) <= _KEPT_LENGTH else read_uncached(text)
-
-
-@lru_cache(maxsize=16384)
-def _cached(text: str) -> Quantity:
-    return read_uncached(text)
 
 
 def read_uncached(text: str) -> Quantity:
@@ -202,7 +182,8 @@ def read_uncached(text: str) -> Quantity:
         raise QuantityError(f"cannot read quantity {text!r}")
     whole, fraction, suffix = match[1] or "0", match[2], match[3]
     binary = BINARY_EXPONENTS.get(suffix)
-    scale = (0 if binary is not None else _exponent(suffix)) - len(fraction)
+    exponent = 0 if binary is not None else DECIMAL_EXPONENTS.get(suffix)
+    scale = (int(suffix[1:]) if exponent is None else exponent) - len(fraction)
     digits = len(whole) + len(fraction)
     if binary is not None:
         short = not fraction and digits + 3 * binary // 10 < _MOST_DIGITS - 3
@@ -218,9 +199,7 @@ def read_uncached(text: str) -> Quantity:
     return Quantity(nano, nano, _NANO_SCALE, decimal=True)
 
 
-def _exponent(suffix: str) -> int:
-    exponent = DECIMAL_EXPONENTS.get(suffix)
-    return int(suffix[1:]) if exponent is None else exponent
+_cached: Final = lru_cache(maxsize=16384)(read_uncached)
 
 
 def whole_number(number: int) -> Quantity:
@@ -302,11 +281,7 @@ def _decimal_sum(one: Quantity, other: Quantity, sign: int) -> QuantitySum:
 
 
 def quantity(text: str) -> Quantity:
-    """Evaluate `quantity(text)`.
-
-    Raises:
-        CelRuntimeError: The text is no quantity.
-    """
+    """Evaluate `quantity(text)`."""
     try:
         return read_quantity(text)
     except QuantityError as error:

@@ -42,17 +42,8 @@ class Semver(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 def parse_semver(text: str) -> Semver:
-    """Read a strict semantic version: three numbers without leading zeros, then optionally `-prerelease` and `+build`.
-
-    Raises:
-        SemverError: The text is not one.
-    """
+    """Read a strict semantic version: three numbers without leading zeros, then optionally `-prerelease` and `+build`."""
     return _cached(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
-
-
-@lru_cache(maxsize=4096)
-def _cached(text: str) -> Semver:
-    return _parsed(text)
 
 
 def _parsed(text: str) -> Semver:
@@ -71,11 +62,13 @@ def _parsed(text: str) -> Semver:
     return Semver(text, major, minor, patch, (major, minor, patch, 0 if prerelease else 1, prerelease))
 
 
+_cached: Final = lru_cache(maxsize=4096)(_parsed)
+
+
 def parse_lenient(text: str) -> Semver:
     """Read a version after normalising it: a leading `v` and leading zeros are dropped, missing numbers are 0.
 
-    Raises:
-        SemverError: It is still not a version; a shortened one with a pre-release or build part never is.
+    A shortened version with a pre-release or build part is still none.
     """
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", _PARTS - 1)]
     if len(parts) < _PARTS:

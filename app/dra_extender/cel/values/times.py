@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
@@ -32,11 +33,7 @@ _LONGEST: Final = 2**63
 
 
 def parse_go_duration(text: str, spend: Callable[[int], None] | None = None) -> int:
-    """Return the nanoseconds of a duration, within 64 bits.  `spend` gets the cost of each number before the number is read.
-
-    Raises:
-        ValueError: The text is no duration.
-    """
+    """Return the nanoseconds of a duration, within 64 bits.  `spend` gets the cost of each number before the number is read."""
     sign, rest = (text[0], text[1:]) if text[:1] in {"-", "+"} else ("", text)
     if rest == "0":
         return 0
@@ -80,7 +77,10 @@ _MOMENT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]++))?+(?:Z|([-+])([0-9]{2}):([0-9]{2}))",
 )
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+"""The Gregorian calendar repeats after 400 years; Python's has the years 1 to 9999 only."""
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 class Duration(msgspec.Struct, frozen=True, gc=False, order=True):
@@ -129,33 +129,21 @@ class Civil(msgspec.Struct, frozen=True, gc=False):
 
 
 def duration_of(nanos: int) -> Duration:
-    """Return a duration, if it fits into 64 bits.
-
-    Raises:
-        CelRuntimeError: It does not.
-    """
+    """Return a duration, if it fits into 64 bits."""
     if MIN_INT <= nanos <= MAX_INT:
         return Duration(nanos)
     raise CelRuntimeError("duration overflow")
 
 
 def timestamp_of(nanos: int, offset: int = 0) -> Timestamp:
-    """Return a timestamp, if it lies in the years 1 to 9999.
-
-    Raises:
-        CelRuntimeError: It does not.
-    """
+    """Return a timestamp, if it lies in the years 1 to 9999."""
     if _FIRST <= nanos // SECOND <= _LAST:
         return Timestamp(nanos, offset)
     raise CelRuntimeError("timestamp overflow")
 
 
 def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Duration:
-    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is called with the work of each number before it is read.
-
-    Raises:
-        CelRuntimeError: The text is not one.
-    """
+    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is called with the work of each number before it is read."""
     try:
         return Duration(parse_go_duration(text, spend))
     except ValueError as problem:
@@ -172,11 +160,7 @@ def seconds_text(nanos: int) -> str:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read a timestamp in the form of RFC 3339, with the liberties that upstream's parser takes.
-
-    Raises:
-        CelRuntimeError: The text is not one, or the year is 0.
-    """
+    """Read a timestamp in the form of RFC 3339, with the liberties that upstream's parser takes, but not the year 0."""
     match = _MOMENT.fullmatch(text)
     seconds = None if match is None else _seconds(*map(int, match.groups()[:6]))
     offset = None if match is None else _offset(*match.groups()[7:])
@@ -189,16 +173,19 @@ def parse_timestamp(text: str) -> Timestamp:
 def is_date(text: str) -> bool:
     """Return whether a text is a date such as "2025-02-28"."""
     match = _DATE.fullmatch(text)
-    return match is not None and _seconds(int(match[1]), int(match[2]), int(match[3]), 0, 0, 0) is not None
+    return match is not None and _seconds(*map(int, match.groups())) is not None
 
 
-def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
+def _seconds(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> int | None:
     """Return seconds since 1970, or None if there is no such date or time of day."""
-    if not 1 <= month <= len(_MONTH_DAYS) or hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - a clock
+    if hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - a clock
         return None
-    if not 1 <= day <= _MONTH_DAYS[month - 1] + (month == 2 and _leap(year)):  # noqa: PLR2004 - February
+    cycles, rest = divmod(year, _CYCLE_YEARS)
+    try:
+        days = date(_CYCLE_YEARS + rest, month, day).toordinal() + (cycles - 1) * _CYCLE_DAYS - _EPOCH_DAY
+    except ValueError:
         return None
-    return ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
+    return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
 def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int | None:
@@ -210,34 +197,17 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int | N
     return (-1 if sign == "-" else 1) * (hour * 60 + minute) * 60
 
 
-def _leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 in the Gregorian calendar, extended to all years."""
-    before = year - 1
-    leaps = before // 4 - before // 100 + before // 400
-    days = before * 365 + leaps + sum(_MONTH_DAYS[: month - 1]) + day - 1
-    return days + (month > 2 and _leap(year)) - 719_162  # noqa: PLR2004 - after February
-
-
 def civil(moment: Timestamp, offset: int) -> Civil:
     """Return the calendar date and time of day of a moment, at an offset from UTC in seconds."""
     whole, nano = divmod(moment.nanos, SECOND)
     days, second = divmod(whole + offset, _DAY_SECONDS)
-    year = 1970 + days * 400 // 146_097
-    while _days(year, 1, 1) > days:
-        year -= 1
-    while _days(year + 1, 1, 1) <= days:
-        year += 1
-    year_day = days - _days(year, 1, 1)
-    month = next(month for month in range(12, 0, -1) if _days(year, month, 1) <= days)
+    cycles, rest = divmod(days + _EPOCH_DAY - 1, _CYCLE_DAYS)
+    here = date.fromordinal(rest + 1)
     return Civil(
-        year=year,
-        month=month,
-        day=days - _days(year, month, 1) + 1,
-        year_day=year_day,
+        year=here.year + cycles * _CYCLE_YEARS,
+        month=here.month,
+        day=here.day,
+        year_day=here.timetuple().tm_yday - 1,
         week_day=(days + 4) % 7,
         hour=second // 3600,
         minute=second // 60 % 60,

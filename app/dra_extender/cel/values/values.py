@@ -109,11 +109,7 @@ def size_of(value: Any) -> int:
 
 
 def map_key(key: Any) -> Any:
-    """Return the dict key of a map key: bools and doubles are wrapped, because Python takes them as equal to integers.
-
-    Raises:
-        CelRuntimeError: The value cannot be a map key.
-    """
+    """Return the dict key of a map key: bools and doubles are wrapped, because Python takes them as equal to integers."""
     kind = type(key)
     if kind in KEYS:
         return key
@@ -134,12 +130,7 @@ def from_map_key(key: Any) -> Any:
 
 
 def entry(values: Mapping[Any, Any], key: Any) -> Any:
-    """Return the value under a key; a double finds a whole number that equals it, but no number finds a double.
-
-    Raises:
-        KeyError: There is none.
-        CelRuntimeError: The value cannot be a map key.
-    """
+    """Return the value under a key, if there is one; a double finds a whole number that equals it, but no number finds a double."""
     place = map_key(key)
     if type(place) is DoubleKey and place not in values and key.is_integer():
         place = int(key)
