@@ -24,12 +24,11 @@ CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
 """Suffixes that users write behind a capacity; none exists."""
 ANY_DOMAIN: Final = "*"
 """Stands for `device.driver` as a domain, which differs between devices."""
-_SHARED_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 
 
 def is_shared_domain(domain: str) -> bool:
     """Return whether a domain is Kubernetes' own: devices of any driver may have its attributes, and no driver is named so."""
-    return f".{domain}".endswith(tuple(f".{shared}" for shared in _SHARED_DOMAINS))
+    return f".{domain}".endswith((".kubernetes.io", ".k8s.io"))
 
 
 class SelectionStep(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """How far a device is from satisfying an expression, the smallest change that selects it, and whether any device can satisfy it."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.cel.analysis.attributes import DEVICE_MAPS, driver_of, is_device_field, is_shared_domain, step_of
 from dra_extender.cel.analysis.walk import children_of, joined, mapped
@@ -64,21 +64,15 @@ def _distance(evaluation: Evaluation, node: TypedNode, *, wanted: bool) -> float
             return _distance(evaluation, node.body, wanted=wanted)
     if outcome.error is not None or _function(node) not in _WEAKER:
         return _WRONG
-    left, right = (_number(evaluation.outcome(side).value) for side in compared_sides(node))
-    if left is None or right is None:
+    sides = (unwrapped(evaluation.outcome(side).value) for side in compared_sides(node))
+    left, right = (side.nano if isinstance(side, Quantity) else side for side in sides)
+    if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         return _WRONG
-    return 1.0 + abs(left - right) / max(abs(left), abs(right), 1)
+    return 1.0 + abs(float(left) - float(right)) / max(abs(float(left)), abs(float(right)), 1)
 
 
 def _function(node: TypedNode) -> str:
     return node.written.function if isinstance(node.written, ast.CallExpression) else ""
-
-
-def _number(value: Any) -> float | None:
-    value = unwrapped(value)
-    if isinstance(value, Quantity):
-        return float(value.nano)
-    return float(value) if type(value) in _NUMBERS else None
 
 
 def required_driver(expression: ExplainableExpression) -> str | None:

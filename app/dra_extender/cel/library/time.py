@@ -44,25 +44,18 @@ _LONGEST_ZONE: Final = 100
 _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
 
-def _wrapped(seconds: int) -> int:
-    """Return the offset from UTC as upstream keeps it: in 32 bits."""
-    return (seconds + 2**31) % 2**32 - 2**31
-
-
 def _offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     """Return seconds from UTC of a zone such as "Europe/Berlin" or "+01:00" at a moment."""
     if len(zone) > _LONGEST_ZONE:
         raise CelRuntimeError(f"unknown time zone {zone[:60]}")
     hours, colon, minutes = zone.partition(":")
-    if not colon:
-        return _named_offset(frame, moment, zone)
-    if not (_NUMBER.fullmatch(hours) and _NUMBER.fullmatch(minutes)):
-        raise CelRuntimeError(f"invalid time zone offset {zone[:60]!r}")
-    rest = int(minutes)
-    return _wrapped((int(hours) * 60 + (-rest if zone.startswith("-") else rest)) * 60)
-
-
-def _named_offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
+    if colon:
+        if not (_NUMBER.fullmatch(hours) and _NUMBER.fullmatch(minutes)):
+            raise CelRuntimeError(f"invalid time zone offset {zone[:60]!r}")
+        rest = int(minutes)
+        offset = (int(hours) * 60 + (-rest if zone.startswith("-") else rest)) * 60
+        # Upstream keeps the offset in 32 bits.
+        return (offset + 2**31) % 2**32 - 2**31
     if zone in _UTC_NAMES:
         return 0
     frame.spend(_ZONE_WORK)
@@ -70,19 +63,14 @@ def _named_offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     if not _EARLY < seconds < _LATE:
         seconds += _CYCLE if seconds < 0 else -_CYCLE
     try:
-        offset = (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone)).utcoffset()
-    except CelRuntimeError:
-        frame.spend(_NO_ZONE_WORK)
-        raise
-    return 0 if offset is None else round(offset.total_seconds())
-
-
-@lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
+        known = (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone)).utcoffset()
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise CelRuntimeError(f"unknown time zone {name[:60]}") from None
+        frame.spend(_NO_ZONE_WORK)
+        raise CelRuntimeError(f"unknown time zone {zone[:60]}") from None
+    return 0 if known is None else round(known.total_seconds())
+
+
+_zone: Final = lru_cache(maxsize=64)(ZoneInfo)
 
 
 def _of_moment(name: str, take: Callable[[Civil], int], *spans: Overload) -> Function:

@@ -170,7 +170,6 @@ def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirro
 
 
 def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> bool:
-    """Return whether a list has an element equal to this one."""
     return first_index(frame, element, values) >= 0
 
 

@@ -189,7 +189,9 @@ class _Estimate:
         match = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
         if match is not None:
             self._place = match.end()
-            return self._category_size(match), -1
+            sizes = _CATEGORIES.get(match[1] or match[2] or "", (_SCRIPT, _SCRIPT))
+            complement = self._negated or self._fold or match[0].startswith("\\P") or match[0].startswith("^", 3)
+            return sizes[complement], -1
         code = self._number() if character in _BEGINNINGS else None
         if code is not None:
             return 0, code
@@ -201,11 +203,6 @@ class _Estimate:
         if character.isalnum():
             return 2, -1
         return 0, ord(character or " ")
-
-    def _category_size(self, match: re.Match[str]) -> int:
-        sizes = _CATEGORIES.get(match[1] or match[2] or "", (_SCRIPT, _SCRIPT))
-        complement = self._negated or self._fold or match[0].startswith("\\P") or match[0].startswith("^", 3)
-        return sizes[complement]
 
     def _number(self) -> int | None:
         """Return the character that an escape sequence names by its hexadecimal or octal number, if it does."""

@@ -177,7 +177,10 @@ def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
         raise UrlError("empty url")
     if text == "*":
         return Url("", "", "*", "", f"*{_fragment(fragment)}")
-    scheme, rest = _scheme(text)
+    if text.startswith(":"):
+        raise UrlError("missing protocol scheme")
+    before, colon, rest = text.partition(":")
+    scheme, rest = (before.lower(), rest) if colon and _SCHEME.fullmatch(before) else ("", text)
     head, mark, query = rest.partition("?")
     if not head.startswith("/"):
         if not scheme:
@@ -185,27 +188,12 @@ def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
         return Url(scheme, "", "", query, f"{scheme}:{head}{mark}{query}{_fragment(fragment)}")
     host, prefix, path = "", f"{scheme}:" if scheme else "", head
     if head.startswith("//") and (scheme or (lenient and not head.startswith("///"))):
-        host, shown, path = _split_authority(scheme, head[2:])
-        prefix += shown
+        authority, slash, path = head[2:].partition("/")
+        user, host = _authority(scheme, authority)
+        path = slash + path
+        prefix += f"//{user or ''}{_escaped(host, 'host')}" if host or slash or user is not None else ""
     path = _escaped_part(path, "path")
     return Url(scheme, host, path, query, f"{prefix}{path}{mark}{query}{_fragment(fragment)}")
-
-
-def _split_authority(scheme: str, text: str) -> tuple[str, str, str]:
-    """Return host, user and host as the normal form shows them, and path of what stands behind the two slashes."""
-    authority, slash, path = text.partition("/")
-    user, host = _authority(scheme, authority)
-    shown = f"//{user or ''}{_escaped(host, 'host')}" if host or slash or user is not None else ""
-    return host, shown, slash + path
-
-
-def _scheme(text: str) -> tuple[str, str]:
-    if text.startswith(":"):
-        raise UrlError("missing protocol scheme")
-    head, colon, rest = text.partition(":")
-    if colon and _SCHEME.fullmatch(head):
-        return head.lower(), rest
-    return "", text
 
 
 def _authority(scheme: str, authority: str) -> tuple[str | None, str]:
@@ -233,6 +221,7 @@ def _host(scheme: str, host: str) -> str:
 
 
 def _bracketed(host: str) -> str:
+    """Return an address in brackets, decoded, with what follows them."""
     closing = host.rfind("]")
     if closing < 0:
         raise UrlError("missing ']' in host")
