@@ -38,19 +38,19 @@ def count(view: ClusterView) -> dict[str, int]:
     return counted(DeviceStates(view.ledger, view.extender, view.features))
 
 
-class CountedAccounts:
+class NotedDevices:
     """Notes each device that the allocator is asked about."""
 
     def __init__(self, extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[DeviceId] = []
-        accounts = extender.allocator.accounts
+        diagnose = extender.allocator.diagnose_devices
 
         def noted(*arguments: Any, **options: Any) -> Iterator[DeviceDiagnosis]:
-            for account in accounts(*arguments, **options):
-                self.asked.append(account.device_id)
-                yield account
+            for diagnosis in diagnose(*arguments, **options):
+                self.asked.append(diagnosis.device_id)
+                yield diagnosis
 
-        monkeypatch.setattr(extender.allocator, "accounts", noted)
+        monkeypatch.setattr(extender.allocator, "diagnose_devices", noted)
 
 
 def hold(ledger: Ledger, *devices: str, pool: str = "n1", node: str = "n1") -> None:
@@ -148,7 +148,7 @@ def test_a_count_asks_about_each_free_device_once_and_then_about_those_of_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     view = fleet(20).view()
-    noted = CountedAccounts(view.extender, monkeypatch)
+    noted = NotedDevices(view.extender, monkeypatch)
     states = DeviceStates(view.ledger, view.extender, view.features)
     assert counted(states) == {"allocated": 20, "usable": 60}
     assert len(noted.asked) == len(set(noted.asked)) == 60
@@ -178,7 +178,7 @@ def test_device_that_every_node_reaches_is_asked_about_on_the_first_open_one(mon
         resource_slice("shared", pool="shared", allNodes=True, devices=[device(f"nic-{index}") for index in range(50)])
     )
     view = made.view()
-    noted = CountedAccounts(view.extender, monkeypatch)
+    noted = NotedDevices(view.extender, monkeypatch)
     assert count(view) == {"allocated": 20, "usable": 110}
     assert len(noted.asked) == 110
 
@@ -200,7 +200,7 @@ def test_devices_of_one_node_each_in_a_pool_of_all_are_looked_for_within_a_bound
     devices = [device(f"on-{name}", nodeName=name) for name in names]
     made.add(resource_slice("fabric", pool="fabric", perDeviceNodeSelection=True, devices=devices))
     view = made.view()
-    noted = CountedAccounts(view.extender, monkeypatch)
+    noted = NotedDevices(view.extender, monkeypatch)
     assert counted(DeviceStates(view.ledger, view.extender, view.features, bound)) == expected
     assert len(noted.asked) <= 40 + bound
 

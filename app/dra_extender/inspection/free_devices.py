@@ -139,10 +139,10 @@ class _Search:
                 sizes[published.pool_id] += len(published.devices)
         visited = [pool_id for pool_id, size in sizes.items() if self._may_visit(pool_id, size)]
         if visited:
-            for account in self._extender.allocator.accounts(
+            for diagnosis in self._extender.allocator.diagnose_devices(
                 self._demand, node, ANY_DEVICE, explains_selectors=False, among=self._open
             ):
-                self._note(account)
+                self._note(diagnosis)
                 yield None
         yield None
 
@@ -156,8 +156,8 @@ class _Search:
         self._visited.add(pool_id)
         return True
 
-    def _note(self, account: DeviceDiagnosis) -> None:
-        device, code = account.device_id, account.code
+    def _note(self, diagnosis: DeviceDiagnosis) -> None:
+        device, code = diagnosis.device_id, diagnosis.code
         waiting = self._open.get(device[:2])
         if waiting is None or device not in waiting or code is Code.OTHER_NODE:
             return

@@ -21,9 +21,10 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
+from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
-from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
+from dra_extender.scheduling.claims.reservations import ClaimReserver
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch

@@ -89,12 +89,12 @@ class _Search:
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 request = (claim.label, option.name)
-                for account in view.extender.allocator.accounts(
+                for diagnosis in view.extender.allocator.diagnose_devices(
                     demand, node, request, budget, explains_selectors=False
                 ):
-                    if account.device_id not in seen and account.code not in _NOT_MEANT:
-                        here.add(account.device_id)
-                        self._note(name, account.device_id, account.code)
+                    if diagnosis.device_id not in seen and diagnosis.code not in _NOT_MEANT:
+                        here.add(diagnosis.device_id)
+                        self._note(name, diagnosis.device_id, diagnosis.code)
         seen |= here
 
     def _note(self, node: str, device_id: DeviceId, code: Code | None) -> None:

@@ -113,7 +113,7 @@ class FurtherReasons:
             return
         if rejection.code is Code.SELECTOR_FAILED:
             yield from self._not_found(rejection, node, option)
-        if not facts.accounts:
+        if not facts.diagnoses:
             return
         values = facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
@@ -165,7 +165,7 @@ class FurtherReasons:
 
     def _attributes(self, facts: ReasonFacts) -> set[str]:
         """Return the full names of the attributes that the devices have which the request could have."""
-        ids = {device.device_id for account in facts.accounts for device in account.devices}
+        ids = {device.device_id for diagnosis in facts.diagnoses for device in diagnosis.devices}
         published = ((each[0], self._nearest.published(each)) for each in ids)
         return {
             name if "/" in name else f"{driver}/{name}"

@@ -18,17 +18,17 @@ _HELD: Final = "held"
 
 
 def gang_report(
-    view: ClusterView, account: "GangDiagnosis", branches: Sequence[Branch], beside: Sequence[NodeReason]
+    view: ClusterView, diagnosis: "GangDiagnosis", branches: Sequence[Branch], beside: Sequence[NodeReason]
 ) -> GangReport:
     """Return the gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
-    group = account.group
-    total = len(account.decided) + len(account.placed) + len(account.waiting) + len(account.unready)
+    group = diagnosis.group
+    total = len(diagnosis.decided) + len(diagnosis.placed) + len(diagnosis.waiting) + len(diagnosis.unready)
     return GangReport(
         pod_group="/".join(group.metadata.key),
         min_count=group.min_count or 0,
         total=total,
-        placed=len(account.decided) + len(account.placed),
-        members=tuple(_members(view, account, blocker_text(branches, beside))),
+        placed=len(diagnosis.decided) + len(diagnosis.placed),
+        members=tuple(_members(view, diagnosis, blocker_text(branches, beside))),
     )
 
 
@@ -48,8 +48,8 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     planned = view.extender.gang_account(pod, tuple(view.ledger.nodes), partly=False) if refusal else None
     if planned is None:
         return ""
-    with planned as account:
-        found = gang_summary(gang_report(view, account, (), ())) if account.cannot_start else ""
+    with planned as diagnosis:
+        found = gang_summary(gang_report(view, diagnosis, (), ())) if diagnosis.cannot_start else ""
     view.hold_again()
     return found
 
@@ -61,32 +61,32 @@ def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
     return (NextStep(text=f"create {lacking} more {members} of PodGroup {gang.pod_group}"),) if lacking > 0 else ()
 
 
-def _members(view: ClusterView, account: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
+def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
     unready = [
         GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
-        for pod, rejection in account.unready[:_MOST_NAMES]
+        for pod, rejection in diagnosis.unready[:_MOST_NAMES]
     ]
-    if account.cannot_start:
+    if diagnosis.cannot_start:
         yield from unready
-        for members in _decided(view, account.decided):
+        for members in _decided(view, diagnosis.decided):
             # What is held is released.
             yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
-        if account.waiting:
-            names = tuple(pod.name for pod in account.waiting[:_MOST_NAMES])
+        if diagnosis.waiting:
+            names = tuple(pod.name for pod in diagnosis.waiting[:_MOST_NAMES])
             yield GangMembers(state=MemberState.WAITING, names=names)
         return
-    yield from _decided(view, account.decided)
-    if account.placed:
+    yield from _decided(view, diagnosis.decided)
+    if diagnosis.placed:
         yield GangMembers(
             state=MemberState.PLACED,
-            names=tuple(member.pod.name for member in account.placed[:_MOST_NAMES]),
-            nodes=tuple(member.node for member in account.placed[:_MOST_NAMES]),
+            names=tuple(member.pod.name for member in diagnosis.placed[:_MOST_NAMES]),
+            nodes=tuple(member.node for member in diagnosis.placed[:_MOST_NAMES]),
         )
-    blocks = account.needed > len(account.placed)
-    for pod in account.waiting[:1]:
+    blocks = diagnosis.needed > len(diagnosis.placed)
+    for pod in diagnosis.waiting[:1]:
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
         yield GangMembers(state=state, names=(pod.name,), text=blocker)
-    rest = account.waiting[1:]
+    rest = diagnosis.waiting[1:]
     if rest:
         yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
     yield from unready

@@ -181,24 +181,24 @@ class NearestDevices:
         self._view = view
         self._holders = view.holders
 
-    def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeDiagnosis]:
+    def diagnose(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeDiagnosis]:
         """Return the devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
         step, budget = -(-len(nodes) // MOST_NODES) or 1, self._view.budget()
         found: list[NodeDiagnosis] = []
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
-                devices = self._view.extender.allocator.accounts(
+                devices = self._view.extender.allocator.diagnose_devices(
                     demand, node, request, budget, explains_selectors=False
                 )
                 meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
-                found.append(NodeDiagnosis(node, meant, sum(account.code is None for account in meant)))
+                found.append(NodeDiagnosis(node, meant, sum(diagnosis.code is None for diagnosis in meant)))
         return found
 
-    def find(self, accounts: Sequence[NodeDiagnosis], code: Code, wanted: int) -> NearestDevice | None:
+    def find(self, diagnoses: Sequence[NodeDiagnosis], code: Code, wanted: int) -> NearestDevice | None:
         """The nearest device with this code, on the node that has most of the `wanted` devices; None if no device has the code."""
         best: tuple[tuple[float, ...], Node, DeviceDiagnosis] | None = None
-        for one in accounts:
+        for one in diagnoses:
             lacking = max(0, wanted - one.available)
             for device in one.devices:
                 if device.code is code:
@@ -208,48 +208,48 @@ class NearestDevices:
         return None if best is None else self.described(best[1], best[2])
 
     @staticmethod
-    def count(accounts: Sequence[NodeDiagnosis], wanted: int) -> DeviceCount | None:
+    def count(diagnoses: Sequence[NodeDiagnosis], wanted: int) -> DeviceCount | None:
         """Return the node with most devices that the request could have by themselves; None if no node has any device."""
-        best = max(accounts, key=lambda each: each.available, default=None)
+        best = max(diagnoses, key=lambda each: each.available, default=None)
         return (
             None
             if best is None
             else DeviceCount(node=best.node.name, available=best.available, wanted=wanted, meant=len(best.devices))
         )
 
-    def described(self, node: Node, account: DeviceDiagnosis) -> NearestDevice:
+    def described(self, node: Node, diagnosis: DeviceDiagnosis) -> NearestDevice:
         """Return the device with what keeps it away, and who."""
-        conflict, device = account.conflict, self.published(account.device_id)
+        conflict, device = diagnosis.conflict, self.published(diagnosis.device_id)
         lacking = None if conflict is None else conflict.shortage
-        blocking = untolerated(device.taints, ()) if device is not None and account.code is Code.TAINTED else None
+        blocking = untolerated(device.taints, ()) if device is not None and diagnosis.code is Code.TAINTED else None
         return NearestDevice(
             node=node.name,
-            device="/".join(account.device_id),
-            detail=account.detail,
-            shortage=None if account.shortage is None else self._counter(account.device_id, account.shortage),
-            capacity=self._capacity(account, device),
+            device="/".join(diagnosis.device_id),
+            detail=diagnosis.detail,
+            shortage=None if diagnosis.shortage is None else self._counter(diagnosis.device_id, diagnosis.shortage),
+            capacity=self._capacity(diagnosis, device),
             counter_set="" if conflict is None else conflict.entry.counter_set,
             declared=() if conflict is None else tuple(sorted(conflict.entry.compatibility_groups)),
             in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
             sufficient=()
             if conflict is None or conflict.shortage is not None
-            else tuple(self._counter(account.device_id, counter) for counter in conflict.counters),
+            else tuple(self._counter(diagnosis.device_id, counter) for counter in conflict.counters),
             taints=() if blocking is None or device is None else tuple(map(taint_text, device.taints)),
-            holders=tuple(self._in_the_way(account)),
-            insufficient=None if lacking is None else self._counter(account.device_id, lacking),
+            holders=tuple(self._in_the_way(diagnosis)),
+            insufficient=None if lacking is None else self._counter(diagnosis.device_id, lacking),
             drawing=()
             if lacking is None
             else tuple(
                 share
-                for share in self._drawing(account.device_id, lacking.counter_set)
+                for share in self._drawing(diagnosis.device_id, lacking.counter_set)
                 if lacking.counter in dict(share.counters)
             ),
         )
 
-    def holders_on(self, account: NodeDiagnosis) -> tuple[HolderShare, ...]:
+    def holders_on(self, diagnosis: NodeDiagnosis) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
         found: dict[str, HolderShare] = {}
-        for device in account.devices:
+        for device in diagnosis.devices:
             for share in self._in_the_way(device):
                 found.setdefault(share.holder.claim, share)
         return tuple(found.values())
@@ -277,42 +277,42 @@ class NearestDevices:
         )
 
     @staticmethod
-    def _capacity(account: DeviceDiagnosis, device: Device | None) -> CapacityNeed | None:
-        short = account.capacity
+    def _capacity(diagnosis: DeviceDiagnosis, device: Device | None) -> CapacityNeed | None:
+        short = diagnosis.capacity
         if short is None or device is None:
             return None
         total = dict(device.capacity)[short.name].value
         return CapacityNeed(capacity=short.name, needed=short.asked, left=short.remaining, total=total)
 
-    def _in_the_way(self, account: DeviceDiagnosis) -> Iterator[HolderShare]:
+    def _in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
-        if account.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
-            for each in self._holders.of_device(account.device_id):
+        if diagnosis.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
+            for each in self._holders.of_device(diagnosis.device_id):
                 if not each.holding.admin:
                     amounts = each.holding.consumed_capacity
-                    yield HolderShare(holder=each.holder, device=account.device_id[2], counters=amounts)
-        elif account.code in _OF_WHOLE_SETS:
-            shortage, conflict = account.shortage, account.conflict
+                    yield HolderShare(holder=each.holder, device=diagnosis.device_id[2], counters=amounts)
+        elif diagnosis.code in _OF_WHOLE_SETS:
+            shortage, conflict = diagnosis.shortage, diagnosis.conflict
             counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set
             if counter_set:
-                yield from self._drawing(account.device_id, counter_set)
-        elif account.code is Code.NEIGHBOURS:
-            yield from self._neighbours(account)
+                yield from self._drawing(diagnosis.device_id, counter_set)
+        elif diagnosis.code is Code.NEIGHBOURS:
+            yield from self._neighbours(diagnosis)
 
-    def _order(self, account: DeviceDiagnosis) -> tuple[float, ...]:
+    def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
-        short = account.shortage or account.capacity
+        short = diagnosis.shortage or diagnosis.capacity
         if short is not None:
             return ((short.asked - short.remaining) / max(short.asked, 1),)
-        if account.conflict is not None:
-            return (0.0 if account.conflict.shortage is None else 1.0,)
-        device = self.published(account.device_id) if account.code is Code.TAINTED else None
+        if diagnosis.conflict is not None:
+            return (0.0 if diagnosis.conflict.shortage is None else 1.0,)
+        device = self.published(diagnosis.device_id) if diagnosis.code is Code.TAINTED else None
         return (0.0 if device is None else float(len(device.taints)),)
 
-    def _neighbours(self, account: DeviceDiagnosis) -> Iterator[HolderShare]:
+    def _neighbours(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of devices of the pool that the sentence about the device names."""
-        named = set(account.detail.replace(",", " ").split())
-        pool_id = account.device_id[:2]
+        named = set(diagnosis.detail.replace(",", " ").split())
+        pool_id = diagnosis.device_id[:2]
         for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
             for each in self._holders.of_device((*pool_id, name)):
                 if not each.holding.admin:

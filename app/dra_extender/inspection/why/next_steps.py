@@ -171,14 +171,14 @@ _TOO_FEW: Final = frozenset({*_HELD, Code.CONSTRAINT, Code.NO_MATCH})
 
 
 class ReasonFacts(NamedTuple):
-    """What is known of the nodes of one reason: the nearest devices, nearest first, and the accounts of all devices."""
+    """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices."""
 
     rejection: Rejection
     reason: NodeReason
     demand: Demand | None
     nodes: Sequence[str]
     candidates: Sequence[Miss] = ()
-    accounts: Sequence[NodeDiagnosis] = ()
+    diagnoses: Sequence[NodeDiagnosis] = ()
 
     @property
     def option(self) -> SearchableRequest | None:
@@ -283,7 +283,7 @@ class NextSteps:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         if self._trials.of_gang:
             everywhere = self._ends.fewest(
-                self._in_the_way(facts, [account.node.name for account in facts.accounts]), nodes
+                self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses]), nodes
             )
             return None if everywhere is None else everywhere[0]
         nearest = facts.reason.nearest
@@ -303,12 +303,12 @@ class NextSteps:
         The nearest node comes first, then nodes that a holder leaves by itself, then those with the fewest and least holders.
         """
         ranks: list[tuple[bool, int, int, str]] = []
-        for account in facts.accounts:
-            shares = self._nearest.holders_on(account)
+        for diagnosis in facts.diagnoses:
+            shares = self._nearest.holders_on(diagnosis)
             staying = [share.holder for share in shares if not share.holder.leaving]
             priority = max(map(self._claims.priority, staying), default=0)
             if shares:
-                ranks.append((not _some_leave(shares), len(staying), priority, account.node.name))
+                ranks.append((not _some_leave(shares), len(staying), priority, diagnosis.node.name))
         return tuple(dict.fromkeys((*nodes[:1], *(name for *_, name in sorted(ranks)))))[:_MOST_NODES]
 
     def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
@@ -316,8 +316,8 @@ class NextSteps:
         if facts.demand is not None:
             for claim in facts.demand.claims:
                 for option in (option for one in claim.requests for option in one.options):
-                    for account in self._nearest.accounts(facts.demand, (claim.label, option.name), nodes):
-                        yield from self._nearest.holders_on(account)
+                    for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
+                        yield from self._nearest.holders_on(diagnosis)
 
     def _near_classes(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         for missing in self._claims.classes(rejection.claim, rejection.request):

@@ -113,19 +113,19 @@ def _request_report(
     """Return every device of the node for a request (label of its claim, request)."""
     nearest = NearestDevices(view)
     claim, option = place
-    accounts = list(view.extender.allocator.accounts(demand, node, (claim, option.name), view.budget()))
+    diagnoses = list(view.extender.allocator.diagnose_devices(demand, node, (claim, option.name), view.budget()))
     return RequestReport(
         claim=claim,
         request=option.name,
         wanted=option.text,
-        free=sum(account.code is None for account in accounts),
+        free=sum(diagnosis.code is None for diagnosis in diagnoses),
         devices=tuple(
             DeviceVerdictReport(
-                device=nearest.described(node, account),
-                code="" if account.code is None else account.code.name,
-                text="" if account.code is None else account.code.value,
+                device=nearest.described(node, diagnosis),
+                code="" if diagnosis.code is None else diagnosis.code.name,
+                text="" if diagnosis.code is None else diagnosis.code.value,
             )
-            for account in accounts[:MOST_DEVICES]
+            for diagnosis in diagnoses[:MOST_DEVICES]
         ),
         subject=subject_of(pod, claim, option.name),
     )

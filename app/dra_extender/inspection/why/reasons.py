@@ -100,7 +100,7 @@ class Reasons:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
         for reason in self._known:
-            sharing = sum(bool(other.accounts) for other in self._known) if self._trials.of_gang else 1
+            sharing = sum(bool(other.diagnoses) for other in self._known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
                 for step in self._next.steps_against(reason):
                     steps.setdefault(step.text, step)
@@ -212,39 +212,39 @@ class Reasons:
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
     ) -> ReasonFacts:
         rejection = group.rejection
-        accounts = self._nearest.accounts(demand, (rejection.claim, rejection.request), nodes)
+        diagnoses = self._nearest.diagnose(demand, (rejection.claim, rejection.request), nodes)
         if len(nodes) > MOST_NODES:
-            self._notes[f"the nearest device of {len(nodes)} nodes was looked for on {len(accounts)} of them"] = None
-        nearest = self._nearest.find(accounts, rejection.code, option.count)
+            self._notes[f"the nearest device of {len(nodes)} nodes was looked for on {len(diagnoses)} of them"] = None
+        nearest = self._nearest.find(diagnoses, rejection.code, option.count)
         if nearest is None and rejection.device:
-            nearest = self._of_rejection(group, accounts)
+            nearest = self._of_rejection(group, diagnoses)
         counted = rejection.code in _COUNTED and option.count > 1
         reason = _reason(
             rejection,
             nodes,
             rejection.code.value,
             nearest=nearest if rejection.code is not Code.COMBINATION else None,
-            count=self._nearest.count(accounts, option.count) if counted else None,
-            constraint=self._constraint(group, demand, option, accounts),
+            count=self._nearest.count(diagnoses, option.count) if counted else None,
+            constraint=self._constraint(group, demand, option, diagnoses),
         )
-        return ReasonFacts(rejection, reason, demand, nodes, accounts=accounts)
+        return ReasonFacts(rejection, reason, demand, nodes, diagnoses=diagnoses)
 
-    def _of_rejection(self, group: RejectionGroup, accounts: Sequence[NodeDiagnosis]) -> NearestDevice | None:
+    def _of_rejection(self, group: RejectionGroup, diagnoses: Sequence[NodeDiagnosis]) -> NearestDevice | None:
         """Return the device that the search names, where what excludes it are the devices that were picked before it."""
         rejection = group.rejection
-        for account in accounts:
-            for device in account.devices:
-                if account.node.name == group.example and device.device_id[2] == rejection.device:
+        for diagnosis in diagnoses:
+            for device in diagnosis.devices:
+                if diagnosis.node.name == group.example and device.device_id[2] == rejection.device:
                     name = "/".join(device.device_id)
                     return NearestDevice(node=group.example, device=name, detail=rejection.detail)
         return None
 
     def _constraint(
-        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, accounts: Sequence[NodeDiagnosis]
+        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, diagnoses: Sequence[NodeDiagnosis]
     ) -> ConstraintValues | None:
         """Of the constraint that the search names, the values of all devices of the node that the request could have."""
-        account = next((account for account in accounts if account.node.name == group.example), None)
-        if group.rejection.code is not Code.CONSTRAINT or account is None:
+        diagnosis = next((diagnosis for diagnosis in diagnoses if diagnosis.node.name == group.example), None)
+        if group.rejection.code is not Code.CONSTRAINT or diagnosis is None:
             return None
         known = next(claim.constraints for claim in demand.claims if claim.label == group.rejection.claim)
         constraints = [known[index] for index in option.constraints]
@@ -254,7 +254,7 @@ class Reasons:
         # A device without the attribute is excluded by the constraint alone, before the search.
         found = Counter(
             self._values(named[0], device.device_id)
-            for device in account.devices
+            for device in diagnosis.devices
             if device.code in (None, Code.CONSTRAINT)
         )
         texts = Counter(", ".join(value for _, value in values) for values in found)
@@ -266,7 +266,7 @@ class Reasons:
             for values, count in found.items()
         }
         return ConstraintValues(
-            constraint=named[0].text(), node=account.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])
+            constraint=named[0].text(), node=diagnosis.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])
         )
 
     def _values(self, constraint: Constraint, device_id: tuple[str, str, str]) -> tuple[tuple[str, str], ...]:

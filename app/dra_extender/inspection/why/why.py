@@ -216,25 +216,25 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     if planned is None:
         return report, Reasons(view, pod, result)
     beside = report.beside
-    with planned as account:
-        own = next((obstacle for member, obstacle in account.unready if member.uid == pod.uid), None)
-        if account.cannot_start:
+    with planned as diagnosis:
+        own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
+        if diagnosis.cannot_start:
             reasons = Reasons(view, pod, result if own is not None and own.claim else FilterResult())
-        elif account.waiting:
-            blocker = account.waiting[0]
+        elif diagnosis.waiting:
+            blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
             beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
             reasons = Reasons(view, blocker, alone)
         else:
-            reasons = Reasons(view, pod, FilterResult() if account.placed else result)
-        crowded = refused_together(view, account.placed)
+            reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
+        crowded = refused_together(view, diagnosis.placed)
     view.hold_again()
     if crowded:
         report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, crowded))
-    gang = gang_report(view, account, reasons.branches(), beside)
+    gang = gang_report(view, diagnosis, reasons.branches(), beside)
     if report.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
-    notes = (*report.notes, account.limit) if account.limit else report.notes
+    notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
 
 

@@ -13,6 +13,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.binding.conflicts import ConflictYield
+from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.conditions import (
     ConditionVerdict,
     Readiness,
@@ -20,7 +21,7 @@ from dra_extender.scheduling.claims.conditions import (
     evaluate_conditions,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.reservations import ClaimReleasedError, Unreserve
+from dra_extender.scheduling.claims.reservations import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -32,8 +32,9 @@ from dra_extender.scheduling.binding.guards import (
     GuardClaims,
     GuardReservations,
 )
+from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.reservations import ClaimReleasedError, Unreserve
+from dra_extender.scheduling.claims.reservations import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock

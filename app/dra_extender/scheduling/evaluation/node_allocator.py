@@ -235,7 +235,7 @@ class NodeAllocator:
         except ModelError:
             return ()
 
-    def accounts(
+    def diagnose_devices(
         self,
         demand: Demand,
         node: Node,
