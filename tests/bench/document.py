@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,8 @@ DOCUMENT: Final = REPOSITORY / "docs" / "reference" / "performance.md"
 _BEGIN: Final = "<!-- figures: begin (make bench, then python -m tests.bench --document) -->\n"
 _END: Final = "<!-- figures: end -->\n"
 _HEADING: Final = "### "
+_MOST_COLUMNS: Final = 6
+_MOST_TABLES: Final = 4
 _GO_MOD: Final = REPOSITORY / "tests" / "controlplane" / "go.mod"
 README: Final = REPOSITORY / "README.md"
 _README_AREA: Final = "claims"
@@ -75,21 +77,55 @@ def _by_area(text: str) -> dict[str, str]:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown, areas in the order of the run."""
-    lines = []
-    for area in dict.fromkeys(row.area for row in rows):
-        lines += [f"\n{_HEADING}{area}\n", "| case | peer | unit | ours | peer's | ratio (over the rounds) | goal |"]
-        lines += ["|---|---|---|---:|---:|---:|---|"]
-        lines += [_line(row) for row in rows if row.area == area]
-        told = [_details(row) for row in rows if row.area == area and row.details]
-        lines += ["", *told] if told else []
-    return "\n".join(lines) + "\n\n"
+    areas = dict.fromkeys(row.area for row in rows)
+    return "\n".join(_section(area, [row for row in rows if row.area == area]) for area in areas) + "\n\n"
 
 
-def _line(row: Row) -> str:
-    spread = f"{row.ratio:.3g} ({row.lowest:.3g} to {row.highest:.3g}, {_rounds(row.rounds)})"
-    cells = (row.case, row.peer_name, row.unit, f"{row.ours:g}", f"{row.peer:g}", spread, verdict(row))
-    return "| " + " | ".join(cells) + " |"
+def _section(area: str, rows: Sequence[Row]) -> str:
+    """A table for each peer and unit where these are few, otherwise one table with columns for both."""
+    pairs = dict.fromkeys((row.peer_name, row.unit) for row in rows)
+    lines = [f"\n{_HEADING}{area}"]
+    if len(pairs) > _MOST_TABLES:
+        lines += ["", *_rows(("peer", "unit"), rows)]
+    else:
+        for pair in pairs:
+            own = [row for row in rows if (row.peer_name, row.unit) == pair]
+            lines += [f"\nPeer: {pair[0]}. Unit: {pair[1]}.\n", *_rows((), own)]
+    return "\n".join([*lines, *_details([row for row in rows if row.details])])
 
 
-def _details(row: Row) -> str:
-    return f"* {row.case}, {row.peer_name}: " + ", ".join(f"{name} {value:g}" for name, value in row.details.items())
+def _rows(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    heads = ["case", *columns, "ours", "peer's", "ratio", "goal"]
+    lines = [_cells(heads), f"|{'---|' * (len(heads) - 4)}---:|---:|---|---|"]
+    named = ((row, (row.peer_name, row.unit) if columns else ()) for row in rows)
+    return [*lines, *(_cells([row.case, *names, *_figures(row)]) for row, names in named)]
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _figures(row: Row) -> tuple[str, str, str, str]:
+    several = f" ({row.lowest:.3g} to {row.highest:.3g}, {row.rounds} rounds)" if row.rounds > 1 else ""
+    return f"{row.ours:g}", f"{row.peer:g}", f"{row.ratio:.3g}{several}", verdict(row)
+
+
+def _details(rows: Sequence[Row]) -> list[str]:
+    """What else was measured: once if it is equal in all rows, and as a table or, of many details, as a list."""
+    names = dict.fromkeys(name for row in rows for name in row.details)
+    values = {name: {row.details.get(name) for row in rows} for name in names}
+    equal = {name: value for name in names if len(rows) > 1 for value in values[name] if len(values[name]) == 1}
+    lines = ["", f"In all rows: {', '.join(f'{name} {value:g}' for name, value in equal.items())}."] if equal else []
+    named = [(row, {name: value for name, value in row.details.items() if name not in equal}) for row in rows]
+    if len(names) - len(equal) > _MOST_COLUMNS:
+        return [*lines, "", *(f"* {row.case}, {row.peer_name}: {_told(own)}" for row, own in named)]
+    for shape in dict.fromkeys(tuple(own) for _, own in named if own):
+        lines += ["", _cells(["case", *shape]), f"|---|{'---:|' * len(shape)}"]
+        lines += [
+            _cells([row.case, *(f"{own[name]:g}" for name in shape)]) for row, own in named if tuple(own) == shape
+        ]
+    return lines
+
+
+def _told(details: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in details.items())
