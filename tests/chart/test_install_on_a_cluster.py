@@ -110,7 +110,7 @@ async def nobody_but_the_service_writes_a_snapshot(installed: ControlPlane, clie
         for writer in (user, installed.api):
             refused = await refusal(writer, "guarded", "forged")
             assert (refused.status, refused.reason) == (403, "Forbidden")
-            assert f"is written by system:serviceaccount:{NAMESPACE}:dra-extender alone" in refused.message
+            assert f"only system:serviceaccount:{NAMESPACE}:dra-extender writes the annotation" in refused.message
         assert snapshot(await annotate(extender, "guarded", "ours")) == "ours"
         for writer in (user, installed.api):
             await refusal(writer, "guarded", "changed")

@@ -1,6 +1,7 @@
 """docs/reference/commands.md, made from the commands."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +20,33 @@ Exit status of all commands: 0 answered, done, or stopped on request; 1 the answ
 a setting or a file cannot be used, or the cluster cannot be read.
 """
 
+_HEAD: Final = "| argument or option | meaning |\n|---|---|"
+_SEVERAL: Final = 5
+_SHARED: Final = """\
+## Options for reading a cluster
+
+Commands that read a cluster or a snapshot have these options."""
+_REFERENCE: Final = "| [options for reading a cluster](#options-for-reading-a-cluster) | |"
+
 
 def document() -> str:
     """The whole document: one section for each command, with a table of its arguments and options."""
-    root = typer.main.get_command(app)
-    sections = [_section(f"dra-extender {name}", command) for name, command in _commands(root, ())]
-    return "\n".join([_BEGIN, *sections])
+    commands = list(_commands(typer.main.get_command(app), ()))
+    rows = {name: _rows(name, command) for name, command in commands}
+    shared = _shared(list(rows.values()))
+    sections = [_section(name, command, rows[name], shared) for name, command in commands]
+    return "\n".join([_BEGIN, _SHARED, "", _HEAD, *shared, "", *sections])
+
+
+def _rows(name: str, command: Any) -> list[str]:
+    context = command.make_context(name, [], resilient_parsing=True)
+    return [_row(each, context) for each in command.params if not each.hidden]
+
+
+def _shared(tables: list[list[str]]) -> list[str]:
+    """The rows that several commands have."""
+    counts = Counter(row for rows in tables for row in rows)
+    return [row for row in dict.fromkeys(row for rows in tables for row in rows) if counts[row] >= _SEVERAL]
 
 
 def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -37,13 +59,12 @@ def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
             yield " ".join((*path, name)), command
 
 
-def _section(name: str, command: Any) -> str:
-    context = command.make_context(name, [], resilient_parsing=True)
-    words = name.split()
-    title = name if words[1] in OF_THE_SERVICE else f"{name}, kubectl dra {' '.join(words[1:])}"
-    rows = [_row(each, context) for each in command.params if not each.hidden]
-    table = ["| argument or option | meaning |", "|---|---|", *rows, ""] if rows else []
-    return "\n".join([f"## {title}", "", *_paragraphs(command.help or ""), *table])
+def _section(name: str, command: Any, rows: list[str], shared: list[str]) -> str:
+    called = f"dra-extender {name}"
+    title = called if name.split(maxsplit=1)[0] in OF_THE_SERVICE else f"{called}, kubectl dra {name}"
+    reads = set(shared) <= set(rows)
+    own = [row for row in rows if not reads or row not in shared] + [_REFERENCE] * reads
+    return "\n".join([f"## {title}", "", *_paragraphs(command.help or ""), *([_HEAD, *own, ""] if own else [])])
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -30,7 +30,7 @@ c.?resources.?limits.orValue({}).exists(name, name in {{ $names }}))
 {{- end }}
 
 {{/*
-What a pod is judged by, in CEL: a list of {name, kind, subject, asks, expression}.  `asks` is about the pod alone, `expression` about
+What a pod is judged by, in CEL: a list of {name, kind, subject, asks, expression}.  `asks` is only about the pod, `expression` about
 the pod and an object of the kind.  CEL cannot look up objects; the API server hands each object of the kind in the pod's namespace to
 the policy, as its parameter.
 */}}
