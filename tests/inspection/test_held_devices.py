@@ -10,7 +10,7 @@ from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.report import WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.page.devices_view import DeviceState, device_text, pool_sections, pool_states
+from dra_extender.page.devices_view import DeviceState, device_text, pool_states
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
 from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
@@ -84,9 +84,8 @@ def test_map_and_node_show_the_device_as_held_and_for_whom() -> None:
     ((use, stands),) = pool.devices
     assert stands is DeviceState.HELD
     assert device_text(use, stands, NOW) == "held for a pod: ml/second (held until 09:47:05Z)"
-    ((shown, state),) = pool_sections(report)[0].devices
-    (holder,) = shown.holders
-    assert (state, holder.consumers, holder.until) == (DeviceState.HELD, ("ml/second",), NOW + HOLD_SECONDS)
+    (holder,) = pool.holders[use.name]
+    assert (holder.consumers, holder.until) == (("ml/second",), NOW + HOLD_SECONDS)
 
 
 def test_claim_for_extended_resources_is_named_as_the_bind_will_name_it() -> None:

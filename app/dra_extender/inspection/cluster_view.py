@@ -59,6 +59,9 @@ class UnreadableObject(NamedTuple):
     kind: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
 
 class ObjectChange(NamedTuple):
     """An object (API JSON) of a plural kind in the place of the one of that name and UID."""

@@ -68,7 +68,8 @@ async def read_view(
     `decisions`: ask for the latest decisions, too.
     """
     if url:
-        return await _at(url, decisions=decisions)
+        at_url = partial(_get_at, url.rstrip("/"))
+        return await _asked(f"the extender at {url}", at_url, decisions=decisions)
     places = list(_places(pods))[:MOST_PODS]
     if not places:
         return ExtenderView(None)
@@ -77,20 +78,36 @@ async def read_view(
     said: list[str] = []
     try:
         for place in places:
-            try:
-                body = await get_through(transport, *place, PATH, seconds=SECONDS)
-                report = read_report(body)
-            except (ApiCallError, ModelError) as problem:
-                said.append(f"not read: {problem}")
-                continue
-            if report.leads:
-                view = ExtenderView(report, _counted(report, f"pod {place.namespace}/{place.pod}"))
-                get = partial(get_through, transport, *place, DECISIONS_PATH, seconds=SECONDS)
-                return await _with_decisions(view, get) if decisions else view
-            said.append(f"not read: pod {place.namespace}/{place.pod} does not lead")
+            through_pod = partial(get_through, transport, *place, seconds=SECONDS)
+            view = await _asked(f"pod {place.namespace}/{place.pod}", through_pod, decisions=decisions)
+            if view.report is not None:
+                return view
+            said.append(view.said)
     finally:
         await transport.close()
     return ExtenderView(None, said[0])
+
+
+async def _get_at(url: str, path: str) -> bytes:
+    return await get_at(f"{url}{path}", seconds=SECONDS)
+
+
+async def _asked(where: str, get: Callable[[str], Awaitable[bytes]], *, decisions: bool) -> ExtenderView:
+    """Return the view of the extender that answers there, if it leads; an older extender does not tell its decisions."""
+    try:
+        report = read_report(await get(PATH))
+    except (ApiCallError, ModelError) as problem:
+        return ExtenderView(None, f"not read: {problem}")
+    if not report.leads:
+        return ExtenderView(None, f"not read: {where} does not lead")
+    more = f", {report.left_out} more not shown" if report.left_out else ""
+    view = ExtenderView(report, f"{len(report.holds)} claims, {len(report.plans)} plans of gangs, from {where}{more}")
+    if not decisions:
+        return view
+    try:
+        return view._replace(decisions=read_decisions(await get(DECISIONS_PATH)))
+    except (ApiCallError, ModelError) as problem:
+        return view._replace(decisions_said=f"not read: {problem}")
 
 
 async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
@@ -179,29 +196,3 @@ def _places(pods: Sequence[bytes]) -> Iterator[_Place]:
             ports = (port for each in containers if each.name == "extender" for port in each.ports or ())
             port = next((port.container_port for port in ports if port.name == "http"), _PORT)
             yield _Place(pod.metadata.namespace, pod.metadata.name, port)
-
-
-async def _with_decisions(view: ExtenderView, get: Callable[[], Awaitable[bytes]]) -> ExtenderView:
-    """Return the view with the decisions, or with a sentence: an older extender does not tell them."""
-    try:
-        return view._replace(decisions=read_decisions(await get()))
-    except (ApiCallError, ModelError) as problem:
-        return view._replace(decisions_said=f"not read: {problem}")
-
-
-async def _at(url: str, *, decisions: bool) -> ExtenderView:
-    """Return the view of an extender that answers at an address of this machine."""
-    try:
-        report = read_report(await get_at(f"{url.rstrip('/')}{PATH}", seconds=SECONDS))
-    except (ApiCallError, ModelError) as problem:
-        return ExtenderView(None, f"not read: {problem}")
-    if not report.leads:
-        return ExtenderView(None, f"not read: the extender at {url} does not lead")
-    view = ExtenderView(report, _counted(report, f"the extender at {url}"))
-    get = partial(get_at, f"{url.rstrip('/')}{DECISIONS_PATH}", seconds=SECONDS)
-    return await _with_decisions(view, get) if decisions else view
-
-
-def _counted(report: HoldReport, where: str) -> str:
-    more = f", {report.left_out} more not shown" if report.left_out else ""
-    return f"{len(report.holds)} claims, {len(report.plans)} plans of gangs, from {where}{more}"

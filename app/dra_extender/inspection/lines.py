@@ -3,14 +3,17 @@
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from textwrap import wrap
-from typing import Final
+from typing import Final, ParamSpec
 
 from dra_extender.inspection.objects import NAMED, GateState, Origin, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
+
+P = ParamSpec("P")
 
 WIDTH: Final = 80
 """Columns for which answers are laid out where the terminal does not say."""
@@ -27,6 +30,16 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 def answer_text(lines: Iterable[str]) -> str:
     """Return the lines of an answer, each with its line break; control characters are escaped."""
     return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def as_text(lines: Callable[P, Iterator[str]]) -> Callable[P, str]:
+    """Return the function that returns an answer as text, of one that yields its lines."""
+
+    @wraps(lines)
+    def text(*args: P.args, **kwargs: P.kwargs) -> str:
+        return answer_text(lines(*args, **kwargs))
+
+    return text
 
 
 def wrapped(text: str, indent: str, width: int) -> Sequence[str]:

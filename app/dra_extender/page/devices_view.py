@@ -49,6 +49,11 @@ class PoolStates(NamedTuple):
     counts: Mapping[DeviceState, int]
     whole: int
 
+    @property
+    def holders(self) -> Mapping[str, tuple[Holder, ...]]:
+        """Return the holders of each device by its name."""
+        return {device.name: device.holders for device, _ in self.devices}
+
 
 def pool_states(report: DevicesReport) -> tuple[PoolStates, ...]:
     return tuple(map(_pool_states, report.pools))
@@ -130,28 +135,3 @@ def narrowed(each: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
 
 MOST_DEVICES: Final = 1000
 """Devices of a pool, and members of a counter set, on one page; the command prints all."""
-
-
-class PoolSection(NamedTuple):
-    """A pool that the node can use, with its devices, how each stands, and the holders of each by its name.
-
-    `more` devices are not shown.
-    """
-
-    pool: PoolUse
-    devices: Devices
-    more: int
-    holders: Mapping[str, tuple[Holder, ...]]
-
-
-def pool_sections(report: DevicesReport) -> list[PoolSection]:
-    """Return the pools of a report, those that several nodes reach first."""
-    return [
-        PoolSection(
-            each.pool,
-            each.devices[:MOST_DEVICES],
-            max(0, len(each.devices) - MOST_DEVICES),
-            {device.name: device.holders for device, _ in each.devices},
-        )
-        for each in pool_states(report)
-    ]

@@ -10,7 +10,7 @@ from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownPodError
-from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_sections
+from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_states
 from dra_extender.page.health_view import health
 from dra_extender.page.map_view import device_map
 from dra_extender.page.overview import overview
@@ -173,7 +173,7 @@ class Views:
             name=name,
             nodes=reports.nodes,
             part=part_of(len(reports.nodes), _NODES, number(query, "page")),
-            pools=pool_sections(report),
+            pools=pool_states(report),
             most_devices=MOST_DEVICES,
         )
 
@@ -207,9 +207,6 @@ def _facts(reports: Reports) -> Mapping[str, object]:
 
 def _problems(reports: Reports) -> tuple[str, ...]:
     """Return what could not be followed or read, in so many sentences as a person reads."""
-    found = [
-        *reports.problems,
-        *(f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in reports.view.unreadable),
-    ]
+    found = [*reports.problems, *map(str, reports.view.unreadable)]
     more = len(found) - _MOST_PROBLEMS
     return (*found[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ()))

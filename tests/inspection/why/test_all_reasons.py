@@ -120,7 +120,7 @@ def alternatives_that_are_tainted_and_held(made: MadeCluster) -> None:
 @case(
     "fits 0 of 1 nodes\n"
     "└ claim gpu, request r/a\n"
-    "  1 node  device class does not exist: device class gup; there are gpu\n"
+    "  1 node  device class does not exist: device class gup; nearest name gpu\n"
     "└ claim gpu, request r/b\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
@@ -427,7 +427,7 @@ def driver_misspelt(made: MadeCluster) -> None:
     "          gpu-0 does not satisfy matchAttribute gpu.example.com/nmua, which it\n"
     "          does not have\n"
     "          matchAttribute gpu.example.com/nmua on n1: 2 with no value\n"
-    "          none of them has gpu.example.com/nmua; there are gpu.example.com/numa\n"
+    "          none of them has gpu.example.com/nmua; nearest name\n          gpu.example.com/numa\n"
 )
 def attribute_misspelt_in_a_constraint(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0", attributes={"numa": 1}), device("gpu-1", attributes={"numa": 1}))
@@ -454,14 +454,16 @@ def extended_resource_misspelt(made: MadeCluster) -> None:
     made.add(pod("train", NAMESPACE, extended={"example.com/gup": "1"}))
 
 
-@case("fits 0 of 1 nodes\n└ claim gpu\n  1 node  claim is not created yet: from template one-gup; there are one-gpu\n")
+@case(
+    "fits 0 of 1 nodes\n└ claim gpu\n  1 node  claim is not created yet: from template one-gup; nearest name one-gpu\n"
+)
 def template_misspelt(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.add(resource_claim_template("one-gpu", NAMESPACE, request("r", "gpu")))
     made.add(pod("train", NAMESPACE, templates={"gpu": "one-gup"}))
 
 
-@case("fits 0 of 1 nodes\n└ claim gpu\n  1 node  claim does not exist: ml/one-gup; there are one-gpu\n")
+@case("fits 0 of 1 nodes\n└ claim gpu\n  1 node  claim does not exist: ml/one-gup; nearest name one-gpu\n")
 def claim_misspelt(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.add(resource_claim("one-gpu", NAMESPACE, request("r", "gpu")))

@@ -8,7 +8,7 @@ import typer
 from dra_extender.cli.answers import ExitStatus, ProgramFormat
 
 if TYPE_CHECKING:
-    from dra_extender.cli.demo_stories import Story
+    pass
 
 
 def command(
@@ -53,7 +53,16 @@ def command(
     """
     from rich.console import Console
 
-    from dra_extender.cli.demo_stories import Playing, UnknownReleaseError, UnknownStoryError, minor_of, play
+    from dra_extender.cli.demo_stories import (
+        Playing,
+        UnknownReleaseError,
+        UnknownStoryError,
+        chosen,
+        example_files,
+        minor_of,
+        play,
+        read_story,
+    )
     from dra_extender.config.policy_file import read_policy
     from dra_extender.config.settings import InvalidSettingsError, load_settings
     from dra_extender.simulator.demo.document import ManifestError
@@ -63,11 +72,16 @@ def command(
     from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
+    if file and (stories or list_names):
+        sys.stderr.write("STORY and --list are about the examples; they cannot be combined with --file\n")
+        raise typer.Exit(ExitStatus.UNKNOWN)
     try:
+        found = [] if file else example_files()
         if list_names:
-            _list_examples(file or [])
+            typer.echo("\n".join(f"{each.name:<32}  {each.subject}".rstrip() for each in found))
             return
-        played = _stories(file or [], stories or [], names)
+        chosen_files = chosen(found, stories) if stories else found
+        played = [read_story(file, names)] if file else [each.story(names) for each in chosen_files]
         if policy is not None:
             played = [story._replace(policy=policy) for story in played]
         minor = minor_of(kubernetes)
@@ -89,34 +103,3 @@ def command(
         if len(full) < len(played):
             typer.echo("dra-extender demo NAME shows a story in full, demo -v all of them.")
     raise typer.Exit(ExitStatus.NEGATIVE if any(result.failures for result in results) else ExitStatus.ANSWERED)
-
-
-def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> "list[Story]":
-    """Return the story in the files, else the examples of these names; all of them without a name.
-
-    Raises:
-        ManifestError: a manifest cannot be used, or there are none.
-        UnknownStoryError: a name fits no example, or several; or there are names beside files.
-    """
-    from dra_extender.cli.demo_stories import UnknownStoryError, chosen, example_files, read_story
-
-    if files and names:
-        raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
-    if files:
-        return [read_story(files, scheduler_names)]
-    found = example_files()
-    return [each.story(scheduler_names) for each in (chosen(found, names) if names else found)]
-
-
-def _list_examples(files: list[Path]) -> None:
-    """Print name and subject of each example.
-
-    Raises:
-        ManifestError: there are none.
-        UnknownStoryError: there are files.
-    """
-    from dra_extender.cli.demo_stories import UnknownStoryError, example_files
-
-    if files:
-        raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
-    typer.echo("\n".join(f"{each.name:<32}  {each.subject}".rstrip() for each in example_files()))

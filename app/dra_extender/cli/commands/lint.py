@@ -37,10 +37,6 @@ class TargetRelease(StrEnum):
     V1_37 = "1.37"
 
 
-class UnreadableInputError(ValueError):
-    """There is nothing to lint; the message is a sentence."""
-
-
 @asks_a_cluster
 def command(
     source: ClusterSource,
@@ -117,21 +113,13 @@ def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
         try:
             if file == _STDIN:
                 texts.append(("standard input", sys.stdin.buffer.read().decode()))
-            else:
-                texts.extend((str(each), each.read_text(encoding="utf-8")) for each in _inside(file))
+                continue
+            inside = sorted(each for each in file.iterdir() if each.suffix in _SUFFIXES) if file.is_dir() else [file]
+            if not inside:
+                problems.append(f"folder {file} has no *.yaml or *.yml")
+            texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
         except UnicodeDecodeError:
             problems.append(f"cannot read {file}: it is not UTF-8 text")
         except OSError as problem:
             problems.append(f"cannot read {file}: {problem.strerror}")
-        except UnreadableInputError as problem:
-            problems.append(str(problem))
     return texts, problems
-
-
-def _inside(file: Path) -> list[Path]:
-    if not file.is_dir():
-        return [file]
-    found = sorted(each for each in file.iterdir() if each.suffix in _SUFFIXES)
-    if not found:
-        raise UnreadableInputError(f"folder {file} has no *.yaml or *.yml")
-    return found

@@ -7,7 +7,7 @@ from typing import Final
 from dra_extender.inspection.audit.findings import Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, as_text, wrapped
 from dra_extender.model.api_json import number_of
 
 _NAMES: Final = {
@@ -19,12 +19,8 @@ _NAMES: Final = {
 }
 
 
-def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
-    """Return the whole answer; ends with a line break."""
-    return answer_text(_lines(report, width))
-
-
-def _lines(report: AuditReport, width: int) -> Iterator[str]:
+@as_text
+def audit_tree(report: AuditReport, width: int = WIDTH) -> Iterator[str]:
     looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
     yield from wrapped(f"{_headline(report)} ({looked_at or 'no kind could be read whole'})", "", width)
     for check, group in groupby(report.findings, key=lambda finding: finding.check):

@@ -17,7 +17,7 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.lines import age_text, answer_text, clock_text, csv_text, table_text
+from dra_extender.inspection.lines import age_text, as_text, clock_text, csv_text, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import PHYSICAL_DEVICE
@@ -143,12 +143,11 @@ _BAR: Final = 10
 _SHARED: Final = "several nodes"
 
 
-def devices_tree(report: DevicesReport, now: float) -> str:
-    """Return the report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
-    return answer_text(_devices_lines(report, now)) or "no devices\n"
-
-
-def _devices_lines(report: DevicesReport, now: float) -> Iterator[str]:
+@as_text
+def devices_tree(report: DevicesReport, now: float) -> Iterator[str]:
+    """Lay the report out as lines; `now` is when the objects were read, seconds since the epoch."""
+    if not report.pools:
+        yield "no devices"
     for node, pools in groupby(report.pools, key=lambda each: each.node):
         yield _SHARED if node == NO_NODE else node
         for pool in pools:
@@ -222,11 +221,6 @@ _USAGE_HEADER: Final = (
 _UNKNOWN: Final = "class unknown"
 
 
-def usage_tree(report: UsageReport) -> str:
-    """Return the report as text; ends with a line break."""
-    return answer_text(_usage_lines(report)) or "no devices\n"
-
-
 def usage_csv(report: UsageReport) -> str:
     return csv_text(_USAGE_HEADER, map(_usage_cells, report.rows))
 
@@ -235,7 +229,10 @@ def usage_wide(report: UsageReport) -> str:
     return table_text(_USAGE_HEADER, map(_usage_cells, report.rows))
 
 
-def _usage_lines(report: UsageReport) -> Iterator[str]:
+@as_text
+def usage_tree(report: UsageReport) -> Iterator[str]:
+    if not (report.rows or report.drivers):
+        yield "no devices"
     for namespace, group in groupby(report.rows, key=lambda row: row.namespace):
         rows = tuple(group)
         yield f"{namespace}  {_taken(rows)}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, answer_text, beside_labels, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, as_text, beside_labels, wrapped
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     Fate,
@@ -35,12 +35,8 @@ _FATES: Final = {
 }
 
 
-def table(report: WhatIfReport, width: int = WIDTH) -> str:
-    """Return the whole answer; ends with a line break."""
-    return answer_text(_lines(report, width))
-
-
-def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
+@as_text
+def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
     yield from wrapped(_summary(report), "", width)
     for sentence in report.changes:
         yield from wrapped(sentence, INDENT, width)

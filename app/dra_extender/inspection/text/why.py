@@ -12,7 +12,7 @@ from dra_extender.inspection.lines import (
     INDENT,
     WIDTH,
     age_text,
-    answer_text,
+    as_text,
     beside_label,
     beside_labels,
     clock_text,
@@ -43,12 +43,8 @@ from dra_extender.model.api_json import listed, number_of
 _IN_SECONDS: Final = 600
 
 
-def tree(report: WhyReport, width: int = WIDTH) -> str:
-    """Return the whole answer; ends with a line break."""
-    return answer_text(_why_lines(report, width))
-
-
-def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
+@as_text
+def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
     yield from unknown_lines(report.origin, JUDGED, None, width)
     waiting = "" if report.age is None or report.node or report.awaited else f"Pending {age_text(report.age)}, "
     scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
@@ -307,12 +303,8 @@ def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
     return f"{without_age} {quantity_text(amount)}{age}"
 
 
-def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
-    """Return the whole answer; ends with a line break."""
-    return answer_text(_waiting_lines(report, width))
-
-
-def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
+@as_text
+def waiting_tree(report: WaitingReport, width: int = WIDTH) -> Iterator[str]:
     count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
     yield from unknown_lines(report.origin, JUDGED, None, width)
     place = f" in namespace {report.namespace}" if report.namespace else ""
@@ -341,12 +333,8 @@ def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
         yield from (below + each for each in step_lines(step, "", width - len(below)))
 
 
-def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> str:
-    """Return the whole answer; ends with a line break."""
-    return answer_text(_node_lines(report, width))
-
-
-def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
+@as_text
+def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
     suffices = "does not fit" if report.beside else "devices would suffice"
     verdict = suffices if report.fits else report.text or "does not fit"
     yield from wrapped(f"{report.pod} on {report.node}  {verdict}", "", width)

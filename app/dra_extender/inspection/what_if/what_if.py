@@ -64,7 +64,7 @@ async def what_if(
     before = before or _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
     rows = _rows(before, after, applied)
     filled = None
-    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in trial.view.unreadable]
+    notes = [*map(str, trial.view.unreadable)]
     if subject is not None:
         found = find_subject(trial, subject)
         notes += found.notes

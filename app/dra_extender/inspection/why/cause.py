@@ -9,7 +9,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
-from dra_extender.inspection.why.names import names_there, nearest_resource
+from dra_extender.inspection.why.names import meant_name, names_there
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
@@ -152,7 +152,7 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     lacking = [name for name in pod.extended_resources if name not in known]
     if not lacking:
         return ""
-    near = nearest_resource(lacking[0], known)
+    near = meant_name(lacking[0], known)
     hint = f" (nearest name {near})" if near else ""
     implicit = lacking[0].startswith(IMPLICIT_RESOURCE_PREFIX)
     alike = [name for name in known if "/" in name and name.startswith(IMPLICIT_RESOURCE_PREFIX) is implicit]

@@ -3,7 +3,6 @@
 import re
 from bisect import bisect
 from collections.abc import Collection, Iterable
-from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from typing import Final
 
@@ -17,7 +16,7 @@ from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-_SEPARATORS: Final = re.compile(r"[-.]")
+_SEPARATORS: Final = re.compile(r"[-./]")
 _SHORT: Final = 5
 """A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
 _MOST_NAMED: Final = 3
@@ -104,7 +103,7 @@ def meant_expression(expression: str, known: Collection[str]) -> tuple[str, str]
 
 
 def is_slip(written: str, name: str) -> bool:
-    """Return whether one name is the other with a slip: other separators, or one letter of a long word.
+    """Return whether one name is the other with a slip: other separators, two letters that changed places, or one of a long word.
 
     Digits tell kinds apart (a10, a100), and so may every letter of a short word.
     """
@@ -119,18 +118,17 @@ def is_slip(written: str, name: str) -> bool:
     ((word, other),) = pairs
     if not (word + other).isalpha():
         return False
-    is_long = min(len(word), len(other)) >= _SHORT or (
-        min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
-    )
-    return is_long and _is_one_letter(word, other)
-
-
-def _is_one_letter(word: str, other: str) -> bool:
-    """Return whether one letter is added, missing or another one, or two neighbours have changed places."""
-    edits = [each for each in SequenceMatcher(None, word, other, autojunk=False).get_opcodes() if each[0] != "equal"]
-    changed = sum(max(end - start, other_end - other_start) for _, start, end, other_start, other_end in edits)
-    swapped = sorted(word) == sorted(other) and sum(a != b for a, b in zip(word, other, strict=True)) == len("ab")
-    return changed == 1 or swapped
+    differing = [place for place, (one, another) in enumerate(zip(word, other, strict=False)) if one != another]
+    if len(word) == len(other) and len(differing) == len("ab"):
+        first, second = differing
+        return len(word) > len("ab") and word[first : second + 1] == other[first : second + 1][::-1]
+    shortest = min(len(word), len(other))
+    begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
+    if shortest < _SHORT and not begins:
+        return False
+    place = differing[0] if differing else shortest
+    # One letter is another one, or added, or missing.
+    return len(word) == len(other) or word[place + 1 :] == other[place:] or word[place:] == other[place + 1 :]
 
 
 def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
@@ -160,14 +158,3 @@ def may_all_hold(programs: Iterable[Program | CelCompileError], driver: str) -> 
     return all(
         may_hold(program.expression, driver, program.emulate) for program in programs if isinstance(program, Program)
     )
-
-
-def nearest_resource(resource: str, known: Collection[str]) -> str | None:
-    """Return the extended resource whose name resembles this one, also behind its domain: a long domain makes any two alike."""
-    near = get_close_matches(resource, sorted(known), n=1)
-    alike = near and get_close_matches(resource.rpartition("/")[2], [near[0].rpartition("/")[2]])
-    return near[0] if alike else None
-
-
-def nearest_scheduler(name: str, acting: Collection[str]) -> str | None:
-    return next(iter(get_close_matches(name, sorted(acting), n=1)), None)

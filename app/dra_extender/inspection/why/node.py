@@ -78,7 +78,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     view.hold_again()
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.allocator.pools_of(node)
-    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
+    notes = [*map(str, view.unreadable)]
     demand = result.demand
     requests = (
         ()

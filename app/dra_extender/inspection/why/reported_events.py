@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
-from dra_extender.inspection.why.names import nearest_scheduler
+from dra_extender.inspection.why.names import meant_name
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
 from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
@@ -90,7 +90,7 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     name = pod.scheduler_name
     if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
         return ""
-    near = nearest_scheduler(name, acting)
+    near = meant_name(name, acting)
     hint = f"; nearest name {near}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"

@@ -134,7 +134,7 @@ def waiting(
     causes = [_waiting_cause(view, row, pods, rows.details[row]) for row, pods in ordered]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
-    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
+    notes = [*map(str, view.unreadable)]
     if rows.unasked:
         nodes = f"{most_evaluated} nodes were evaluated"
         what = f"{f'{MOST_SECONDS:g} s were up' if rows.late else nodes}, which is the limit"

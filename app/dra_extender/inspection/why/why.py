@@ -203,7 +203,7 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         awaited=found.awaited,
         notes=(
             *held_notes(view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
-            *(f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable),
+            *map(str, view.unreadable),
         ),
     )
 
