@@ -5,7 +5,8 @@ Nothing here imports what reads a cluster before a command runs, so that help an
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -105,17 +106,14 @@ class ClusterSource:
         `namespace` is read alone if the account may not read all of them; None: that of the context.
         """
         from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
-        from dra_extender.kube.client.credentials import ConfigurationError
         from dra_extender.runtime.installation import run
-        from dra_extender.scheduling.ports.cluster import ClusterError
-        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
-        configure_logging(LogFormat.TEXT, LogLevel.ERROR)
+        with _ends_unless_read():
+            if self.snapshot is None:
+                return run(self._live(namespace, events=events))
         try:
-            if self.snapshot is not None:
-                return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
-            return run(self._live(namespace, events=events))
-        except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
+            return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+        except SnapshotFileError as problem:
             raise ended(problem, ExitStatus.UNKNOWN) from problem
 
     def follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None = None) -> None:
@@ -123,20 +121,12 @@ class ClusterSource:
 
         End the program with a message if the cluster cannot be read.  `namespace`: as in `read`.
         """
-        from dra_extender.kube.client.credentials import ConfigurationError
         from dra_extender.runtime.installation import run
-        from dra_extender.scheduling.ports.cluster import ClusterError
-        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
-        configure_logging(LogFormat.TEXT, LogLevel.ERROR)
-        try:
+        with suppress(KeyboardInterrupt), _ends_unless_read():
             run(self._follow(answer, namespace))
-        except KeyboardInterrupt:
-            return
-        except (ConfigurationError, ClusterError) as problem:
-            raise ended(problem, ExitStatus.UNKNOWN) from problem
 
     async def _follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None) -> None:
         from contextlib import aclosing
@@ -156,6 +146,20 @@ class ClusterSource:
         settings = self.settings()
         kinds = WITH_EVENTS if events else KINDS
         return await with_holds(await read_live(settings, namespace, kinds), settings, self.extender_url)
+
+
+@contextmanager
+def _ends_unless_read() -> Iterator[None]:
+    """End the program with a message if the cluster cannot be read."""
+    from dra_extender.kube.client.credentials import ConfigurationError
+    from dra_extender.scheduling.ports.cluster import ClusterError
+    from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
+    try:
+        yield
+    except (ConfigurationError, ClusterError) as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
 
 
 def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]:

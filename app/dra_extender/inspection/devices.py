@@ -8,21 +8,20 @@ import msgspec
 
 from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.device_messages import taint_text
-from dra_extender.allocator.pools.pools import Pool, is_relevant
+from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility_groups import GroupState, folded
 from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.audit.published import slice_finding
+from dra_extender.inspection.audit.published import is_for, slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
 from dra_extender.model.metadata import split_key
-from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
 
@@ -258,16 +257,8 @@ def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
     found: Iterable[ResourceSlice] = slices.by_name.values()
     if node is not None:
         there = view.ledger.nodes[node]
-        found = (each for each in (*slices.local(node), *slices.near(there)) if _is_for(each, there))
+        found = (each for each in (*slices.local(node), *slices.near(there)) if is_for(each, there))
     return sorted({each.pool_id for each in found})
-
-
-def _is_for(published: ResourceSlice, node: Node) -> bool:
-    """As the allocator has it; a malformed node selector selects nothing."""
-    try:
-        return is_relevant(published, node, partitionable=True)
-    except ModelError:
-        return False
 
 
 def _pool(

@@ -90,7 +90,7 @@ def lint_files(
         slices.extend(slices_in(file))
     placed = (*unknown, *pool_findings(slices), *policy_findings(policies, slices), *further)
     findings = sorted(
-        _all_findings(subjects, map(_of_whole, placed)),
+        _all_findings(subjects, (_reported(*each) for each in placed)),
         key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
     expressions = sum(len(subject.expressions) for _, subject in subjects)
@@ -143,13 +143,13 @@ def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFin
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     """Return the findings of one object, its expectation left out of account."""
     for wrong in subject.fields:
-        yield _reported(file, wrong.position, subject.name, wrong.field, wrong.finding)
+        yield _reported(file, wrong.position, subject.name, wrong.finding, wrong.field)
     for finding in _of_all(subject):
-        yield _reported(file, (subject.line, 1), subject.name, "", finding)
+        yield _reported(file, (subject.line, 1), subject.name, finding)
     for expression in subject.expressions:
         for finding in _of_expression(expression, classes):
             place = expression.place(finding.offset)
-            yield _reported(file, place, expression.subject, expression.field, finding)
+            yield _reported(file, place, expression.subject, finding, expression.field)
 
 
 def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
@@ -173,11 +173,7 @@ def _of_expression(expression: Expression, classes: Mapping[str, tuple[str, ...]
     return lint(expression.value, before=before, condition=expression.condition)
 
 
-def _of_whole(placed: PlacedFinding) -> ReportedFinding:
-    return _reported(placed.file, placed.position, placed.object, placed.field, placed.finding)
-
-
-def _reported(file: str, place: tuple[int, int], about: str, field: str, finding: LintFinding) -> ReportedFinding:
+def _reported(file: str, place: tuple[int, int], about: str, finding: LintFinding, field: str = "") -> ReportedFinding:
     return ReportedFinding(
         file,
         *place,

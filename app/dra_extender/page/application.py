@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
@@ -17,9 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dra_extender.api.browser_guard import BrowserGuard
-from dra_extender.page.rendering import Query, Renderer
+from dra_extender.page.rendering import Renderer
 from dra_extender.page.states import StateSource
-from dra_extender.page.views import CommandLines, ViewAnswer, Views
+from dra_extender.page.views import CommandLines, Views
 from dra_extender.runtime.supervision import cancel
 
 _TOKEN_BYTES: Final = 24
@@ -131,12 +130,11 @@ class PageApplication:
     async def _view(self, request: Request) -> Response:
         # The last of several values of one name counts, as in most programs.
         query = dict(request.query_params)
-        answer = partial(self._answer, request.path_params["view"], query)
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+        view = request.path_params["view"]
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._thread, lambda: self._views.answer(view, self._source.latest(), query)
+        )
         return HTMLResponse(found.html, found.status)
-
-    def _answer(self, view: str, query: Query) -> ViewAnswer:
-        return self._views.answer(view, self._source.latest(), query)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -168,19 +166,14 @@ class PageApplication:
 
     async def _later_than(self, generation: int) -> int | None:
         """Return the generation of the next state; None if there is none for some seconds, or the page ends."""
-        waits = [
-            asyncio.create_task(self._next_generation(generation)),
-            asyncio.create_task(self._ended.wait()),
-        ]
+        later = asyncio.create_task(self._source.later_than(generation))
+        ended = asyncio.create_task(self._ended.wait())
         try:
-            await asyncio.wait(waits, timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            return waits[0].result() if waits[0].done() else None
+            await asyncio.wait([later, ended], timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            return later.result().generation if later.done() else None
         finally:
-            for wait in waits:
-                await cancel(wait)
-
-    async def _next_generation(self, generation: int) -> int:
-        return (await self._source.later_than(generation)).generation
+            await cancel(later)
+            await cancel(ended)
 
 
 _STATIC: Final[Mapping[str, bytes]] = MappingProxyType(

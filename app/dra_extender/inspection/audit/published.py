@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
-from dra_extender.allocator.pools.pools import pool_problem
+from dra_extender.allocator.pools.pools import is_relevant, pool_problem
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
@@ -14,6 +14,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, DeviceTaint, PoolId
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.device_taint_rule import DeviceTaintRule
+from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
 _NO_EXECUTE = "NoExecute"
@@ -28,6 +29,14 @@ class DeviceInSlice(NamedTuple):
     @property
     def device(self) -> Device:
         return self.published.devices[self.position]
+
+
+def is_for(published: ResourceSlice, node: Node) -> bool:
+    """Return whether the node may use devices of the slice, as the allocator has it; a malformed node selector selects nothing."""
+    try:
+        return is_relevant(published, node, partitionable=True)
+    except ModelError:
+        return False
 
 
 class PublishedDevices:

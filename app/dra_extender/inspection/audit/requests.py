@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.pools.pools import is_relevant, reaches
+from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -17,7 +17,7 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text
-from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices
+from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices, is_for
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
@@ -205,7 +205,7 @@ class RequestAudit:
         taken = {result.device_id for result in allocation.devices.results}
         slices = self._ledger.slices
         for published in (*slices.local(node.name), *slices.near(node)):
-            if _is_as_old(record, option.device_class, published) and _is_for(published, node):
+            if _is_as_old(record, option.device_class, published) and is_for(published, node):
                 for position, device in enumerate(published.devices):
                     device_id = (*published.pool_id, device.name)
                     offered = not published.per_device_node_selection or _reaches(published, position, node)
@@ -291,13 +291,6 @@ def _is_as_old(record: ClaimRecord, device_class: DeviceClass, published: Resour
     if allocated is None or class_since is None or slice_since is None:
         return False
     return max(class_since, slice_since) < allocated
-
-
-def _is_for(published: ResourceSlice, node: Node) -> bool:
-    try:
-        return is_relevant(published, node, partitionable=True)
-    except ModelError:
-        return False
 
 
 def _reaches(published: ResourceSlice, position: int, node: Node) -> bool:

@@ -29,11 +29,6 @@ _LONG: Final = 8
 """The last letter of a name that has so many may be missing, or one too much."""
 
 
-def meant_class(view: ClusterView, missing: str) -> str | None:
-    """Return the class whose name was misspelt as that of one that does not exist; None if there is none or several."""
-    return meant_name(missing, view.ledger.classes)
-
-
 def meant_name(missing: str, names: Iterable[str]) -> str | None:
     """Return the one name of which another name is a slip; None if there is none or several."""
     found = [name for name in names if is_slip(missing, name)]

@@ -28,7 +28,6 @@ from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.names import (
     contradicted_class,
     may_all_hold,
-    meant_class,
     meant_expression,
     meant_name,
     published_names,
@@ -240,7 +239,9 @@ class NextSteps:
     def _ways(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
         code, option = facts.rejection.code, facts.option
         if code is Code.CLASS_MISSING:
-            yield self._near_classes(facts.rejection)
+            missing = self._claims.classes(facts.rejection.claim, facts.rejection.request)
+            near = (meant_name(name, self._view.ledger.classes) for name in missing)
+            yield [self._with_class(facts.rejection, name) for name in near if name is not None]
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
         if option is None:
@@ -254,7 +255,8 @@ class NextSteps:
                     self._other_selectors(facts.rejection, option, facts.candidates),
                 )
                 yield self._weaker_class(option, facts.candidates)
-                yield self._other_classes(facts.rejection, option)
+                name = contradicted_class(self._view, option)
+                yield [] if name is None else [self._with_class(facts.rejection, name)]
             case Code.TAINTED:
                 yield self._tolerations(facts, option)
             case Code.CAPACITY:
@@ -264,7 +266,12 @@ class NextSteps:
             case Code.COMBINATION:
                 yield self._without_request(facts)
         if code in _TOO_FEW and option.count > 1:
-            yield self._fewer(facts, option.count)
+            count = facts.reason.count
+            most = option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
+            yield (
+                self._edited(facts.rejection, f"ask for {number_of(number, 'device')}", with_fields(count=number))
+                for number in [*range(most, 0, -1)][:_MOST_COUNTS]
+            )
 
     def _absent_driver(self, facts: ReasonFacts) -> str:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
@@ -319,31 +326,12 @@ class NextSteps:
                     for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(diagnosis)
 
-    def _near_classes(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
-        for missing in self._claims.classes(rejection.claim, rejection.request):
-            name = meant_class(self._view, missing)
-            if name is not None:
-                yield self._with_class(rejection, name)
-
-    def _other_classes(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        name = contradicted_class(self._view, option)
-        if name is not None:
-            yield self._with_class(rejection, name)
-
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
         text, edit = f"use the DeviceClass {name}", with_fields(deviceClassName=name)
         return self._edited(rejection, text, edit)
 
     def _edited(self, rejection: Rejection, text: str, edit: EditRequest) -> ProposedChange | None:
         return self._claims.of_request(rejection.claim, rejection.request, text, edit)
-
-    def _fewer(self, facts: ReasonFacts, wanted: int) -> Iterator[ProposedChange | None]:
-        count = facts.reason.count
-        most = wanted - 1 if count is None or not count.available else min(wanted - 1, count.available)
-        counts = [*range(most, 0, -1)][:_MOST_COUNTS]
-        for number in counts:
-            text, edit = f"ask for {number_of(number, 'device')}", with_fields(count=number)
-            yield self._edited(facts.rejection, text, edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """As many devices as a claim may have, where one request asks for too many."""

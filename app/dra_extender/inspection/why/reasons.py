@@ -280,14 +280,10 @@ class Reasons:
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
         text += existing_names(self._view, self._pod, rejection)
-        return _reason(rejection, nodes, text, pool=self._gap(group))
-
-    def _gap(self, group: RejectionGroup) -> PoolGap | None:
-        """Return the incomplete pool of the example node that the rejection names."""
         node = self._view.ledger.nodes.get(group.example)
         pools = None if node is None else self._view.extender.allocator.pools_of(node)
-        unusable = () if pools is None else pools.unusable
-        return next(iter(pool_gaps([pool for pool in unusable if pool.detail == group.rejection.detail])), None)
+        named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
+        return _reason(rejection, nodes, text, pool=next(iter(pool_gaps(named)), None))
 
 
 def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:

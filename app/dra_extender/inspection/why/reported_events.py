@@ -101,23 +101,24 @@ def unbound_reasons(
     view: ClusterView, pod: Pod, reported: Sequence[ReportedReason], *, allocated: bool
 ) -> tuple[str, ...]:
     """Return why a pod that fits is not bound yet, as far as objects and the running extender show; empty if they do not."""
-    return tuple(_under_way(view, pod, allocated=allocated)) or tuple(_unreported(reported))
-
-
-def _under_way(view: ClusterView, pod: Pod, *, allocated: bool) -> Iterator[str]:
+    found: list[str] = []
     if pod.nominated_node_name:
         node = pod.nominated_node_name
-        yield f"kube-scheduler has nominated node {node} and waits until the pods that it preempted there have ended"
+        found.append(
+            f"kube-scheduler has nominated node {node} and waits until the pods that it preempted there have ended"
+        )
     if allocated:
-        yield "its claims are allocated: kube-scheduler binds it, or tries again if the bind has failed"
+        found.append("its claims are allocated: kube-scheduler binds it, or tries again if the bind has failed")
     elif view.ledger.holds.of_pod(pod.uid):
-        yield "the extender holds devices for it: kube-scheduler is about to bind it"
+        found.append("the extender holds devices for it: kube-scheduler is about to bind it")
     if pod.pod_group is not None:
-        yield f"members of PodGroup {pod.namespace}/{pod.pod_group} are bound together"
-
-
-def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
+        found.append(f"members of PodGroup {pod.namespace}/{pod.pod_group} are bound together")
+    if found:
+        return tuple(found)
     if not reported:
-        yield "kube-scheduler has not reported on it"
-    elif all(reason.kind in JUDGED and not any(code in reason.text for code in _LEFT_ALONE) for reason in reported):
-        yield "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most"
+        return ("kube-scheduler has not reported on it",)
+    if all(reason.kind in JUDGED and not any(code in reason.text for code in _LEFT_ALONE) for reason in reported):
+        return (
+            "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most",
+        )
+    return ()
