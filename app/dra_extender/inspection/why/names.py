@@ -98,7 +98,7 @@ def meant_expression(expression: str, known: Collection[str]) -> tuple[str, str]
 
 
 def is_slip(written: str, name: str) -> bool:
-    """Return whether one name is the other with a slip: other separators, two letters that changed places, or one of a long word.
+    """Return whether one name is the other with a slip: other separators, two neighbours swapped, or one letter of a long word.
 
     Digits tell kinds apart (a10, a100), and so may every letter of a short word.
     """
@@ -116,7 +116,8 @@ def is_slip(written: str, name: str) -> bool:
     differing = [place for place, (one, another) in enumerate(zip(word, other, strict=False)) if one != another]
     if len(word) == len(other) and len(differing) == len("ab"):
         first, second = differing
-        return len(word) > len("ab") and word[first : second + 1] == other[first : second + 1][::-1]
+        swapped = second == first + 1 and word[first : second + 1] == other[first : second + 1][::-1]
+        return swapped and len(word) > len("ab")
     shortest = min(len(word), len(other))
     begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
     if shortest < _SHORT and not begins:
