@@ -27,8 +27,8 @@ def state_of(state: SearchState) -> Any:
     tables_apart = (
         list(state.picks),
         dict(state.sizes),
-        dict(state._claims_by_device),
-        dict(state._shares),
+        dict(state.claims_by_device),
+        dict(state.shares),
         [state.is_member(location) for location in range(len(state.node_view.pools.devices))],
         dict(state._constraint_state),
     )

@@ -1,6 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
 from operator import add
 from typing import Any, ClassVar, NamedTuple
@@ -59,6 +59,8 @@ class PoolTables:
 class SearchState:
     """What one search has picked on a node.  `try_pick` picks a device or leaves no trace; `trail.undo_to` returns to a mark.
 
+    `sizes` are the numbers of devices by claim.  By location, `claims_by_device` has the claims that picked the whole device as
+    bits, and `shares` the sum of the shares picked of a device.
     `neighbours` is None where no device has a rule about its neighbours.  `undo_is_exact`: undoing a pick restores the state before
     it, so that a search may skip what failed in an equal state.
     """
@@ -71,8 +73,8 @@ class SearchState:
         self.trail = Trail()
         self.picks: list[Pick] = []
         self.sizes: dict[int, int] = {}
-        self._claims_by_device: dict[int, int] = {}
-        self._shares: dict[int, Amounts] = {}
+        self.claims_by_device: dict[int, int] = {}
+        self.shares: dict[int, Amounts] = {}
         # The devices that requests without admin access picked; kept only where other requests have admin access.
         self._members: dict[int, bool] = {}
         self._constraint_state: dict[tuple[int, int], Any] = {}
@@ -81,16 +83,8 @@ class SearchState:
         if node_view.pools_with_rules:
             self.neighbours = NeighbourTable(node_view, demand.compile_rule, lambda pool: self.tables(pool).held)
 
-    def size(self, claim: int) -> int:
-        """Return the number of devices picked for a claim so far."""
-        return self.sizes.get(claim, 0)
-
     def try_pick(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        """Pick an eligible device for a claim, or return what excludes it and change nothing.
-
-        Raises:
-            SearchEndedError: a derived attribute does not compile or fails on the device; nothing is changed.
-        """
+        """Pick an eligible device for a claim, or return what excludes it and change nothing."""
         if self.is_picked(claim, wanted, location):
             return Exclusion.PICKED
         trail, sharing = self.trail, self.node_view.sharing
@@ -115,10 +109,10 @@ class SearchState:
         if sharing.is_shareable(location):
             needs = sharing.needs(wanted, location)
             share = () if isinstance(needs, CapacityMismatch) else needs
-            before = self._shares.get(location)
-            trail.put(self._shares, location, share if before is None else tuple(map(add, before, share)))
+            before = self.shares.get(location)
+            trail.put(self.shares, location, share if before is None else tuple(map(add, before, share)))
         else:
-            trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
+            trail.put(self.claims_by_device, location, self.claims_by_device.get(location, 0) | 1 << claim)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
         trail.append(self.picks, Pick(claim, wanted, location, share))
         return Exclusion.NONE
@@ -132,28 +126,12 @@ class SearchState:
 
     def is_picked(self, claim: int, wanted: SearchableRequest, location: int) -> bool:
         """Return whether the whole device is picked already: by any claim, or for a request with admin access by the same claim."""
-        marked = self._claims_by_device.get(location)
+        marked = self.claims_by_device.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
-
-    def picked_devices(self) -> Iterable[tuple[int, int]]:
-        """Return (location, the claims that picked it as bits) of every device that is picked whole."""
-        return self._claims_by_device.items()
-
-    def mark(self, location: int) -> int:
-        """Return the claims that picked the whole device, as bits."""
-        return self._claims_by_device.get(location, 0)
-
-    def shared(self, location: int) -> Amounts | None:
-        """Return the sum of the shares picked of the device; None without any."""
-        return self._shares.get(location)
 
     def is_member(self, location: int) -> bool:
         """Return whether a picked device counts against others by the admin's policy, as one with admin access alone does not."""
         return not self.demand.admin_access or location in self._members
-
-    def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
-        """Return (location, the sum of the picked shares) of every device that is picked in shares."""
-        return self._shares.items()
 
     def tables(self, pool: Pool) -> PoolTables:
         """Return the counters and groups of a pool, built on first need."""
@@ -179,7 +157,7 @@ class SearchState:
         return None
 
     def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
-        return self.node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
+        return self.node_view.sharing.exhausted(wanted, location, self.shares.get(location, ())) is not None
 
     def _draw(self, wanted: SearchableRequest, location: int) -> Exclusion:
         """Make the device a member of its counter sets and a neighbour; a further share of a device is both already.
@@ -191,7 +169,7 @@ class SearchState:
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
         view, admin = pools.views[location], wanted.admin
-        picked = location in self._shares
+        picked = location in self.shares
         if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
             if admin or sharing.is_shared(location) or self.is_member(location):
                 # A device with a share is a member of its counter sets already, so that only its capacity counts.

@@ -41,11 +41,8 @@ def claim_placement(
 ) -> ClaimPlacement:
     """Return the allocation of a claim and its holdings: devices in the order picked; request i is served by option `chosen[i]`.
 
-    Without `binds`, `bindsToNode` of devices is ignored.
-
-    Raises:
-        SearchEndedError: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
-            configuration.
+    Without `binds`, `bindsToNode` of devices is ignored.  The search ends if node selectors cannot be combined, or if no API server
+    stores so much configuration.
     """
     try:
         node_selector = selector_for(node_view, picks, binds=binds)
@@ -130,9 +127,6 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
 
     Each class appears once, with the names of all requests that use it.  An entry of the claim is kept if it is meant for
     all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
-
-    Raises:
-        SearchEndedError: no API server accepts so many entries.
     """
     config = claim.claim.spec.devices.config
     if not config and not any(wanted.device_class.spec.config for wanted in chosen):
@@ -174,9 +168,6 @@ def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = Tr
 
     A device that is local to a node, is bound to it by other shares, or (with `binds`) binds to it, pins the allocation to this
     node.  Otherwise one term has the requirements of all devices, each once.
-
-    Raises:
-        UnsupportedSelectorError: a node selector has more than one term.
     """
     pools = node_view.pools
     expressions: list[NodeSelectorRequirement] = []

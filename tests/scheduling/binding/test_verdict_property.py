@@ -99,7 +99,7 @@ DRAW: Final = SearchState._draw
 
 def joins_again(self: SearchState, wanted: Any, location: int) -> Exclusion:
     pools, sharing = self.node_view.pools, self.node_view.sharing
-    further = sharing.is_shareable(location) and (self.shared(location) is not None or sharing.is_shared(location))
+    further = sharing.is_shareable(location) and (location in self.shares or sharing.is_shared(location))
     exclusion = DRAW(self, wanted, location)
     groups = self.tables(pools.views[location].pool).groups
     if exclusion or not further or groups is None:

@@ -150,7 +150,7 @@ class ReleaseSearchState(SearchState):
         """Copies of all that a pick may change."""
         seen = {key: (list(each), dict(each.seen)) for key, each in self._joined.items()}
         counters = {name: each.remaining for name, each in self._by_name.items()}
-        devices, shares = dict(self.picked_devices()), dict(self.shared_devices())
+        devices, shares = dict(self.claims_by_device), dict(self.shares)
         return seen, counters, dict(self._paid), list(self.picks), devices, shares
 
     def tables(self, pool: Pool) -> PoolTables:

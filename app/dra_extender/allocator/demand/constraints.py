@@ -39,8 +39,18 @@ class Constraint:
         if attribute is None:
             return REFUSED
         if self.distinct:
-            return _distinct_sets(state, attribute) if self.lists else _distinct_scalars(state, attribute)
-        return _matching_sets(state, attribute) if self.lists else _matching_scalars(state, attribute)
+            members = state or ()
+            if not self.lists:
+                return (*members, attribute) if differs(attribute, members, lists=False) else REFUSED
+            values = value_set(attribute)
+            return (*members, values) if values and all(map(values.isdisjoint, members)) else REFUSED
+        if self.lists:
+            values = value_set(attribute)
+            return (values if state is None else state & values) or REFUSED
+        if state is None:
+            return attribute
+        scalar = _scalar(attribute)
+        return state if scalar is not None and getattr(state, scalar[0]) == scalar[1] else REFUSED
 
     def deciding(self, state: Any) -> Hashable:
         """Return the part of a state that decides about further devices: for distinctAttribute the values in any order."""
@@ -113,29 +123,3 @@ def _scalar(attribute: Attribute) -> tuple[str, Any] | None:
         if value is not None:
             return field, value
     return None
-
-
-def _matching_sets(state: ValueSet | None, attribute: Attribute) -> Any:
-    values = value_set(attribute)
-    common = values if state is None else state & values
-    return common or REFUSED
-
-
-def _matching_scalars(state: Attribute | None, attribute: Attribute) -> Any:
-    if state is None:
-        return attribute
-    scalar = _scalar(attribute)
-    if scalar is None or getattr(state, scalar[0]) != scalar[1]:
-        return REFUSED
-    return state
-
-
-def _distinct_sets(state: tuple[ValueSet, ...] | None, attribute: Attribute) -> Any:
-    values = value_set(attribute)
-    if not values or any(not values.isdisjoint(each) for each in state or ()):
-        return REFUSED
-    return (*(state or ()), values)
-
-
-def _distinct_scalars(state: tuple[Attribute, ...] | None, attribute: Attribute) -> Any:
-    return (*(state or ()), attribute) if differs(attribute, state or (), lists=False) else REFUSED

@@ -46,12 +46,7 @@ class PreparedAttribute:
     program: Program | CelCompileError
 
     def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> Attribute:
-        """Return the value for a device of a slice.
-
-        Raises:
-            SearchEndedError: the expression does not compile, fails on this device, returns something that is no attribute, or
-                the deadline passed.
-        """
+        """Return the value for a device of a slice; without one, the search ends."""
         if isinstance(self.program, CelCompileError):
             raise SearchEndedError(self.problem())
         device = published.devices[position]
@@ -191,10 +186,13 @@ def reads_of(demand: Demand) -> Reads | None:
     """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
     names = {constraint.attribute for claim in demand.claims for constraint in claim.constraints}
-    for program in (program for option in options for program in _programs(option)):
-        if program.reads is None:
-            return None
-        names |= program.reads
+    for option in options:
+        for program in (*option.selectors.programs, *(each.program for each in option.derived.values())):
+            # An expression that does not compile reads nothing: it ends the search.
+            if isinstance(program, Program):
+                if program.reads is None:
+                    return None
+                names |= program.reads
     return frozenset(names)
 
 
@@ -205,9 +203,3 @@ def is_read(reads: Reads, driver: str, attribute: str) -> bool:
         domain = driver
     own = domain == driver and f"{ANY_DOMAIN}/{name}" in reads
     return own or attribute in reads or f"{domain}/{name}" in reads
-
-
-def _programs(option: SearchableRequest) -> list[Program]:
-    programs = [*option.selectors.programs, *(each.program for each in option.derived.values())]
-    # An expression that does not compile reads nothing: it ends the search.
-    return [program for program in programs if not isinstance(program, CelCompileError)]

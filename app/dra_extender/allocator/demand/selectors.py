@@ -70,9 +70,7 @@ class VerdictRow:
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Return whether all selectors hold for device `position` of the slice this row belongs to.
 
-        Raises:
-            SelectorError: a selector did not compile or failed on this device.
-            SelectionTimeoutError: the deadline passed; the verdict stays unknown.
+        A selector that fails is a SelectorError; after a SelectionTimeoutError the verdict stays unknown.
         """
         verdict = self._verdicts[position]
         if verdict == _UNKNOWN:
@@ -126,8 +124,7 @@ class SelectorList:
     ) -> None:
         """Compile each expression; one that does not compile is an error once the search needs it.
 
-        Raises:
-            CelBudgetError: The budget was spent before everything was compiled; `programs` keeps what was.
+        `programs` keeps what was compiled before the budget was spent.
         """
         self.expressions = tuple(expressions)
         self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
@@ -208,12 +205,7 @@ class SelectorList:
         deadline: Deadline | None,
         activation: DeviceActivation | None = None,
     ) -> bool:
-        """Evaluate the selectors on one device; keeps no verdict.  `activation` spares the work if the device is prepared already.
-
-        Raises:
-            SelectorError: a selector did not compile or failed on this device.
-            SelectionTimeoutError: the deadline passed.
-        """
+        """Evaluate the selectors on one device, and keep no verdict; `activation` is the device, if it is prepared already."""
         device = published.devices[position]
         for index, program in enumerate(self._programs):
             if isinstance(program, CelCompileError):
@@ -258,11 +250,7 @@ class SelectorVerdicts:
     def selector_list(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
     ) -> SelectorList:
-        """Return the one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`.
-
-        Raises:
-            CelBudgetError: The budget was spent before everything was compiled; another call gets further.
-        """
+        """Return the one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`."""
         key = tuple(expressions)
         found = self._lists.get(key)
         if found is None:
@@ -289,11 +277,7 @@ def within(deadline: Deadline | None) -> EvaluationLimits:
 def compiled(
     programs: ProgramCache, expression: str, budget: Budget | None = None, owner: str = "", *, derived: bool = False
 ) -> Program | CelCompileError:
-    """Return the program of an expression, or the reason why it does not compile.
-
-    Raises:
-        CelBudgetError: The budget was spent before.
-    """
+    """Return the program of an expression, or the reason why it does not compile; without budget it is a CelBudgetError."""
     try:
         return programs.compile(expression, derived=derived, budget=budget, owner=owner)
     except CelCompileError as problem:

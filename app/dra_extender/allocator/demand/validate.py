@@ -60,9 +60,8 @@ def prepare(
     collects the claims that are ready by their index, so that another call with the same claims, classes and features continues
     after a pause.
 
-    Returns:
-        The demand, or the first reason why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget
-        was spent, which another call with the same claims need not meet.
+    A rejection says why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget was spent, which another
+    call with the same claims need not meet.
     """
     options = sum(
         len(request.first_available) or 1 for _, claim in claims for request in claim.spec.devices.requests or ()

@@ -1,1 +1,0 @@
-"""Why a node does not fit: shortfalls, reasons by device, messages."""

@@ -224,9 +224,6 @@ class _RequestCheck:
         """Return the code that speaks against the device, None if it is free, and the verdict behind it.
 
         A device that is taken, and that no selector means, counts as one that no selector means.
-
-        Raises:
-            SearchEndedError: nobody can tell, because a selector fails on the device.
         """
         verdict = DeviceVerdict(self._eligibility.verdict(location))
         if verdict in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not self._eligibility.selects(location):

@@ -58,8 +58,11 @@ class DeviceMessages:
         match code:
             case Code.GROUPS:
                 return self._groups(slot, location)
-            case Code.NEIGHBOURS:
-                return self._neighbours(location)
+            case Code.NEIGHBOURS if self._state.neighbours is not None:
+                view = self._node_view.pools.views[location]
+                device_location = DeviceLocation(view.published, location - view.base)
+                conflict = self._state.neighbours.conflict(view.pool, device_location)
+                return "" if conflict is None else conflict_message(device, conflict)
             case Code.COUNTERS:
                 return self._counters(slot, location)
             case Code.CONSTRAINT:
@@ -68,12 +71,8 @@ class DeviceMessages:
                 return self._capacity(slot, location)
             case Code.TAINTED:
                 tolerations = slot.wanted.tolerations
-                taints = [taint for taint in device.taints if untolerated((taint,), tolerations) is not None]
-                return (
-                    f"{device.name} has taint {listed([taint_text(taint) for taint in taints])}"
-                    if taints
-                    else device.name
-                )
+                taints = [taint_text(each) for each in device.taints if untolerated((each,), tolerations) is not None]
+                return f"{device.name} has taint {listed(taints)}" if taints else device.name
             case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
                 nodes = sorted(self._node_view.nodes_elsewhere(location))
                 if not nodes:
@@ -104,14 +103,10 @@ class DeviceMessages:
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
             closed = None if tables.grouped is None else tables.grouped.closed(device.consumes_counters, admin=admin)
-            return (
-                ""
-                if closed is None
-                else (
-                    f"{device.name} draws on counter set {closed}, where compatibility groups are declared, "
-                    "and CompatibilityGroups is off"
-                )
-            )
+            if closed is None:
+                return ""
+            reason = "where compatibility groups are declared, and CompatibilityGroups is off"
+            return f"{device.name} draws on counter set {closed}, {reason}"
         conflict = tables.groups.conflict(device.consumes_counters, admin=admin)
         if conflict is None:
             return ""
@@ -145,13 +140,6 @@ class DeviceMessages:
                         taker = taker_text(self._state.demand, pick, slot)
                         yield f"{device.name} (for {taker})", entry.compatibility_groups
 
-    def _neighbours(self, location: int) -> str:
-        view, neighbours = self._node_view.pools.views[location], self._state.neighbours
-        if neighbours is None:
-            return ""
-        conflict = neighbours.conflict(view.pool, DeviceLocation(view.published, location - view.base))
-        return "" if conflict is None else conflict_message(self._node_view.pools.devices[location], conflict)
-
     def _counters(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
         pools = self._node_view.pools
@@ -159,10 +147,8 @@ class DeviceMessages:
         shortage = tables.counters.shortage(device.consumes_counters)
         if shortage is None:
             return ""
-        remaining, where = (
-            format_quantity(shortage.remaining),
-            f"{shortage.counter} in counter set {shortage.counter_set}",
-        )
+        remaining = format_quantity(shortage.remaining)
+        where = f"{shortage.counter} in counter set {shortage.counter_set}"
         if shortage.asked == 0:
             return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
         taken = self._taken(slot, [pick for pick in self._state.picks if self._draws(pick, location, shortage)])
@@ -187,7 +173,7 @@ class DeviceMessages:
         needs = sharing.needs(slot.wanted, location)
         if isinstance(needs, CapacityMismatch):
             return f"{device.name} {needs.reason}"
-        shortage = sharing.exhausted(slot.wanted, location, self._state.shared(location) or ())
+        shortage = sharing.exhausted(slot.wanted, location, self._state.shares.get(location, ()))
         if shortage is None:
             return ""
         like = dict(device.capacity)[shortage.name].text

@@ -1,1 +1,0 @@
-"""What an administrator's policy and DeviceTaintRules add to published devices."""

@@ -56,7 +56,6 @@ class TaintOverlay:
         self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
-        """See Overlay."""
         taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]
         if not taints:
             return OverlaidSlice(published)
@@ -110,7 +109,6 @@ class PolicyOverlay:
         self.rules = tuple(rules)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
-        """See Overlay."""
         rules = [rule for rule in self.rules if rule.concerns(published)]
         if not rules or not published.devices:
             return OverlaidSlice(published)

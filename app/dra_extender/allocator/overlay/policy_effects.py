@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -131,14 +132,11 @@ class _NeighbourRules:
         expression = owner.device.compatible_only_with or ""
         key = (expression, other.name)
         if key not in self._known:
-            self._known[key] = self._evaluate(expression, other)
+            self._known[key] = False
+            with suppress(CelCompileError, CelRuntimeError):
+                program = self._programs.compile(expression)
+                self._known[key] = program.matches(activation_of(other.where, other.device))
         return self._known[key]
-
-    def _evaluate(self, expression: str, other: PublishedDevice) -> bool:
-        try:
-            return self._programs.compile(expression).matches(activation_of(other.where, other.device))
-        except (CelCompileError, CelRuntimeError):
-            return False
 
 
 def _covers(earlier: PolicyRule, later: PolicyRule) -> bool:

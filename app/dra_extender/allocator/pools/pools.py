@@ -1,6 +1,7 @@
 """The pools that a node can use, gathered from slices: current generations, complete and valid or marked with their problem."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -9,7 +10,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import NODE, CounterConsumption, Device, PoolId
+from dra_extender.model.device import NODE, Device, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -21,8 +22,7 @@ MALFORMED: Final = 2
 def reaches(where: Device | ResourceSlice, node: Node) -> bool:
     """Return whether a slice or device names this node: by node name, else by all nodes, else by its node selector.
 
-    Raises:
-        ModelError: the node selector is malformed.
+    A malformed node selector is a ModelError.
     """
     if where.node_name:
         return where.node_name == node.name
@@ -32,11 +32,7 @@ def reaches(where: Device | ResourceSlice, node: Node) -> bool:
 
 
 def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Return whether a slice or one of its devices names the node; never with `partitionable` off for slices that need the feature.
-
-    Raises:
-        ModelError: a node selector that had to be read is malformed.
-    """
+    """Return whether a slice or one of its devices names the node; without `partitionable` no slice does that needs the feature."""
     if not partitionable and (published.per_device_node_selection is not None or published.counter_sets):
         return False
     if published.node_name or published.all_nodes or published.node_selector is not None:
@@ -126,11 +122,7 @@ def complete(
 
 
 def check_device_names(slices: Sequence[ResourceSlice]) -> None:
-    """Refuse a pool in which two of these devices have one name.
-
-    Raises:
-        InvalidPoolError: names the device.
-    """
+    """Refuse a pool in which two of these devices have one name."""
     seen: set[str] = set()
     for published in slices:
         for device in published.devices:
@@ -140,11 +132,7 @@ def check_device_names(slices: Sequence[ResourceSlice]) -> None:
 
 
 def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
-    """Return the counter sets that these slices declare.
-
-    Raises:
-        InvalidPoolError: two sets have the same name.
-    """
+    """Return the counter sets that these slices declare; two of one name are refused."""
     totals: dict[str, dict[str, int]] = {}
     for published in slices:
         for counter_set in published.counter_sets:
@@ -155,25 +143,19 @@ def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
 
 
 def check_consumption(devices: Iterable[Device], totals: CounterTotals) -> None:
-    """Refuse a pool with a device that draws on a counter that the pool does not declare; synthetic counter sets are exempt.
-
-    Raises:
-        InvalidPoolError: names device, counter set and counter.
-    """
+    """Refuse a pool with a device that draws on a counter that the pool does not declare; synthetic counter sets are exempt."""
     for device in devices:
         for entry in device.consumes_counters:
-            if not entry.synthetic:
-                _check_entry(device, entry, totals.get(entry.counter_set))
-
-
-def _check_entry(device: Device, entry: CounterConsumption, declared: Mapping[str, int] | None) -> None:
-    if declared is None:
-        raise InvalidPoolError(f"device {device.name} draws on unknown counter set {entry.counter_set}")
-    for counter, _ in entry.counters:
-        if counter not in declared:
-            raise InvalidPoolError(
-                f"device {device.name} draws on unknown counter {counter} of counter set {entry.counter_set}"
-            )
+            if entry.synthetic:
+                continue
+            name, declared = entry.counter_set, totals.get(entry.counter_set)
+            if declared is None:
+                raise InvalidPoolError(f"device {device.name} draws on unknown counter set {name}")
+            for counter, _ in entry.counters:
+                if counter not in declared:
+                    raise InvalidPoolError(
+                        f"device {device.name} draws on unknown counter {counter} of counter set {name}"
+                    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,10 +282,7 @@ def gather(
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
     returns all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may ignore slices with
-    a device that has groups, as released schedulers do.
-
-    Raises:
-        ModelError: a node selector is malformed.
+    a device that has groups, as released schedulers do.  A malformed node selector is a ModelError.
     """
     counts = _always if features.compatibility_groups or rules.grouped_devices_skipped else _without_groups
     partitionable = features.partitionable_devices
@@ -311,8 +290,10 @@ def gather(
     ignored: dict[PoolId, list[ResourceSlice]] = {}
     for published in chain(local, shared):
         if not counts(published):
-            if _may_concern(published, node, partitionable=partitionable):
-                ignored.setdefault(published.pool_id, []).append(published)
+            # A malformed node selector of an ignored slice is no error.
+            with suppress(ModelError):
+                if is_relevant(published, node, partitionable=partitionable):
+                    ignored.setdefault(published.pool_id, []).append(published)
         elif is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[_BuiltPool] = []
@@ -434,14 +415,6 @@ def _ignored(
 def _ignored_message(names: Sequence[str]) -> str:
     which = f"slice {names[0]}" if len(names) == 1 else f"slice {names[0]} and {len(names) - 1} more"
     return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
-
-
-def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Return whether an ignored slice is for the node; a malformed node selector of an ignored slice is no error."""
-    try:
-        return is_relevant(published, node, partitionable=partitionable)
-    except ModelError:
-        return False
 
 
 def _always(_published: ResourceSlice) -> bool:

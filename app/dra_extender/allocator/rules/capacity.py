@@ -218,11 +218,7 @@ class Sharing:
         return self.enabled and self._pools.devices[location].allow_multiple_allocations
 
     def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
-        """Return what a request takes of an unused device, or why it never fits.
-
-        Raises:
-            CapacityError: an amount cannot be computed.
-        """
+        """Return what a request takes of an unused device, or why it never fits."""
         capacity = self._pools.devices[location].capacity
         if not self.enabled or not (capacity or wanted.capacity):
             return ()

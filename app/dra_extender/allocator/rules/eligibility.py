@@ -86,11 +86,8 @@ class Eligibility:
     def verdict(self, location: int) -> int:
         """Return the verdict (a `DeviceVerdict` value) about the device at a location.
 
-        For mode ExactCount a device that is taken is TAKEN before its selectors are evaluated; mode All evaluates them first.
-
-        Raises:
-            SearchEndedError: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
-                deadline passed meanwhile.
+        For mode ExactCount a device that is taken is TAKEN before its selectors are evaluated; mode All evaluates them first.  The
+        search ends where a selector fails, an amount of capacity cannot be computed, or the deadline passed meanwhile.
         """
         verdict = self._verdicts[location]
         if not verdict:
@@ -107,11 +104,7 @@ class Eligibility:
         return bytes(verdicts)
 
     def selects(self, location: int) -> bool:
-        """Return whether the request selects this device, taken or not; for explanations.
-
-        Raises:
-            SearchEndedError: a selector does not compile or fails on the device, or the deadline passed meanwhile.
-        """
+        """Return whether the request selects this device, taken or not; for explanations."""
         view = self._node_view.pools.views[location]
         return self._wanted.selectors.is_empty or self._selects(view, location - view.base)
 

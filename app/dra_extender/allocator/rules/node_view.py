@@ -77,11 +77,7 @@ class NodeView:
         return self._pools_with_rules
 
     def poll_deadline(self, devices: int) -> None:
-        """Count devices before they are read, and check the deadline every few thousand devices.
-
-        Raises:
-            SearchEndedError: the time is up.
-        """
+        """Count devices before they are read, and check the deadline every few thousand devices."""
         self._unpolled += devices
         if self._unpolled >= _POLL_DEVICES:
             self._unpolled = 0
@@ -127,11 +123,7 @@ class NodeView:
         return usage
 
     def attribute(self, wanted: SearchableRequest, name: str, location: int) -> Attribute | None:
-        """Return the attribute that constraints compare for a device: derived by the request, else published by the device.
-
-        Raises:
-            SearchEndedError: the expression does not compile, fails on this device, or the deadline passed meanwhile.
-        """
+        """Return the attribute that constraints compare for a device: derived by the request, else published by the device."""
         view = self.pools.views[location]
         derived = wanted.derived.get(name)
         if derived is None:

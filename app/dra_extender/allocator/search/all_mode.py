@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, SearchableRequest
+from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
@@ -32,28 +32,22 @@ class AllModeDevices:
     def find(self) -> AllModeLocations:
         """Return the devices of all requests with mode All.
 
-        Raises:
-            SearchEndedError: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices
-                than it may have.
+        The search ends if a pool is incomplete or invalid, or a claim needs more devices than it may have.
         """
         for number, claim in enumerate(self._demand.claims):
-            if claim.uses_all:
-                self._find_devices_of_claim(number, claim)
+            least = 0
+            for request, requested in enumerate(claim.requests if claim.uses_all else ()):
+                counts: list[int] = []
+                for option, wanted in enumerate(requested.options):
+                    key = (number, request, option)
+                    if wanted.count == ALL and key not in self._locations:
+                        self._locations[key] = self._find_selected(wanted, claim.label)
+                    counts.append(len(self._locations[key]) if wanted.count == ALL else wanted.count)
+                least += min(counts)
+            if least > MAX_RESULTS:
+                detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
+                raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=claim.label, detail=detail))
         return self._locations
-
-    def _find_devices_of_claim(self, number: int, claim: ClaimDemand) -> None:
-        least = 0
-        for request, requested in enumerate(claim.requests):
-            counts: list[int] = []
-            for option, wanted in enumerate(requested.options):
-                key = (number, request, option)
-                if wanted.count == ALL and key not in self._locations:
-                    self._locations[key] = self._find_selected(wanted, claim.label)
-                counts.append(len(self._locations[key]) if wanted.count == ALL else wanted.count)
-            least += min(counts)
-        if least > MAX_RESULTS:
-            detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
-            raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=claim.label, detail=detail))
 
     def _find_selected(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
         node_view = self._node_view

@@ -66,11 +66,7 @@ class PruningIndex:
         self._remaining_requests: dict[tuple[int, int], RemainingRequests] = {}
 
     def find(self) -> None:
-        """Find the candidates of every option and the symmetry class of every device.
-
-        Raises:
-            SearchEndedError: a selector or a derived attribute fails on a device, or the time is up; the index cannot be used then.
-        """
+        """Find the candidates of every option and the symmetry class of every device; after an error the index cannot be used."""
         for option, wanted in self.options():
             if option not in self.masks:
                 self._find_candidates(option, wanted)
@@ -187,7 +183,7 @@ class PruningIndex:
         claim, request, index = option
         wanted = self._demand.claims[claim].requests[request].options[index]
         mask = self.masks[option]
-        for location, _ in state.picked_devices():
+        for location in state.claims_by_device:
             if state.is_picked(claim, wanted, location):
                 mask &= ~(1 << location)
         states = state.constraint_states(claim)
@@ -245,17 +241,17 @@ class Nogoods:
         symmetry_class, devices = self._symmetry_class, remaining.devices
         whole = sorted(
             (symmetry_class[location], claims.bit_count(), claims >> claim & 1, state.is_member(location))
-            for location, claims in state.picked_devices()
+            for location, claims in state.claims_by_device.items()
             if devices >> location & 1
         )
         shared = sorted(
             (symmetry_class[location], total, state.is_member(location))
-            for location, total in state.shared_devices()
+            for location, total in state.shares.items()
             if devices >> location & 1
         )
         states = state.constraint_states(claim)
         binding = tuple(states[constraint] for constraint in remaining.constraints)
-        return claim, request, state.size(claim), binding, tuple(whole), tuple(shared)
+        return claim, request, state.sizes.get(claim, 0), binding, tuple(whole), tuple(shared)
 
 
 def locations(mask: Mask) -> Iterable[int]:

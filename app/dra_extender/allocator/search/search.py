@@ -201,7 +201,7 @@ class Search:
             return FrameResult.FAILED
         if picked >= count:
             return self.call(claim, request + 1)
-        total = self.state.size(claim) + count - picked
+        total = self.state.sizes.get(claim, 0) + count - picked
         if total > MAX_RESULTS:
             self.shortfall.record_too_many(slot, total)
             return FrameResult.TOO_MANY
@@ -233,12 +233,14 @@ class Search:
 
 
 class ClaimEnd:
-    """Turns TOO_MANY of a later claim into FAILED for the claims before it."""
+    """Turns TOO_MANY of a later claim into FAILED for the claims before it.
+
+    `resume` of every frame returns its result, and the frame is done; it returns GOES_ON after making another call.
+    """
 
     __slots__ = ()
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
-        """Return the result of this frame, which is then done; GOES_ON after making another call."""
         return FrameResult.FAILED if result is FrameResult.TOO_MANY else result
 
 
@@ -255,7 +257,6 @@ class NogoodFrame:
         self._key = key
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
-        """See `ClaimEnd`."""
         if result is FrameResult.FAILED:
             self._nogoods.add(self._key)
         return result
@@ -274,7 +275,6 @@ class Alternatives:
         self._only_too_many = True
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:
-        """See `ClaimEnd`."""
         if result is not FrameResult.TOO_MANY:
             self._only_too_many = False
         if result is FrameResult.FOUND:
@@ -295,7 +295,6 @@ class AllModeFrame:
         self._mark = mark
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:
-        """See `ClaimEnd`."""
         if result is not FrameResult.FOUND:
             search.state.trail.undo_to(self._mark)
         return result
@@ -355,7 +354,6 @@ class DeviceLoop:
         return FrameResult.FAILED
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:
-        """See `ClaimEnd`."""
         if result is FrameResult.FOUND:
             return result
         search.state.trail.undo_to(self._mark)
@@ -383,4 +381,5 @@ SearchFrame = ClaimEnd | NogoodFrame | Alternatives | AllModeFrame | DeviceLoop
 
 def _interchange_key(index: PruningIndex, state: SearchState, location: int) -> Hashable:
     """Return a key that is equal for devices that are interchangeable beside the picks so far."""
-    return index.symmetry_class[location], state.mark(location), state.shared(location), state.is_member(location)
+    claims, share = state.claims_by_device.get(location, 0), state.shares.get(location)
+    return index.symmetry_class[location], claims, share, state.is_member(location)

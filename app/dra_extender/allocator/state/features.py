@@ -25,11 +25,7 @@ class Features:
 
     @classmethod
     def from_names(cls, names: Mapping[str, bool]) -> "Features":
-        """Return the switches from upstream's CamelCase names ("PartitionableDevices"); a missing name is off.
-
-        Raises:
-            ValueError: a name is not one of the eleven.
-        """
+        """Return the switches from upstream's CamelCase names ("PartitionableDevices"); a missing name is off."""
         unknown = sorted(set(names) - set(FIELD_OF_NAME))
         if unknown:
             raise ValueError(f"unknown feature {unknown[0]!r}, expected one of {', '.join(sorted(FIELD_OF_NAME))}")
