@@ -44,7 +44,6 @@ class Cluster:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all nodes."""
         return [each["metadata"]["name"] for each in self.nodes]
 
 
@@ -82,7 +81,6 @@ def claim(*requests: Object, index: int = 0, **fields: Any) -> Object:
 
 
 def allocated_claim(index: int, pool: str, devices: Iterable[str]) -> Object:
-    """A claim that has whole devices of a pool."""
     made = objects.resource_claim(f"taken-{index}", NAMESPACE, objects.request("gpu", CLASS))
     made["metadata"] |= {"uid": f"taken-{index}", "resourceVersion": "1"}
     results = [{"request": "gpu", "driver": DRIVER, "pool": pool, "device": device} for device in devices]

@@ -31,7 +31,6 @@ class Upstream:
     """Upstream's allocator on one cluster: one goroutine, all features on, compiled selectors kept between the rounds."""
 
     def __init__(self, process: asyncio.subprocess.Process, cluster: Cluster, cap: float) -> None:
-        """For `upstream`."""
         self._process = process
         self._nodes = len(cluster.nodes)
         self._cap = cap

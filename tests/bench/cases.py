@@ -61,5 +61,4 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def is_declared(area: str, case: str) -> bool:
-    """Return whether an area makes rows of this case."""
     return area in CASES and re.fullmatch(CASES[area], case) is not None

@@ -29,7 +29,6 @@ _ENCODER = msgspec.json.Encoder()
 async def application(
     scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
 ) -> None:
-    """The ASGI application."""
     if scope["type"] != "http":
         return
     parts = []

@@ -91,7 +91,6 @@ def _occupy(cluster: MemoryCluster, index: int) -> None:
 
 
 async def serve(cluster: Embedded, settings: Settings) -> None:
-    """Until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     service = assemble(settings, cluster, Metrics())

@@ -88,7 +88,6 @@ class NoopExtender:
                 self._keep_pod(event["object"])
 
     async def answer(self, path: str, body: bytes) -> bytes:
-        """The answer to one call."""
         if path == "/filter":
             asked = _FILTER.decode(body)
             if asked.Pod.metadata.namespace == self._refused:
@@ -142,8 +141,6 @@ class NoopExtender:
 def application(
     extender: NoopExtender,
 ) -> Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]:
-    """The ASGI application."""
-
     async def serve(
         scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
     ) -> None:

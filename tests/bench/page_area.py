@@ -27,7 +27,6 @@ _VIEWS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
-    """One row for each view."""
     nodes = scale.filter_nodes[-1]
     made = large_cluster(nodes)
     views = Views(Renderer("/t"), CommandLines())

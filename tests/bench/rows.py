@@ -59,7 +59,6 @@ def compare(
     goal: Goal | None = None,
     details: Mapping[str, float] | None = None,
 ) -> Row:
-    """The row for (ours, peer) of each round."""
     if not is_declared(area, case):
         raise BenchError(f"tests/bench/cases.py declares no row {case!r} of area {area}.")
     ours, peer = median(each for each, _ in rounds), median(each for _, each in rounds)

@@ -17,7 +17,6 @@ def name(index: int) -> str:
 
 
 def device_class() -> workload.Object:
-    """The class of these devices."""
     return objects.device_class(CLASS, f'device.driver == "{DRIVER}"')
 
 
@@ -29,7 +28,6 @@ def device(number: int) -> workload.Object:
 
 
 def node_slice(index: int, count: int) -> workload.Object:
-    """A slice with so many of them for one node."""
     node = workload.node_name(index)
     devices = [device(number) for number in range(count)]
     return objects.resource_slice(f"{node}-slow", driver=DRIVER, node=node, devices=devices)
@@ -42,10 +40,8 @@ def shared_slice(count: int) -> workload.Object:
 
 
 def claim(index: int) -> workload.Object:
-    """A claim for one of them."""
     return objects.resource_claim(name(index), workload.NAMESPACE, objects.request(workload.REQUEST, CLASS))
 
 
 def pod(index: int) -> workload.Object:
-    """A pod with such a claim."""
     return objects.pod(name(index), workload.NAMESPACE, claims={"gpu": name(index)})

@@ -28,7 +28,6 @@ _AT_ONCE: Final = 16
 
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
-    """One row."""
     ours = issuer(workdir / "tls")
     ours.server()
     ours.bundle()

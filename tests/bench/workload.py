@@ -26,7 +26,6 @@ def node(index: int) -> Object:
 
 
 def node_slice(index: int) -> Object:
-    """The one slice of a node."""
     name = node_name(index)
     return objects.resource_slice(
         name, node=name, devices=[_device(name, number) for number in range(DEVICES_PER_NODE)]
@@ -34,7 +33,6 @@ def node_slice(index: int) -> Object:
 
 
 def device_name(number: int) -> str:
-    """Name of a device on its node."""
     return f"gpu-{number}"
 
 
@@ -44,17 +42,14 @@ def device_class() -> Object:
 
 
 def claim_name(index: int) -> str:
-    """Name of the claim of one pod."""
     return f"claim-{index:05}"
 
 
 def claim(index: int) -> Object:
-    """A claim for one device."""
     return objects.resource_claim(claim_name(index), NAMESPACE, objects.request(REQUEST, CLASS))
 
 
 def pod_name(index: int) -> str:
-    """Name of a pod."""
     return f"pod-{index:05}"
 
 

@@ -92,12 +92,10 @@ def manifests_with_group_claims(
 
 
 def kustomized(binaries: Path, folder: Path) -> list[Object]:
-    """The objects of a folder of manifests."""
     return documents(kustomized_text(binaries, folder))
 
 
 def kustomized_text(binaries: Path, folder: Path) -> str:
-    """The same as text."""
     done = run(binaries / "kubectl", "kustomize", folder, environment={"KUBECONFIG": os.devnull, "KUBERC": "off"})
     assert done.code == 0, done.words
     return done.output

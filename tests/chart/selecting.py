@@ -4,12 +4,10 @@ from tests.chart.programs import Object
 
 
 def of_kind(objects: Iterable[Object], kind: str) -> list[Object]:
-    """The objects of a kind."""
     return [each for each in objects if each["kind"] == kind]
 
 
 def only(objects: Iterable[Object], kind: str) -> Object:
-    """The one object of a kind."""
     (found,) = of_kind(objects, kind)
     return found
 
@@ -39,7 +37,6 @@ def policy(objects: Iterable[Object], about: str) -> Object:
 
 
 def pod_spec(objects: Iterable[Object]) -> Object:
-    """Spec of the pods that the Deployment makes."""
     spec: Object = only(objects, "Deployment")["spec"]["template"]["spec"]
     return spec
 

@@ -18,7 +18,6 @@ Key = tuple[str, str, str, str]
 
 
 def key(each: Object) -> Key:
-    """Identity of an object."""
     metadata = each["metadata"]
     return each["apiVersion"], each["kind"], metadata.get("namespace", ""), metadata["name"]
 

@@ -91,7 +91,6 @@ async def annotate(api: ApiClient, name: str, value: str | None, key: str = SNAP
 
 
 async def refusal(api: ApiClient, name: str, value: str | None) -> ApiError:
-    """The refusal of an annotation."""
     with pytest.raises(ApiError) as refused:
         await annotate(api, name, value)
     return refused.value

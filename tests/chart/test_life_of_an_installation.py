@@ -33,7 +33,6 @@ PREVIOUS = Path(__file__).parent / "previous" / "dra-extender-0.0.9.tgz"
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def scene(cluster: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
-    """A namespace of a user."""
     world = InstalledExtender(cluster, None, cluster.admin_kubeconfig)  # type: ignore[arg-type]
     scene = NamespaceFixture(world, namespace_name(request))
     await scene.open()

@@ -48,7 +48,6 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
-        """The names of the items of a list."""
         return [item["metadata"]["name"] for item in self.body["items"]]
 
     @property

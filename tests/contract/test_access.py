@@ -11,12 +11,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def rule(group: str, resource: str, *verbs: str) -> Object:
-    """One rule of a ClusterRole."""
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
 
 
 async def new_claim(server: ContractServer) -> Object:
-    """Create a claim as the administrator."""
     claim = objects.resource_claim("claim", server.namespace, objects.request("gpu", "gpu"))
     made = await server.ask("POST", server.claims(), claim)
     assert made.code == 201

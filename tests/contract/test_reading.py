@@ -12,7 +12,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def make_claims(server: ContractServer, *names: str) -> list[Object]:
-    """Create claims in this order."""
     claims = []
     for name in names:
         claim = objects.resource_claim(name, server.namespace, objects.request("gpu", "gpu"))

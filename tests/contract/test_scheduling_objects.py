@@ -202,7 +202,6 @@ async def test_service_changes_claims_beside_what_drivers_say(server: ContractSe
 
 
 async def new_pod(server: ContractServer, name: str = "pod", **spec: Any) -> Object:
-    """Create a pod."""
     made = await server.ask("POST", server.pods(), objects.pod(name, server.namespace, **spec))
     assert made.code == 201, made
     body: Object = made.body
@@ -210,7 +209,6 @@ async def new_pod(server: ContractServer, name: str = "pod", **spec: Any) -> Obj
 
 
 async def bind(server: ContractServer, name: str, uid: str = "") -> Answer:
-    """Create a binding."""
     body = objects.binding(name, server.namespace, "node")
     if uid:
         body["metadata"]["uid"] = uid

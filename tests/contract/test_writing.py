@@ -14,13 +14,11 @@ SLICES = ("discovery.k8s.io/v1", "endpointslices")
 
 
 def claim_of(server: ContractServer, name: str = "claim", **metadata: Any) -> Object:
-    """A claim for one device, with these metadata."""
     claim = objects.resource_claim(name, server.namespace, objects.request("gpu", "gpu"))
     return {**claim, "metadata": {**claim["metadata"], **metadata}}
 
 
 async def new_claim(server: ContractServer, name: str = "claim", **metadata: Any) -> Object:
-    """Create a claim."""
     made = await server.ask("POST", server.claims(), claim_of(server, name, **metadata))
     assert made.code == 201, made
     body: Object = made.body
@@ -28,7 +26,6 @@ async def new_claim(server: ContractServer, name: str = "claim", **metadata: Any
 
 
 def changed(thing: Object, **metadata: Any) -> Object:
-    """The object with other metadata."""
     return {**thing, "metadata": {**thing["metadata"], **metadata}}
 
 

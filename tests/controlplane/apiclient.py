@@ -70,7 +70,6 @@ class ApiClient:
     async def get(
         self, resource: Resource, name: str, namespace: str | None = None, subresource: str | None = None
     ) -> Object:
-        """One object."""
         return await self._object("GET", resource.path(namespace, name, subresource))
 
     async def list(self, resource: Resource, namespace: str | None = None, **parameters: str) -> list[Object]:

@@ -25,7 +25,6 @@ class Attack:
     spec: Callable[[int, str, str], Object]
 
     def claim(self, number: int, namespace: str, device_class: str, driver: str) -> Object:
-        """The claim of one attacking pod."""
         made = objects.resource_claim(attacker(number), namespace)
         return {**made, "spec": self.spec(number, device_class, driver)}
 
@@ -36,7 +35,6 @@ def attacker(number: int) -> str:
 
 
 def pod(number: int, namespace: str) -> Object:
-    """An attacking pod."""
     return objects.pod(attacker(number), namespace, claims={"gpu": attacker(number)})
 
 

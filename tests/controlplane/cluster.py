@@ -111,7 +111,6 @@ class ControlPlane:
 
     @property
     def admin_kubeconfig(self) -> Path:
-        """Kubeconfig of the administrator."""
         return self.kubeconfig_for(ADMIN)
 
     def kubeconfig_for(self, user: str) -> Path:
@@ -180,7 +179,6 @@ class ControlPlane:
         return await self._start_scheduler(name)
 
     async def stop_scheduler(self, name: str = "kube-scheduler") -> None:
-        """Stops a scheduler and waits for its end."""
         await self._components[name].stop()
 
     @asynccontextmanager

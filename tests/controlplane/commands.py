@@ -56,7 +56,6 @@ class Layout:
 
     @property
     def etcd_url(self) -> str:
-        """Client URL of etcd."""
         return f"http://127.0.0.1:{self.etcd_port}"
 
     @property
@@ -70,7 +69,6 @@ class Layout:
         return f"https://127.0.0.1:{self.controller_manager_port}"
 
     def kubeconfig(self, user: str) -> Path:
-        """Path of a user's kubeconfig."""
         return self.home / "kubeconfigs" / f"{user.replace(':', '-')}.json"
 
     def log(self, name: str) -> Path:

@@ -45,7 +45,6 @@ class PlaneGroups:
         node.workerinput[FILE] = str(self._file)
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-        """Return the scheduler of this run."""
         return PlaneScheduling(config, log, self._file)
 
 

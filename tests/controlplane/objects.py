@@ -10,7 +10,6 @@ DRIVER = "gpu.example.com"
 
 
 def namespace(name: str) -> Object:
-    """A namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
@@ -136,13 +135,11 @@ def claim_spec(*requests: Object, **fields: Any) -> Object:
 
 
 def resource_claim(name: str, namespace: str, *requests: Object, **fields: Any) -> Object:
-    """A claim with these requests."""
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": DRA, "kind": "ResourceClaim", "metadata": metadata, "spec": claim_spec(*requests, **fields)}
 
 
 def resource_claim_template(name: str, namespace: str, *requests: Object, **fields: Any) -> Object:
-    """A template of claims with these requests."""
     metadata = {"name": name, "namespace": namespace}
     spec = {"spec": claim_spec(*requests, **fields)}
     return {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
@@ -168,7 +165,6 @@ def pod_group(
 
 
 def binding(pod: str, namespace: str, node: str) -> Object:
-    """What a scheduler creates to bind a pod to a node."""
     metadata, target = {"name": pod, "namespace": namespace}, {"apiVersion": "v1", "kind": "Node", "name": node}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
 

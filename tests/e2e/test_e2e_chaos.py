@@ -14,8 +14,8 @@ from tests.controlplane.process import START_SECONDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
-SECONDS = 60.0
-PODS = 200
+SECONDS = 30.0
+PODS = 100
 
 
 @pytest.mark.timeout(SECONDS + 10 * START_SECONDS)

@@ -137,7 +137,6 @@ async def answers(asked: Mapping[tuple[str, ...], tuple[str, ...]], *options: st
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the snapshots in the folder."""
     return [*folder.glob(f"*{FILE}")]
 
 

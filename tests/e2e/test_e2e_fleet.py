@@ -17,16 +17,15 @@ from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
-NODES = 12
+NODES = 6
 GPUS = ("gpu-0", "gpu-1")
 PARTITIONS = 5
 FITTING = NODES * len(GPUS) * PARTITIONS
-SURPLUS = 60
+SURPLUS = 30
 FLEET_SECONDS = 120.0
 
 
 async def pods(scene: NamespaceFixture) -> tuple[list[Object], list[Object]]:
-    """The pods that are bound and those that wait."""
     found = await scene.api.list(PODS, scene.name)
     return [each for each in found if each["spec"].get("nodeName")], [
         each for each in found if not each["spec"].get("nodeName")
@@ -52,7 +51,7 @@ async def always_sound(scene: NamespaceFixture) -> AsyncIterator[None]:
     async def watch() -> None:
         while True:
             broken.extend(str(each) for each in await forbidden_findings(scene.api))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1)
 
     async with running_task(watch()):
         yield

@@ -15,7 +15,7 @@ from tests.controlplane import objects
 from tests.controlplane.cluster import VIEWER
 from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
-from tests.support.e2e.command import kubectl_dra
+from tests.support.e2e.command import run_here
 from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
@@ -73,7 +73,7 @@ async def phase(world: InstalledExtender, name: str) -> None:
 
 async def asked(*arguments: str, form: str = "json") -> str:
     """What a command prints in this form."""
-    status, out, err = await kubectl_dra(*arguments, "-o", form)
+    status, out, err = await run_here(*arguments, "-o", form)
     assert (status, err) == (0, "")
     return out
 

@@ -87,7 +87,6 @@ async def prepare(scene: NamespaceFixture, kind: str, name: str) -> None:
 
 
 async def add(scene: NamespaceFixture, kind: str, name: str) -> None:
-    """A pod of this kind."""
     claims = {} if kind == EXTENDED else {"a": f"{name}.a"} | ({"b": f"{name}.b"} if kind == TWO else {})
     extended = {resource(scene, kind): "1"} if kind in (EXTENDED, BESIDE) else {}
     await scene.pod(name, claims=claims, extended=extended)

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.controlplane.cluster import SCHEDULER_USER, ControlPlane
 from tests.controlplane.objects import Object, device
-from tests.controlplane.planes import SECOND_DEFAULTS
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import ApiRelay, pass_on
 from tests.support.e2e.boundaries import Boundaries, Boundary
@@ -20,7 +20,7 @@ from tests.support.e2e.installed_extender import ACCOUNT, NAMESPACE, shipped_con
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.replicas import LEASE, Pair, Replica, grant, replica
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
 ATTACHED = "example.com/attached"
 MANY = 30

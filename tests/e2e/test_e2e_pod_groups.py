@@ -72,7 +72,7 @@ async def kubelets(scene: NamespaceFixture, able: Collection[str]) -> AsyncItera
                 accepted = pod["metadata"]["uid"] in own or (group and node in able)
                 if node and accepted and not is_started(pod):
                     await start(scene, pod["metadata"]["name"])
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
 
     task = asyncio.create_task(work())
     try:

@@ -45,7 +45,6 @@ def setup() -> Setup:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(world: InstalledExtender) -> AsyncIterator[ApiClient]:
-    """A client with the account of the extender."""
     async with ApiClient.from_kubeconfig(world.kubeconfig) as client:
         yield client
 

@@ -16,12 +16,13 @@ from dra_extender.service.certificate_issuer import (
 )
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.ports import free_ports
 from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender, Setup
 from tests.support.e2e.mounted import MountedFolder
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
 YEAR: Final = timedelta(days=365)
 CALLER: Final = "system:kube-scheduler"

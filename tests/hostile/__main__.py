@@ -7,7 +7,7 @@ Every part climbs from random inputs towards the worst ones that validation admi
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import randbelow
 from typing import Final
@@ -24,23 +24,19 @@ from tests.hostile import (
     part_search,
     part_tls,
 )
+from tests.hostile.climbing import Part
+from tests.hostile.genes import Gene
 from tests.hostile.report import table
-from tests.hostile.verdicts import Tally
 from tests.hostile.worker import HERE, Worker
 
 _SECONDS: Final = 180.0
 _REPLAY_CPU_SECONDS: Final = 30.0
-PARTS: Final[Mapping[str, Callable[[Path, int, float, str], Tally]]] = {
-    "cel": part_cel.run,
-    "natives": part_natives.run,
-    "compile": part_compile.run,
-    "policy": part_policy.run,
-    "informer": part_informer.run,
-    "lives": part_lives.run,
-    "objects": part_objects.run,
-    "http": part_http.run,
-    "tls": part_tls.run,
-    "search": part_search.run,
+PARTS: Final[Mapping[str, Part[Gene]]] = {
+    part.PART.name: part.PART
+    for part in (
+        *(part_cel, part_natives, part_compile, part_policy, part_informer, part_lives, part_objects),
+        *(part_http, part_tls, part_search),
+    )
 }
 _ATTACKS: Final = {part_http.ATTACK: part_http.attack, part_tls.ATTACK: part_tls.attack}
 """What is not for the worker alone, by the kind of the job."""
@@ -61,11 +57,11 @@ def main() -> int:
     if arguments.replay is not None:
         return _replay(target, arguments.replay)
     seed = randbelow(2**32) if arguments.seed is None else arguments.seed
-    parts = {name: run for name, run in PARTS.items() if arguments.only in {None, name}}
+    parts = {name: part for name, part in PARTS.items() if arguments.only in {None, name}}
     found = 0
-    for name, run in parts.items():
+    for name, part in parts.items():
         print(f"{name}: seed {seed}", flush=True)
-        tally = run(target, seed, arguments.seconds / len(parts), arguments.about)
+        tally = part.run(target, seed, arguments.seconds / len(parts), arguments.about)
         print("\n".join(table(tally, arguments.rows)), flush=True)
         found += len(tally.findings)
     print(f"hostile: {found} findings" if found else "hostile: nothing found")

@@ -36,15 +36,8 @@ _DOUBLES: Final = ("0.0", "1.5", "1e308", "5e-324", "1e22", "-1e-300", "2.305843
 _ELEMENTS: Final = (
     *("{0}", "string({0})", "double({0})", "{0} % 7", "{0} * 2147483648", "{0} * 35184372088832", "'a' + string({0})"),
     *("[{0}]", "{{'k': {0}}}", "dyn({0})", "{0} * {0}", "-{0}", "uint({0})", "dyn({0} % 2 == 0 ? dyn({0}) : dyn(1.5))"),
-    *(
-        "duration(string({0}) + 's')",
-        "timestamp({0})",
-        "[double({0}), 1.0]",
-        "bytes(string({0}))",
-        "{1}",
-        "{1} + string({0})",
-        "{1} + string({0} % 7)",
-    ),
+    *("duration(string({0}) + 's')", "timestamp({0})", "[double({0}), 1.0]", "bytes(string({0}))", "{1}"),
+    *("{1} + string({0})", "{1} + string({0} % 7)"),
 )
 """What a list has at place {0}; {1} is a text."""
 _SUITABLE: Final[Mapping[str, tuple[int, ...]]] = {
@@ -78,7 +71,6 @@ class Written:
 
 
 def new_value(random: Random, declared: Mapping[str, Any]) -> Gene:
-    """A random value of a declared type."""
     name, kind = str(declared["name"]), declared["kind"]
     if kind in {"dyn", "variable"}:
         open_kinds = ("string", "string", "int", "double", "list", "list", "map", "bytes", "bool", "duration")

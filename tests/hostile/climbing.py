@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
 from tests.hostile.verdicts import NATIVE, Finding, Job, Limit, Measured, Tally
+from tests.hostile.worker import Worker
 
 Input = TypeVar("Input")
 _FRESH: Final = 1
@@ -155,3 +158,33 @@ class Search(Generic[Input]):
                     candidate, shrinking = smaller, True
                     break
         return candidate
+
+
+@dataclass(frozen=True)
+class Part(Generic[Input]):
+    """A part of `make hostile`.
+
+    `module`: the probes that its worker runs, each for so much CPU at most.  `searches`: limits and the subjects that may not
+    exceed them, as the worker tells of them.  `measure`: what a worker is told to do with a job.
+    """
+
+    name: str
+    module: str
+    searches: Callable[[Worker], Sequence[tuple[tuple[Limit, ...], Sequence[Subject[Input]]]]]
+    cpu_seconds: float = 0.6
+    measure: Callable[[Worker, Job], Measured] = Worker.measure
+
+    def run(self, target: Path, seed: int, seconds: float, about: str = "") -> Tally:
+        """Search this checkout; the searches share the time."""
+
+        def measure_fresh(job: Job) -> Measured:
+            with Worker(target, self.module, cpu_seconds=self.cpu_seconds) as worker:
+                return self.measure(worker, job)
+
+        tally = Tally(self.name, seed, self.module)
+        with Worker(target, self.module, cpu_seconds=self.cpu_seconds) as worker:
+            searches = self.searches(worker)
+            for limits, subjects in searches:
+                found: Search[Input] = Search(tally, limits, partial(self.measure, worker), measure_fresh, seed, about)
+                found.run(subjects, seconds / len(searches))
+        return tally

@@ -1,18 +1,15 @@
 """Part "compile": selectors of up to 10 KiB that are to take long to compile, to explain or to lint."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.hostile.cel_calls import MOST_BYTES
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene, changed, new_pattern, smaller
-from tests.hostile.part_cel import MODULE, measure_fresh
-from tests.hostile.verdicts import BROKEN, GROWN, NATIVE, STALL, Job, Limit, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.part_cel import MODULE
+from tests.hostile.verdicts import BROKEN, GROWN, NATIVE, STALL, Job, Limit
 
 LIMITS: Final = (NATIVE, STALL, GROWN, BROKEN)
 LINT_LIMITS: Final = (Limit("stall", 1.0, "s"), GROWN, BROKEN)
@@ -23,12 +20,8 @@ _NESTS: Final = (
     *(("(", ")"), ("[", "]"), ("[dyn(", ")]"), ("!", ""), ("-", ""), ("{'a': ", "}"), ("{1: ", "}"), ("dyn(", ")")),
     *(("true ? ", " : true"), ("[1].all(x#, ", ")"), ("[1].exists(x#, true || ", ")"), ("cel.bind(v#, 1, ", ")")),
     *(("cel.bind(v#, [v], ", ")"), ("cel.bind(v, [v, v], ", ")"), ("cel.bind(v, {'a': v, 'b': v}, ", ")")),
-    *(
-        ("[1].map(x#, [1].filter(y#, true || ", "))"),
-        ("optional.of(", ")"),
-        ("[", ", dyn(1)]"),
-        ("has(device.attributes.", ")"),
-    ),
+    *(("[1].map(x#, [1].filter(y#, true || ", "))"), ("optional.of(", ")"), ("[", ", dyn(1)]")),
+    *(("has(device.attributes.", ")"),),
     *(("[[1].sortBy(x#, x#), ", "]"), ("lists.range(3).transformMapEntry(i#, x#, {x#: ", "})"), ("(true && ", ")")),
 )
 _CORES: Final = (
@@ -48,18 +41,7 @@ _LIKELY: Final = 0.6
 """How often a text is put together so that it is likely to be valid."""
 _JOINERS: Final = (" || ", " && ", " + ", ", ", " == ", " ? true : ", ".", "", " - ", "\n//\n|| ")
 _FRAMES: Final = ("{}", "[{}].size() == 1", "{{'m': dyn([{}])}} == {{}}", "cel.bind(v, [1], {})", "dyn({}) == dyn(1)")
-_KINDS: Final[Mapping[str, str]] = {"compile": "compiling", "explain": "explaining", "lint": "linting"}
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for selectors that are expensive before they are evaluated, and for what explains them."""
-    tally = Tally("compile", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=_MOST_CPU_SECONDS) as worker:
-        for name, limits in (("compile", LIMITS), ("explain", LIMITS), ("lint", LINT_LIMITS)):
-            fresh = partial(measure_fresh, target, cpu_seconds=_MOST_CPU_SECONDS)
-            search: Search[Gene] = Search(tally, limits, worker.measure, fresh, seed, about)
-            search.run([_subject(name, _KINDS[name], shape) for shape in _SHAPES], seconds / 3)
-    return tally
+_KINDS: Final = (("compile", "compiling", LIMITS), ("explain", "explaining", LIMITS), ("lint", "linting", LINT_LIMITS))
 
 
 def new_shape(random: Random, shape: str) -> Gene:
@@ -125,3 +107,12 @@ def _scaled(random: Random, gene: Gene) -> Gene:
     return replace(
         gene, numbers=(max(1, int(rows * random.choice((0.5, 2, 3)))), int(depths * random.choice((0.5, 1, 1.5, 3))))
     )
+
+
+PART: Final = Part(
+    "compile",
+    MODULE,
+    lambda _: [(limits, [_subject(name, kind, shape) for shape in _SHAPES]) for name, kind, limits in _KINDS],
+    _MOST_CPU_SECONDS,
+)
+"""Search for selectors that are expensive before they are evaluated, and for what explains them."""

@@ -5,17 +5,15 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final, Self
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.part_informer import CPU_SECONDS, MODULE
-from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Limit, Measured, Tally
+from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Limit, Measured
 from tests.hostile.worker import Worker, WorkerLostError
 
 ATTACK: Final = "attack"
@@ -31,22 +29,6 @@ _BODY_BYTES: Final = 31 * 2**20
 _MOST_COUNT: Final = 15
 _MOST_CONNECTIONS: Final = 1100
 _PATHS: Final = ("/filter", "/preempt", "/prioritize", "/bind")
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for requests that stall the server."""
-    tally = Tally("http", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(
-            tally, LIMITS, partial(attack, worker), partial(_attack_fresh, target), seed, about
-        )
-        search.run([_bodies(shape) for shape in _SHAPES] + [_connections()], seconds)
-    return tally
-
-
-def _attack_fresh(target: Path, job: Job) -> Measured:
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        return attack(worker, job)
 
 
 def attack(worker: Worker, job: Job) -> Measured:
@@ -273,3 +255,7 @@ def _connections() -> Subject[Gene]:
             yield replace(gene, numbers=(count - 1, *rest))
 
     return Subject("connections held", make, change, job, lambda gene: str(job(gene)), smaller)
+
+
+PART: Final = Part("http", MODULE, lambda _: [(LIMITS, [*map(_bodies, _SHAPES), _connections()])], CPU_SECONDS, attack)
+"""Search for requests that stall the server."""

@@ -4,14 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
-from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Measured, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job
 
 MODULE: Final = "service"
 LIMITS: Final = (BROKEN, STALL, GROWN)
@@ -114,42 +112,13 @@ OBJECTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _WRONG: Final = (
-    *(
-        "null",
-        "true",
-        "0",
-        "-1",
-        "1.5",
-        "1e999",
-        "1e5",
-        "-0",
-        "9" * 400,
-        "1e-999",
-        '""',
-        '"a"',
-        '"\\u0000"',
-        '"\\ud800"',
-        "[]",
-        "{}",
-    ),
-    *(
-        "[null]",
-        "[[]]",
-        '{"a":null}',
-        '{"":""}',
-        '{"a":1,"a":2}',
-        '"1e2147483647"',
-        '"9999999999Ei"',
-        '"2026-13-45T99:99:99Z"',
-    ),
+    *("null", "true", "0", "-1", "1.5", "1e999", "1e5", "-0", "9" * 400, "1e-999", '""', '"a"', '"\\u0000"'),
+    *('"\\ud800"', "[]", "{}"),
+    *("[null]", "[[]]", '{"a":null}', '{"":""}', '{"a":1,"a":2}', '"1e2147483647"', '"9999999999Ei"'),
+    *('"2026-13-45T99:99:99Z"',),
     *("[" * 300 + "]" * 300, '{"a":' * 1100 + "1" + "}" * 1100, "[" * 10_000 + "]" * 10_000, '"' + "a" * 100_000 + '"'),
-    *(
-        "[" + ",".join(["{}"] * 5000) + "]",
-        "{" + ",".join(f'"k{n}":{n}' for n in range(5000)) + "}",
-        "1.50",
-        '"\\u003c"',
-        "\ud800",
-    ),
+    *("[" + ",".join(["{}"] * 5000) + "]", "{" + ",".join(f'"k{n}":{n}' for n in range(5000)) + "}", "1.50"),
+    *('"\\u003c"', "\ud800"),
 )
 _VERBS: Final = ("ADDED", "MODIFIED", "MODIFIED", "DELETED")
 _MARKED: Final = {"owner": 0.7, "annotations": 0.5, "other-uid": 0.1}
@@ -160,21 +129,6 @@ _MARK: Final = "@wrong{}@"
 @dataclass(frozen=True)
 class _Path:
     steps: tuple[str | int, ...]
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for events that a watch does not survive."""
-    tally = Tally("informer", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        search.run([_subject(kind, wrong=wrong) for kind in OBJECTS for wrong in (True, False)], seconds)
-    return tally
-
-
-def measure_fresh(target: Path, job: Job) -> Measured:
-    """With a service of its own."""
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        return worker.measure(job)
 
 
 def new_events(kind: str, random: Random, *, wrong: bool) -> Gene:
@@ -274,3 +228,12 @@ def _subject(kind: str, *, wrong: bool) -> Subject[Gene]:
     weight = 3.0 if kind in {"resourceclaims", "pods"} else 1.0
     name = f"{kind}, {'wrong values' if wrong else 'changes'}"
     return Subject(name, partial(new_events, kind, wrong=wrong), change, job, text, smaller, weight)
+
+
+PART: Final = Part(
+    "informer",
+    MODULE,
+    lambda _: [(LIMITS, [_subject(kind, wrong=wrong) for kind in OBJECTS for wrong in (True, False)])],
+    CPU_SECONDS,
+)
+"""Search for events that a watch does not survive."""

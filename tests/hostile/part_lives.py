@@ -4,14 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
-from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Measured, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job
 
 MODULE: Final = "lives"
 LIMITS: Final = (BROKEN, STALL, GROWN)
@@ -39,21 +37,6 @@ _NODE: Final = {
 
 Json = dict[str, Any]
 Mark = Callable[[Json, int], None]
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for sequences of events after which a background task is dead, or a neighbour's pod is not placed."""
-    tally = Tally("lives", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        search.run([_subject(kind) for kind in (*_KINDS, "all kinds")], seconds)
-    return tally
-
-
-def measure_fresh(target: Path, job: Job) -> Measured:
-    """With a service of its own."""
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        return worker.measure(job)
 
 
 def _metadata(**changes: Any) -> Mark:
@@ -258,3 +241,9 @@ def _subject(about: str) -> Subject[Gene]:
 
     weight = 3.0 if about == "resourceclaims" else 1.0
     return Subject(about, partial(new_lives, about), change, job, text, smaller, weight)
+
+
+PART: Final = Part(
+    "lives", MODULE, lambda _: [(LIMITS, [_subject(kind) for kind in (*_KINDS, "all kinds")])], CPU_SECONDS
+)
+"""Search for sequences of events after which a background task is dead, or a neighbour's pod is not placed."""

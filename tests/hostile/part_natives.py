@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import ATOMS, EDGES, PERIODS, Gene, changed, smaller
-from tests.hostile.verdicts import BROKEN, GROWN, NATIVE, Job, Measured, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.verdicts import BROKEN, GROWN, NATIVE, Job
 
 MODULE: Final = "natives"
 LIMITS: Final = (NATIVE, GROWN, BROKEN)
@@ -27,22 +25,6 @@ _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp": ("2020-01-01T00:00:00.", "2020-01-01T00:00:00Z", "0000-00-00"),
 }
 """What the text of a call begins with so that its reader gets far."""
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for calls that take longer than they state."""
-    tally = Tally("natives", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=_CPU_SECONDS) as worker:
-        entries = worker.ask({"kind": "describe"})["natives"]
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        search.run([_subject(each) for each in entries], seconds)
-    return tally
-
-
-def measure_fresh(target: Path, job: Job) -> Measured:
-    """In a process of its own."""
-    with Worker(target, MODULE, cpu_seconds=_CPU_SECONDS) as worker:
-        return worker.measure(job)
 
 
 def _subject(entry: Mapping[str, Any]) -> Subject[Gene]:
@@ -99,3 +81,12 @@ def _given(part: Gene) -> dict[str, Any]:
 def _shown(kind: str, part: Gene) -> str:
     given = _given(part)
     return f"{kind}({given['before']!r} {given['atom']!r} up to {given['length']} {given['after']!r}, {given['shape']})"
+
+
+PART: Final = Part(
+    "natives",
+    MODULE,
+    lambda worker: [(LIMITS, [_subject(each) for each in worker.ask({"kind": "describe"})["natives"]])],
+    _CPU_SECONDS,
+)
+"""Search for calls that take longer than they state."""

@@ -1,10 +1,9 @@
 """Part "objects": large objects of the kinds that a namespace user writes, for the bytes kept of them and the loops over them."""
 
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.large_objects import (
     SIZES,
@@ -16,8 +15,7 @@ from tests.hostile.large_objects import (
     smaller_object,
     text_of,
 )
-from tests.hostile.verdicts import BROKEN, STALL, Job, Limit, Measured, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.verdicts import BROKEN, STALL, Job, Limit
 
 MODULE: Final = "objects"
 CPU_SECONDS: Final = 60.0
@@ -32,21 +30,6 @@ _FLOOD: Final = 5_000
 _LEAST_BYTES: Final = 9 * 1024
 _MOST_BYTES: Final = 3 * 2**19
 """The longest that the API server takes in one request, and below which what an object costs at least is most of it."""
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for objects of which more is kept than was given, and for loops over them that take long."""
-    tally = Tally("objects", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        search.run([_subject(plural, kind) for kind in _KINDS for plural in _TENANTS], seconds)
-    return tally
-
-
-def measure_fresh(target: Path, job: Job) -> Measured:
-    """In a process of its own."""
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        return worker.measure(job)
 
 
 def _subject(plural: str, kind: str) -> Subject[Gene]:
@@ -69,3 +52,12 @@ def _subject(plural: str, kind: str) -> Subject[Gene]:
         smaller=smaller_object,
         weight={"kept": 3.0, "loops": 1.0, "flood": 0.2}[kind],
     )
+
+
+PART: Final = Part(
+    "objects",
+    MODULE,
+    lambda _: [(LIMITS, [_subject(plural, kind) for kind in _KINDS for plural in _TENANTS])],
+    CPU_SECONDS,
+)
+"""Search for objects of which more is kept than was given, and for loops over them that take long."""

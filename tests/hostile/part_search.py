@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from tests.hostile import part_compile
 from tests.hostile.cel_calls import MOST_BYTES
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
-from tests.hostile.part_informer import CPU_SECONDS, MODULE, measure_fresh
-from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Tally
-from tests.hostile.worker import Worker
+from tests.hostile.part_informer import CPU_SECONDS, MODULE
+from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job
 
 LIMITS: Final = (BROKEN, STALL, GROWN)
 _ATTRIBUTES: Final = ("v", "w", "model", "none")
@@ -27,15 +25,6 @@ _LOOPS: Final = (
     "lists.range(20000).exists(x, device.attributes['evil.example.com'].v == x)",
     "device.attributes['evil.example.com'].none == 1",
 )
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for claims that hold the service up."""
-    tally = Tally("search", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        search.run([_subject(name) for name in ("demands", "selectors", "patterns")], seconds)
-    return tally
 
 
 def new_demand(name: str, random: Random) -> Gene:
@@ -57,7 +46,6 @@ def new_demand(name: str, random: Random) -> Gene:
 
 
 def claim(gene: Gene, name: str) -> dict[str, Any]:
-    """The object."""
     count, devices, alternatives, constrained, attribute, selectors, _ = gene.numbers
     text = part_compile.text(gene.parts[0]) if gene.parts else gene.texts[0]
     room = max(1, _CLAIM_BYTES // max(1, len(text)))
@@ -121,3 +109,12 @@ def _subject(name: str) -> Subject[Gene]:
         return f"{shown}, selector {selector}"
 
     return Subject(name, partial(new_demand, name), change, job, text, smaller)
+
+
+PART: Final = Part(
+    "search",
+    MODULE,
+    lambda _: [(LIMITS, [_subject(name) for name in ("demands", "selectors", "patterns")])],
+    CPU_SECONDS,
+)
+"""Search for claims that hold the service up."""

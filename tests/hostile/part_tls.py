@@ -8,17 +8,15 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Final
 
-from tests.hostile.climbing import Search, Subject
+from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.part_http import attack_with
 from tests.hostile.part_informer import CPU_SECONDS
-from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Measured, Tally
+from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Measured
 from tests.hostile.worker import Worker
 
 ATTACK: Final = "tls attack"
@@ -32,22 +30,6 @@ _MOST_EXPONENT: Final = 11
 _HOLD_SECONDS: Final = 1.0
 _HALF, _GARBAGE, _REFUSED = range(1, 4)
 """What a caller does once it is connected: half of a handshake, none at all, a whole one without certificate; 0: nothing."""
-
-
-def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for handshakes that stall the server or keep the victim out."""
-    tally = Tally("tls", seed, MODULE)
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(
-            tally, LIMITS, partial(attack, worker), partial(_attack_fresh, target), seed, about
-        )
-        search.run([_handshakes()], seconds)
-    return tally
-
-
-def _attack_fresh(target: Path, job: Job) -> Measured:
-    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        return attack(worker, job)
 
 
 def attack(worker: Worker, job: Job) -> Measured:
@@ -110,3 +92,7 @@ def _handshakes() -> Subject[Gene]:
             yield replace(gene, numbers=(count - 1, *rest))
 
     return Subject("handshakes", make, change, job, lambda gene: str(job(gene)), smaller)
+
+
+PART: Final = Part("tls", MODULE, lambda _: [(LIMITS, [_handshakes()])], CPU_SECONDS, attack)
+"""Search for handshakes that stall the server or keep the victim out."""

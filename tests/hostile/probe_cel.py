@@ -60,13 +60,11 @@ def compiling(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def explaining(job: dict[str, Any]) -> dict[str, Any]:
-    """Explain a text."""
     expression, device = job["expression"], _device()
     return _measured(job, lambda deadline: explain(expression, device, deadline=deadline))
 
 
 def linting(job: dict[str, Any]) -> dict[str, Any]:
-    """Lint a text."""
     expression = job["expression"]
     return _measured(job, lambda _: lint(expression))
 

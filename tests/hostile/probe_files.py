@@ -14,7 +14,6 @@ _FILE = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-")) / "file.yaml"
 
 
 def policy(job: dict[str, Any]) -> dict[str, Any]:
-    """Read a policy."""
     return _read(job["text"], read_policy)
 
 

@@ -258,14 +258,12 @@ def slice_of(name: str, node: str, driver: str = DRIVER) -> Json:
 
 
 def claim_of(name: str, namespace: str, selector: str = "device.attributes['gpu.example.com'].model == 'a100'") -> Json:
-    """A claim for one device."""
     exactly = {"deviceClassName": "gpu", "selectors": [_selector(selector)], "allocationMode": "ExactCount", "count": 1}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
     return {"metadata": {**_metadata(name), "namespace": namespace}, "spec": spec, "status": {}}
 
 
 def pod_of(name: str, namespace: str, claims: list[str]) -> Json:
-    """A pod that uses these claims."""
     entries = [{"name": f"claim-{place}", "resourceClaimName": claim} for place, claim in enumerate(claims)]
     spec = {"schedulerName": "dra-scheduler", "containers": [{"name": "c"}], "resourceClaims": entries}
     return {"metadata": {**_metadata(name), "namespace": namespace}, "spec": spec, "status": {"phase": "Pending"}}

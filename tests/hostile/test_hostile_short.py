@@ -36,7 +36,7 @@ def test_every_part_has_its_share() -> None:
 @pytest.mark.parametrize("part", SECONDS)
 def test_a_short_search_finds_nothing(part: str) -> None:
     """`make hostile ONLY=part SEED=1` repeats it for longer."""
-    tally = PARTS[part](HERE, SEED, SECONDS[part], ABOUT.get(part, ""))
+    tally = PARTS[part].run(HERE, SEED, SECONDS[part], ABOUT.get(part, ""))
     printed = "\n".join(table(tally, 10))
     print(f"{part}: seed {tally.seed}\n{printed}")
     assert not [each for each in tally.findings if each.value > SLACK * each.limit.most], printed

@@ -36,7 +36,6 @@ class Image:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest."""
         return self._blob(self.digest)
 
     @cached_property

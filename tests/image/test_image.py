@@ -31,7 +31,6 @@ UNCHECKED_HASH = 0b01
 
 
 def run(image: Image, user: tuple[int, int], *words: str) -> subprocess.CompletedProcess[str]:
-    """A program in the image."""
     call = command(image.files, user, *words, variables=image.config["config"]["Env"])
     return subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
 

@@ -148,7 +148,6 @@ def test_groups_that_the_server_keeps_in_the_result_leave_a_physical_device_as_i
 
 
 def keeping(*groups: dict[str, tuple[str, ...] | None]) -> AllocationResult:
-    """An allocation whose results have these groups themselves."""
     results = tuple(
         DeviceResult(request="r", driver="d", pool="p", device=f"g{index}", compatibility_groups=each)
         for index, each in enumerate(groups)

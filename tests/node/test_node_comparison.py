@@ -33,7 +33,6 @@ PLAYS: Final[dict[str, Play]] = {}
 
 
 def kind(name: str, word: str, **fields: Any) -> Object:
-    """A device of a kind."""
     return device(name, attributes={"kind": word, "numa": 0}, **fields)
 
 

@@ -120,7 +120,6 @@ async def running(scene: PodScene, name: str, wanted: int) -> list[str]:
 
 
 async def devices(scene: PodScene, pods: list[str]) -> set[str]:
-    """The devices of all these pods, which have one each."""
     return {device for name in pods for device in (await scene.expect_devices(name)).values()}
 
 

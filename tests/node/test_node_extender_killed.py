@@ -101,7 +101,6 @@ async def prepare(scene: PodScene, kind: str, name: str) -> None:
 
 
 async def add(scene: PodScene, kind: str, name: str) -> None:
-    """A pod of this kind."""
     extended = {resource(scene): "1"} if kind == EXTENDED else {}
     await scene.pod(name, claims=claims_of(kind, name), extended=extended, restartPolicy=AGAIN)
 

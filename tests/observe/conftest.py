@@ -24,7 +24,6 @@ def setup() -> Setup:
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """helm."""
     version = pinned((CONTROL_PLANE.module / "go.mod").read_text(), "k8s.io/kubernetes")
     return Helm(ensure(HELM) / "helm", tmp_path_factory.mktemp("helm"), version)
 

@@ -17,15 +17,8 @@ FIXED = 37
 COUNT = 900
 REACH = {"allNodes", "nodeName", "nodeSelector"}
 TOPICS = (
-    *(
-        "adminAccess",
-        "allNodes",
-        "allocated",
-        "allowMultipleAllocations",
-        "bindingConditions",
-        "bindsToNode",
-        "capacity",
-    ),
+    *("adminAccess", "allNodes", "allocated", "allowMultipleAllocations", "bindingConditions", "bindsToNode"),
+    *("capacity",),
     *("compatibilityGroups", "config", "constraints", "consumedCapacity", "consumesCounters", "declaredFeatures"),
     *("derivedAttributes", "distinctAttribute", "features", "firstAvailable", "matchAttribute", "nodeSelector"),
     *("perDeviceNodeSelection", "requestPolicy", "selectors", "shareID", "sharedCounters", "skipNodeOperations"),

@@ -42,7 +42,6 @@ _ENTRY: Final = "from dra_extender.cli.app import plugin_main\n\nplugin_main()\n
 
 
 def file_name(platform: str) -> str:
-    """The name of the archive of a platform."""
     return f"{NAME}-{platform}.{PLATFORMS[platform]}"
 
 

@@ -18,7 +18,6 @@ Steps = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def release() -> dict[str, Any]:
-    """The workflow."""
     read: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())
     return read
 
@@ -30,7 +29,6 @@ def steps(release: dict[str, Any]) -> Steps:
 
 
 def those_of(release: dict[str, Any], action: str) -> Steps:
-    """Inputs of the steps with an action."""
     return [each["with"] for each in steps(release) if each.get("uses", "").startswith(f"{action}@")]
 
 

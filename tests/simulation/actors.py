@@ -315,12 +315,10 @@ class Users:
         self._store.create(StoredKind.POD_GROUP, group)
 
     def create_member(self, gang: str, name: str, kind: str) -> None:
-        """A pod of a gang."""
         fields = self._fields() | {"schedulingGroup": {"podGroupName": gang}}
         self._store.create(StoredKind.POD, objects.pod(name, NAMESPACE, templates={"gpu": kind}, **fields))
 
     def touch_claim(self, name: str) -> None:
-        """Label a claim."""
         key = Key(StoredKind.CLAIM, NAMESPACE, name)
         label = str(self._random.randrange(1000))
         self._store.replace(key, lambda claim: claim["metadata"].setdefault("labels", {}).update(touched=label))
@@ -359,5 +357,4 @@ class Users:
         self._store.create(StoredKind.POD, pod)
 
     def random_kind(self) -> str:
-        """A kind of request."""
         return random_kind(self._random)

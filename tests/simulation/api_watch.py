@@ -313,7 +313,6 @@ class Watch:
         self._flush()
 
     def end(self) -> None:
-        """End the watch in order."""
         self.forget()
         self.release()
         self._connection.end_stream()

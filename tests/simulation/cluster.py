@@ -69,7 +69,6 @@ def request(kind: str) -> Object:
 
 
 def random_kind(chance: random.Random) -> str:
-    """A kind of request."""
     return chance.choices(KINDS, (5, 2, 3, 2, 4, 1))[0]
 
 

@@ -43,7 +43,6 @@ class Faults:
         self._planned.clear()
 
     def requests(self, verb: str, what: str) -> list[HttpRequest]:
-        """The requests for `what` so far."""
         return [each.http for each in self._asked if each.verb == verb and what in _names(each)]
 
     def _note(self, request: ApiRequest) -> None:

@@ -58,7 +58,6 @@ class HttpConnection(asyncio.Protocol):
         self._write(_head(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
 
     def send_piece(self, data: bytes) -> None:
-        """Send one piece."""
         self._write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def end_stream(self) -> None:
@@ -70,7 +69,6 @@ class HttpConnection(asyncio.Protocol):
         self._end()
 
     def abort(self) -> None:
-        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 

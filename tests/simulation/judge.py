@@ -101,7 +101,6 @@ class Judge:
         return sorted({*_texts(found), *(text for pool in pools for text in self._bound_twice(pool))})
 
     def reserved_for(self, uid: str) -> Iterator[ClaimHead]:
-        """The claims that are reserved for this consumer."""
         return (self._objects[StoredKind.CLAIM][key] for key in self._referring.get(("reserved for", uid), ()))
 
     def _forget(self, key: Key, thing: Any, touched: dict[Name, None]) -> None:

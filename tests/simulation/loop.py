@@ -62,7 +62,6 @@ class Process:
         self._stands: tuple[float, Timers | None] | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run the coroutine as a task of this process."""
         return self.context.run(lambda: self._loop.create_task(work, name=self.name))
 
     def keep(self, task: asyncio.Task[Any]) -> None:
@@ -159,7 +158,6 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.set_task_factory(_task)
 
     def process(self, name: str, address: str) -> Process:
-        """Make a process with this IP address."""
         process = Process(self, name, address, self._made)
         self._made += 1
         self.processes.append(process)
@@ -334,7 +332,6 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Nobody sleeps in a selector."""
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Each process has its own."""
         self.current.on_problem = handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

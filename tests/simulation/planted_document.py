@@ -15,7 +15,6 @@ Row = tuple[str, str]
 
 
 def line(name: str, row: Row) -> str:
-    """One row of the table."""
     return f"| {name} | {row[0]} | {row[1]} |"
 
 

@@ -51,7 +51,6 @@ class Setting(NamedTuple):
 
 
 def setting(seed: int) -> Setting:
-    """What there is in the world of a seed."""
     chance = random.Random(f"setting {seed}")
     nodes = chance.choice((1, 1, 2, 3))
     lacking = chance.sample(DEVICES, chance.choice((0, 3, 5, 7)))

@@ -195,7 +195,6 @@ class Soak:
 
 
 def soak(seed: int, hours: float, nodes: int, looks: int, report: Callable[[Look], None] = lambda _: None) -> Soaked:
-    """Soak a cluster of so many nodes."""
     with freed(), new_folder() as folder:
         return _soak(folder, seed, hours, nodes, looks, report)
 

@@ -72,8 +72,6 @@ async def started(folder: Path) -> AsyncIterator[World]:
 
 
 def on_virtual_time(folder: Path, story: Callable[[World], Awaitable[None]]) -> None:
-    """Run a story in a world of its own."""
-
     async def run() -> None:
         async with started(folder) as world:
             await story(world)
@@ -203,7 +201,6 @@ class ClientTransport(asyncio.Transport):
 
 
 def watching_leases(server: ApiServer) -> tuple[HttpConnection, ClientTransport]:
-    """A connection with a watch."""
     connection, transport = server.connect(), ClientTransport()
     connection.connection_made(transport)
     path = "/apis/coordination.k8s.io/v1/leases?watch=true"

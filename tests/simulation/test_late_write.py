@@ -33,7 +33,6 @@ class LateAllocation:
         await self._begun.wait()
 
     def end(self) -> None:
-        """Have it arrive."""
         self._block(blocked=False)
 
     def _send(self, transport: SimulatedTransport, data: bytes) -> None:

@@ -48,7 +48,6 @@ class View:
         return list(self._objects[kind].values())
 
     def find(self, key: Key) -> Json | None:
-        """The object, or None."""
         return self._objects[key.kind].get(key)
 
     def assume(self, pod: Json, node: str) -> None:

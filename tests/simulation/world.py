@@ -130,7 +130,6 @@ class World:
         self.rival: Rival | None = None
 
     async def start(self) -> None:
-        """Start everything."""
         self._proxy = self._view(self._process("kube-proxy", "10.0.0.6"), 1.0, (StoredKind.ENDPOINT_SLICE,))
         await self._start("api-server").start(self._serve_api())
         for name in ("controllers", "kubelets", "drivers", "rival", "scheduler", *REPLICAS):
@@ -308,7 +307,6 @@ def logged(keep: Callable[[str], None], describe: Callable[[], str]) -> Iterator
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """A folder for the kubeconfigs."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 

@@ -27,7 +27,6 @@ def _passed(test: str, results: list[CaseResult]) -> bool:
 
 
 def results_in(reports: Iterable[Path]) -> Iterator[CaseResult]:
-    """The results of all tests."""
     for report in reports:
         for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
             name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"

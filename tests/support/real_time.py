@@ -70,7 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Return the event loop of a test."""
     if item.get_closest_marker("virtual_time") is not None:
         return {"virtual": VirtualClockLoop}
     return {"real": asyncio.new_event_loop}

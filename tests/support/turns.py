@@ -27,7 +27,6 @@ async def until(condition: Callable[[], object], meanwhile: Callable[[], object]
 async def until_async(
     condition: Callable[[], Awaitable[object]], meanwhile: Callable[[], object] = lambda: None
 ) -> None:
-    """As `until`, for a condition that has to be awaited."""
     async with asyncio.timeout(_LIMIT_SECONDS):
         while True:
             meanwhile()

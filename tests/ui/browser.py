@@ -50,11 +50,9 @@ class Browser:
         return str(self.driver.find_element(By.CSS_SELECTOR, selector).text)
 
     def count(self, selector: str) -> int:
-        """How many elements there are."""
         return len(self.driver.find_elements(By.CSS_SELECTOR, selector))
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script in the page returns."""
         return self.driver.execute_script(script, *arguments)
 
     def press(self, *keys: str) -> None:
@@ -66,7 +64,6 @@ class Browser:
         return str(self.driver.switch_to.active_element.text)
 
     def wait_for(self, selector: str, text: str) -> None:
-        """Wait until an element has this text in it."""
         wait = WebDriverWait(self.driver, SECONDS, 0.05, ignored_exceptions=(StaleElementReferenceException,))
         try:
             wait.until(lambda _: text in self.text(selector))
@@ -144,7 +141,6 @@ class ServedPage:
         self.address = address
 
     def path(self, view: str) -> str:
-        """The address of a view."""
         return self.address + view
 
     def cpu_seconds(self) -> float:

@@ -23,13 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def pictures(request: pytest.FixtureRequest) -> Path:
-    """The folder of the pictures."""
     return ROOT / str(request.config.getoption("--screenshots"))
 
 
 @pytest.fixture(scope="session")
 def window() -> "Iterator[Browser]":
-    """A browser for all tests."""
     with browser() as opened:
         yield opened
 

@@ -102,12 +102,10 @@ class NodeLayout:
 
     @property
     def kubelet_configuration(self) -> Path:
-        """KubeletConfiguration."""
         return self.data / "kubelet.json"
 
     @property
     def containerd_configuration(self) -> Path:
-        """containerd's configuration."""
         return self.data / "containerd.toml"
 
     @property

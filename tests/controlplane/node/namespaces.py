@@ -82,7 +82,6 @@ class Namespaces:
         return found
 
     async def send(self, name: str, number: Signals) -> None:
-        """Send a program a signal."""
         await self._ask("send", name=name, signal=int(number))
 
     async def programs(self) -> frozenset[str]:

@@ -25,9 +25,7 @@ class Tally(Protocol):
 
     unexplained_count: int
 
-    def lines(self) -> Iterable[str]:
-        """The report."""
-        ...
+    def lines(self) -> Iterable[str]: ...
 
 
 PARTS: Final[Mapping[str, Callable[..., Tally]]] = {"allocator": allocator.run, "cel": cel.run, "partner": partner.run}

@@ -55,7 +55,6 @@ def allocate_as_release(
     deadline: Callable[[], bool] | None = None,
     **options: Any,
 ) -> Placement | NoFit:
-    """As `allocate`; `options` has the rules of the release."""
     return Allocation(demand, node, pools, usage, new_state=release_search_state, **options).decide(deadline)
 
 

@@ -74,15 +74,12 @@ class Server:
         return self.site.metrics.registry.get_sample_value(f"dra_extender_{name}", labels) or 0.0
 
     async def until_metric(self, value: float, name: str, **labels: str) -> None:
-        """Return when the metric has this value."""
-
         async def has_value() -> bool:
             return await self.metric(name, **labels) == value
 
         await until_async(has_value)
 
     async def close_peers(self) -> None:
-        """Close all connections."""
         for each in self.peers:
             each.close()
         await asyncio.sleep(0)

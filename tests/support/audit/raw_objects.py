@@ -57,7 +57,6 @@ def audit(
 def _allocations(
     holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]
 ) -> Iterable[InvariantViolation]:
-    """`holdings`: claim and what it holds."""
     holders: dict[str, list[str]] = defaultdict(list)
     usage = UsageTable()
     usage.add(holding for _, holding in holdings)

@@ -74,7 +74,6 @@ class Placed:
 
     @property
     def pool(self) -> str:
-        """The pool of the device."""
         return str(self.result["pool"])
 
     @property

@@ -136,7 +136,6 @@ class ApiRelay:
 
     @property
     def watches(self) -> int:
-        """How many watches are open."""
         return len(self._streams)
 
     @contextmanager

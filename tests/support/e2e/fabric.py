@@ -64,7 +64,6 @@ def snapshot_of(claim: Object) -> str:
 
 
 def chosen_node(claim: Object) -> str:
-    """The one node for which a claim is allocated."""
     ((term,),) = [each["matchFields"] for each in claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]]
     assert (term["key"], len(term["values"])) == ("metadata.name", 1)
     return str(term["values"][0])

@@ -121,7 +121,6 @@ class InstalledExtender:
         self.scheduler_pages = await self.cluster.start_scheduler(configuration, SCHEDULER)
 
     async def page(self, path: str) -> str:
-        """A page of the extender, such as /metrics."""
         return await page(f"{self.extender.pages}{path}")
 
     async def metric(self, name: str, **labels: str) -> float:

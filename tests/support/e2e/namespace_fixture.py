@@ -55,7 +55,6 @@ class NamespaceFixture:
 
     @property
     def driver(self) -> str:
-        """The driver of all devices here."""
         return f"{self.name}.example.com"
 
     def attribute(self, name: str) -> str:
@@ -63,7 +62,6 @@ class NamespaceFixture:
         return f'device.attributes["{self.driver}"].{name}'
 
     async def open(self) -> None:
-        """Creates namespace and class."""
         await self.api.create(NAMESPACES, objects.namespace(self.name))
         await self.api.create(DEVICE_CLASSES, self.device_class())
 
@@ -83,7 +81,6 @@ class NamespaceFixture:
         return objects.resource_slice(f"{self.name}-{name}", driver=self.driver, **fields)
 
     async def publish(self, *slices: Object) -> None:
-        """Creates slices."""
         for each in slices:
             await self.api.create(RESOURCE_SLICES, each)
 
@@ -122,7 +119,6 @@ class NamespaceFixture:
         await self.api.create(RESOURCE_CLAIM_TEMPLATES, template)
 
     async def claim(self, name: str, *expressions: str, **fields: Any) -> None:
-        """Creates a claim for such a device."""
         await self.api.create(
             RESOURCE_CLAIMS, objects.resource_claim(name, self.name, self.request(*expressions, **fields))
         )
@@ -146,7 +142,6 @@ class NamespaceFixture:
         await self.api.delete(PODS, name, self.name, grace_seconds=0)
 
     async def read(self, name: str) -> Object:
-        """The pod."""
         return await self.api.get(PODS, name, self.name)
 
     async def node_of(self, name: str) -> str:
@@ -228,7 +223,6 @@ class NamespaceFixture:
         return await self.stored_claim(reference.get("resourceClaimName") or generated["gpu"])
 
     async def stored_claim(self, name: str) -> Object:
-        """The claim with this name."""
         return await self.api.get(RESOURCE_CLAIMS, name, self.name)
 
     async def device_of(self, name: str) -> str:
@@ -269,7 +263,6 @@ class NamespaceFixture:
 
 
 def namespace_name(request: pytest.FixtureRequest) -> str:
-    """A name for the namespace of one test."""
     words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:_NAME_LENGTH].strip("-")
     return f"{words}-{zlib.crc32(request.node.nodeid.encode()):08x}"
 

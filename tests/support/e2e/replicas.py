@@ -65,7 +65,6 @@ class Replica:
         os.killpg(self.process.pid, number)
 
     def log(self) -> list[dict[str, Any]]:
-        """What it has logged."""
         return [json.loads(line) for line in whole_lines(self.process.log) if line.startswith("{")]
 
 
@@ -133,7 +132,6 @@ class Pair(InstalledExtender):
         return leader
 
     def other(self, replica: Replica) -> Replica:
-        """The one beside it."""
         return next(each for each in self.replicas if each is not replica)
 
     async def both(self) -> Replica:
@@ -156,7 +154,6 @@ class Pair(InstalledExtender):
         await self.api.wait_for(knows, _SECONDS, f"{standby.name} stands by")
 
     async def lease(self) -> Object:
-        """The spec of the Lease."""
         spec: Object = (await self.api.get(LEASES, LEASE, NAMESPACE))["spec"]
         return spec
 

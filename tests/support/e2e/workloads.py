@@ -30,7 +30,6 @@ async def clear_groups(scene: NamespaceFixture) -> None:
 
 
 async def member(scene: NamespaceFixture, group: str, name: str, **fields: Any) -> str:
-    """Creates a pod of the group."""
     return await scene.pod(name, schedulingGroup={"podGroupName": group}, **fields)
 
 

@@ -110,7 +110,6 @@ def example() -> ClusterObjects:
 
 
 def write(path: Path = FILE) -> None:
-    """Write the snapshot."""
     path.parent.mkdir(exist_ok=True)
     write_snapshot(example(), path)
     path.chmod(0o644)

@@ -54,11 +54,9 @@ class MadeCluster:
             self.objects[_PLURALS[each["kind"]]].append(each)
 
     def nodes(self, *names: str) -> None:
-        """Add nodes."""
         self.add(*(objects.node(name) for name in names))
 
     def gpus(self, node: str, *devices: Json, driver: str = objects.DRIVER) -> None:
-        """Publish devices of a node."""
         self.add(objects.resource_slice(f"{driver}-{node}", node=node, devices=devices, driver=driver))
 
     def partitions(self, node: str, counter_sets: Sequence[Json], devices: Sequence[Json]) -> None:
@@ -84,7 +82,6 @@ class MadeCluster:
         }
 
     def cluster(self) -> ClusterObjects:
-        """All objects."""
         by_kind = {kind: [msgspec.json.encode(each) for each in found] for kind, found in self.objects.items()}
         for each in self.missing:
             if not each.namespace:

@@ -29,7 +29,6 @@ class NamesPutBack:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def into(self, text: str) -> str:
-        """The text with names of the cluster."""
         return self._pattern.sub(lambda found: self._names[found[0]], text)
 
 

@@ -16,7 +16,6 @@ class RecordingSink:
     lists: int = 0
 
     def changed(self, data: bytes) -> None:
-        """`+name`."""
         name = json.loads(data)["metadata"]["name"]
         if name in self.unreadable:
             raise ModelError(f"Thing: {name} makes no sense")
@@ -101,11 +100,9 @@ class ManualClock:
     steady: float = 1000.0
 
     def now(self) -> float:
-        """Wall clock."""
         return self.time
 
     def monotonic(self) -> float:
-        """Steady clock."""
         return self.steady
 
     def pass_by(self, seconds: float) -> None:

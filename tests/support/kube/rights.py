@@ -8,7 +8,6 @@ Rule = dict[str, Any]
 
 
 def rule(group: str, resource: str, *verbs: str, names: tuple[str, ...] = ()) -> Rule:
-    """One rule of a ClusterRole."""
     made: Rule = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
     return {**made, "resourceNames": list(names)} if names else made
 

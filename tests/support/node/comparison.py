@@ -73,7 +73,6 @@ ROWS: Final[dict[str, Row]] = {
 
 
 def table() -> str:
-    """The table in Markdown."""
     lines = ["| scenario | in-tree plugin | dra-extender |", "|---|---|---|"]
     for row in ROWS.values():
         ours = "the same" if not row.in_tree else f"{_shown(row.ours)}: {row.why}"

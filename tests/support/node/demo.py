@@ -66,7 +66,6 @@ class Terminal:
         }
 
     def say(self, line: str = "") -> None:
-        """Show a line."""
         self.lines.append(line)
         print(line, flush=True)
 

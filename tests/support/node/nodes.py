@@ -70,7 +70,6 @@ class RealNodes:
 
     @property
     def cluster(self) -> ControlPlane:
-        """The control plane."""
         return self.world.cluster
 
     @property

@@ -32,7 +32,6 @@ class PodScene(NamespaceFixture):
 
     @property
     def driver(self) -> str:
-        """The driver of all devices here."""
         return self.driver_name
 
     async def pod(

@@ -28,7 +28,6 @@ class Query:
 
     @property
     def expression(self) -> str:
-        """The query as Grafana has it."""
         return self.text.replace("SERIES", SELECTOR)
 
 

@@ -153,7 +153,6 @@ class CrowdExtender(InMemoryExtender):
 
 
 def names(count: int, prefix: str = "m") -> list[str]:
-    """Names of pods."""
     return [f"{prefix}{index}" for index in range(count)]
 
 

@@ -95,7 +95,6 @@ class PodGroupExtender(InMemoryExtender):
         self.sync()
 
     def claims_by_pod(self) -> dict[str, str]:
-        """Which claim each pod has."""
         found = {}
         for pod in self.cluster.store.all(StoredKind.POD):
             recorded = {each["name"]: each["resourceClaimName"] for each in _statuses(pod)}

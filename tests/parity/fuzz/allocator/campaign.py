@@ -34,7 +34,6 @@ class Tally:
     unexplained_count: int = 0
 
     def lines(self) -> Iterator[str]:
-        """The report."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.verdicts.most_common())
         total = sum(self.asked.values())
         yield f"allocator: {total} scenarios ({kinds} on single nodes); {self.unexplained_count} unexplained differences"

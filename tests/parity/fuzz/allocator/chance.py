@@ -92,7 +92,6 @@ class Chance:
         return [name for name in found if not self.rarely(0.08)]
 
     def among(self, values: Sequence[T]) -> T:
-        """One of the values."""
         return self.random.choice(values)
 
     def some(self, values: Sequence[T], most: int) -> list[T]:

@@ -53,7 +53,6 @@ def _of_family(random: Random, family: str, name: str) -> Json:
 
 
 def scenario(random: Random, family: str, name: str) -> Json:
-    """One scenario of a family."""
     chance = Chance(random, family)
     features = (
         {name: name != "CompatibilityGroups" for name in FIELD_OF_NAME} if family == "groups-off" else _features(chance)

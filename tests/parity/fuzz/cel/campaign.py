@@ -43,7 +43,6 @@ class Tally:
     cost_count: int = 0
 
     def lines(self) -> Iterator[str]:
-        """The report."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.outcomes.most_common())
         yield f"cel: {self.asked} expressions ({kinds}); {self.unexplained_count} unexplained differences in outcome"
         yield f"cel: costs of {self.costs} values compared, {self.cost_count} unequal without explanation"

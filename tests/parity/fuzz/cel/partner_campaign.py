@@ -33,7 +33,6 @@ class Agreement:
     unexplained_count: int = 0
 
     def lines(self) -> Iterator[str]:
-        """The report."""
         compared = self.asked - self.outside
         share = 100 * self.agreed / max(compared, 1)
         yield (

@@ -26,7 +26,6 @@ async def ask_why(scene: NamespaceFixture, *options: str) -> Json:
 
 
 def expected_text(scene: NamespaceFixture, text: str) -> str:
-    """The text with the names of the scene in it."""
     names = {"ns": scene.name, "driver": scene.driver, "node": f"{scene.name}-a", "scheduler": scene.scheduler}
     return re.sub(r"\{(\w+)\}", lambda found: names[found[1]], text)
 

@@ -14,7 +14,6 @@ from tests.support.e2e.reasons.case import (
     WANTED,
     Reason,
     Step,
-    change_node,
     ends,
     fill,
     hold,
@@ -64,16 +63,6 @@ async def tainted_node(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def cordoned(scene: NamespaceFixture) -> None:
-    await closed_node(scene, "a", unschedulable=True)
-    await scene.claim(WANTED)
-    await scene.pod(WAITING, claim=WANTED)
-
-
-async def uncordon(scene: NamespaceFixture) -> None:
-    await change_node(scene, {"spec": {"unschedulable": None, "taints": None}})
-
-
 async def scheduler_that_nobody_runs(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim(WANTED)
@@ -100,15 +89,6 @@ async def without_devices(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, cpu="100")
 
 
-async def device_of_a_tainted_node(scene: NamespaceFixture) -> None:
-    """The free device is where the pod may not go, and the other one is held."""
-    await scene.node_with_devices("a", device("gpu-0"))
-    await hold(scene)
-    await closed_node(scene, "b", taints=[_TAINT])
-    await scene.claim(WANTED)
-    await scene.pod(WAITING, claim=WANTED)
-
-
 REASONS: Final = (
     Reason(
         "processors",
@@ -129,16 +109,6 @@ REASONS: Final = (
         said="untolerated taint",
         tells=("untolerated taint",),
         said_in_tree="untolerated taint",
-    ),
-    Reason(
-        "cordoned node",
-        cordoned,
-        uncordon,
-        cause=Cause.NODES,
-        next="uncordon {node}",
-        said="1 node(s) were unschedulable",
-        tells=("unschedulable",),
-        said_in_tree="1 node(s) were unschedulable",
     ),
     Reason(
         "node selector",
@@ -194,15 +164,5 @@ REASONS: Final = (
         said="Insufficient cpu",
         tells=("Insufficient cpu",),
         said_in_tree="Insufficient cpu",
-    ),
-    Reason(
-        "device of a tainted node",
-        device_of_a_tainted_node,
-        ends(HOLDER),
-        cause=Cause.NODES,
-        next="end {ns}/holder",
-        said="untolerated taint",
-        tells=("untolerated taint",),
-        said_in_tree="untolerated taint",
     ),
 )

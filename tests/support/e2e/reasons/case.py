@@ -108,8 +108,6 @@ async def fill(scene: NamespaceFixture, name: str, cpu: str, suffix: str = "a") 
 
 
 def ends(*pods: str) -> Step:
-    """The step that ends these pods."""
-
     async def end(scene: NamespaceFixture) -> None:
         for name in pods:
             await scene.delete_pod(name)
@@ -118,8 +116,6 @@ def ends(*pods: str) -> Step:
 
 
 def asks_anew(*expressions: Callable[[NamespaceFixture], str], **fields: Any) -> Step:
-    """The step that asks with these expressions instead."""
-
     async def end(scene: NamespaceFixture) -> None:
         await ask_anew(scene, *(each(scene) for each in expressions), **fields)
 

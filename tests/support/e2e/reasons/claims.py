@@ -181,13 +181,6 @@ async def gang_with_too_few_devices(scene: NamespaceFixture) -> None:
     await _gang_of_two(scene, WAITING, "other")
 
 
-async def gang_over_two_nodes(scene: NamespaceFixture) -> None:
-    for suffix, name in (("a", "first"), ("b", "second")):
-        await scene.node_with_devices(suffix, device("gpu-0"))
-        await hold(scene, name)
-    await _gang_of_two(scene, WAITING, "other")
-
-
 async def gang_with_too_few_members(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await _gang_of_two(scene, WAITING)
@@ -332,16 +325,6 @@ REASONS: Final = (
         everywhere=True,
         tells=("{ns}/gang",),
         next="create PodGroup {ns}/gang",
-        only_here=_GANGS_ONLY,
-    ),
-    Reason(
-        "gang with devices held on two nodes",
-        gang_over_two_nodes,
-        ends("first", "second"),
-        cause=Cause.POD_GROUP,
-        said="2 node(s): ",
-        reasons=(("IN_USE", 2),),
-        next="end {ns}/first, {ns}/second",
         only_here=_GANGS_ONLY,
     ),
     Reason(

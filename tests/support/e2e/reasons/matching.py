@@ -8,7 +8,6 @@ from tests.controlplane.objects import device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.reasons.case import (
-    HOLDER,
     WAITING,
     WANTED,
     Reason,
@@ -16,16 +15,11 @@ from tests.support.e2e.reasons.case import (
     ask,
     ask_anew,
     asks_anew,
-    change_node,
-    change_slice,
-    ends,
     forget,
-    hold,
     of,
 )
 
 NO_MATCH: Final = (("NO_MATCH", 1),)
-_LABEL: Final = "example.com/rack"
 
 
 def at_least(scene: NamespaceFixture, memory: str) -> str:
@@ -37,27 +31,6 @@ async def too_little_memory(scene: NamespaceFixture) -> None:
     devices = [device(f"gpu-{n}", capacity={"memory": size}) for n, size in enumerate(("24Gi", "40Gi"))]
     await scene.node_with_devices("a", *devices)
     await ask(scene, at_least(scene, "80Gi"))
-
-
-async def other_model(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
-    await ask(scene, f'{of(scene, "model")} == "H100"')
-
-
-async def too_few_cores(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
-    await ask(scene, f"{of(scene, 'cores')} >= 16")
-
-
-async def old_driver(scene: NamespaceFixture) -> None:
-    old = {**device("gpu-0"), "attributes": {"driverVersion": {"version": "11.4.0"}}}
-    await scene.node_with_devices("a", old)
-    await ask(scene, f'{of(scene, "driverVersion")}.compareTo(semver("12.0.0")) >= 0')
-
-
-async def second_condition(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100", "cores": 8}))
-    await ask(scene, f'{of(scene, "model")} == "A100" && {of(scene, "cores")} > 10')
 
 
 async def class_of_another_driver(scene: NamespaceFixture) -> None:
@@ -76,18 +49,6 @@ async def publish_device(scene: NamespaceFixture) -> None:
     await scene.publish(scene.slice_of("a", node=f"{scene.name}-a", devices=[device("gpu-0")]))
 
 
-async def other_rack(scene: NamespaceFixture) -> None:
-    await scene.node("a")
-    terms = [{"matchExpressions": [{"key": _LABEL, "operator": "In", "values": ["1"]}]}]
-    devices = [device("gpu-0")]
-    await scene.publish(scene.slice_of("rack", pool="rack", nodeSelector={"nodeSelectorTerms": terms}, devices=devices))
-    await ask(scene)
-
-
-async def label_node(scene: NamespaceFixture) -> None:
-    await change_node(scene, {"metadata": {"labels": {_LABEL: "1"}}})
-
-
 async def fewer_than_asked(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await ask(scene, count=3)
@@ -101,20 +62,6 @@ async def attribute_without_fields(scene: NamespaceFixture) -> None:
 async def misspelt_class(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await ask(scene, device_class=scene.name.replace("-", ""))
-
-
-async def deleted_class(scene: NamespaceFixture) -> None:
-    """The pod waits for the end of another one when the class goes."""
-    await scene.node_with_devices("a", device("gpu-0"))
-    await hold(scene)
-    await ask(scene)
-    await scene.wait_until_unschedulable(WAITING)
-    await scene.api.delete(DEVICE_CLASSES, scene.name)
-
-
-async def class_again(scene: NamespaceFixture) -> None:
-    await scene.delete_pod(HOLDER)
-    await scene.api.create(DEVICE_CLASSES, scene.device_class())
 
 
 async def no_alternative(scene: NamespaceFixture) -> None:
@@ -147,13 +94,6 @@ async def more_than_a_claim_may_have(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def all_of_two_and_one_is_held(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
-    await hold(scene)
-    await scene.api.create(RESOURCE_CLAIMS, _all_devices(scene))
-    await scene.pod(WAITING, claim=WANTED)
-
-
 def _all_devices(scene: NamespaceFixture) -> dict[str, object]:
     exactly = {"deviceClassName": scene.name, "allocationMode": "All"}
     return {
@@ -177,11 +117,6 @@ async def second_claim_right(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
 
 
-async def publish_another_model(scene: NamespaceFixture) -> None:
-    pool = {"name": f"{scene.name}-a", "generation": 1, "resourceSliceCount": 1}
-    await change_slice(scene, {"spec": {"pool": pool, "devices": [device("gpu-0", attributes={"model": "H100"})]}})
-
-
 async def ask_for_the_class_that_matches(scene: NamespaceFixture) -> None:
     await ask_anew(scene)
 
@@ -195,39 +130,6 @@ REASONS: Final = (
         tells=("40Gi", "80Gi"),
         next="ask for memory >= 40Gi",
     ),
-    Reason(
-        "model",
-        other_model,
-        asks_anew(lambda scene: f'{of(scene, "model")} == "A100"'),
-        reasons=NO_MATCH,
-        tells=('"A100"', '"H100"'),
-        next='ask for model == "A100"',
-    ),
-    Reason(
-        "cores",
-        too_few_cores,
-        asks_anew(lambda scene: f"{of(scene, 'cores')} >= 8"),
-        reasons=NO_MATCH,
-        tells=("8", "16"),
-        next="ask for cores >= 8",
-    ),
-    Reason(
-        "version",
-        old_driver,
-        asks_anew(lambda scene: f'{of(scene, "driverVersion")}.compareTo(semver("11.4.0")) >= 0'),
-        reasons=NO_MATCH,
-        tells=("11.4.0", "12.0.0"),
-        next="ask for driverVersion >= 11.4.0",
-    ),
-    Reason(
-        "second condition",
-        second_condition,
-        asks_anew(lambda scene: f'{of(scene, "model")} == "A100" && {of(scene, "cores")} >= 8'),
-        reasons=NO_MATCH,
-        tells=("8", "10"),
-        next="ask for cores >= 8",
-    ),
-    Reason("model that is published later", other_model, publish_another_model, reasons=NO_MATCH),
     Reason(
         "class of another driver",
         class_of_another_driver,
@@ -243,9 +145,6 @@ REASONS: Final = (
         said="no device",
         tells=("no device of driver {driver}",),
         next="check driver {driver}, which publishes no devices",
-    ),
-    Reason(
-        "devices of another rack", other_rack, label_node, said="no device", tells=("no device of driver {driver}",)
     ),
     Reason(
         "fewer devices than asked for",
@@ -276,16 +175,6 @@ REASONS: Final = (
         said_in_tree="does not exist",
     ),
     Reason(
-        "class that was deleted",
-        deleted_class,
-        class_again,
-        cause=Cause.CLAIMS,
-        reasons=(("CLASS_MISSING", 1),),
-        everywhere=True,
-        event=('claim "gpu", request "gpu": device class does not exist', "{ns}"),
-        said_in_tree="does not exist",
-    ),
-    Reason(
         "no alternative",
         no_alternative,
         asks_anew(lambda scene: at_least(scene, "40Gi")),
@@ -299,15 +188,6 @@ REASONS: Final = (
         asks_anew(),
         reasons=(("TOO_MANY_DEVICES", 1),),
         tells=("33", "32"),
-        said_in_tree=None,
-    ),
-    Reason(
-        "all devices and one is held",
-        all_of_two_and_one_is_held,
-        ends(HOLDER),
-        reasons=(("IN_USE", 1),),
-        next="end {ns}/holder",
-        # It fails for the incomplete pools of other nodes, see docs/reference/differences.md.
         said_in_tree=None,
     ),
     Reason(
