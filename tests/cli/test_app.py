@@ -16,6 +16,8 @@ from dra_extender.cli.app import NAMES, PLUGIN_NAMES, app, plugin
 from dra_extender.service import wiring
 from typer.testing import CliRunner
 
+from tests.support.inspection.example_snapshot import FILE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -106,6 +108,23 @@ def test_help_version_and_completion_load_no_command_and_nothing_that_takes_long
         f"dra_extender{each}" for each in names
     }
     assert {question: slow for question, names in loaded.items() if (slow := names & SLOW)} == {}
+
+
+def test_question_about_a_snapshot_loads_no_client_of_a_cluster_and_no_settings_of_the_service() -> None:
+    questions = [f"{name} --snapshot {FILE}" for name in ("why", "devices", "usage", "audit", "what-if")]
+    done = subprocess.run(
+        [sys.executable, "-c", SAYS_WHAT_IT_LOADS],
+        cwd=ROOT,
+        input="\n".join(questions),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = [line.split("|") for line in done.stderr.splitlines()]
+    assert [question for question, *_ in loaded] == questions
+    assert "dra_extender.inspection.cluster_view" in loaded[0]
+    slow = {"aiohttp", "kubernetes", "dra_extender.kube", "pydantic_settings"}
+    assert {question: found for question, *names in loaded if (found := slow & {*names})} == {}
 
 
 def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dra_extender.cel.values.quantity import NANO
-from dra_extender.inspection.audit.report import use_policy
+from dra_extender.cli.cluster_source import use_policy_file
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, UnknownNodeError, devices_report
 from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
@@ -205,5 +205,5 @@ def test_physical_device_of_the_policy_is_called_so(made: MadeCluster, tmp_path:
     policy = tmp_path / "policy.yaml"
     policy.write_text("rules:\n- name: one\n  driver: gpu.example.com\n  pool: n2\n  physicalDevice: \"'card-0'\"\n")
     view = made.view()
-    assert use_policy(view, policy) == ()
+    assert use_policy_file(view, policy) == ()
     assert "    physical device card-0\n      gpu-0  unusable: tainted" in devices_tree(devices_report(view, "n2"), NOW)

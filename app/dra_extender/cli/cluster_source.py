@@ -105,16 +105,17 @@ class ClusterSource:
         `events`: with the Events that explain what other components do.
         `namespace` is read alone if the account may not read all of them; None: that of the context.
         """
-        from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
+        if self.snapshot is not None:
+            from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
+
+            try:
+                return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+            except SnapshotFileError as problem:
+                raise ended(problem, ExitStatus.UNKNOWN) from problem
         from dra_extender.runtime.installation import run
 
         with _ends_unless_read():
-            if self.snapshot is None:
-                return run(self._live(namespace, events=events))
-        try:
-            return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
-        except SnapshotFileError as problem:
-            raise ended(problem, ExitStatus.UNKNOWN) from problem
+            return run(self._live(namespace, events=events))
 
     def follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None = None) -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
@@ -153,9 +154,7 @@ def _ends_unless_read() -> Iterator[None]:
     """End the program with a message if the cluster cannot be read."""
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.scheduling.ports.cluster import ClusterError
-    from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
-    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
     try:
         yield
     except (ConfigurationError, ClusterError) as problem:
@@ -167,21 +166,22 @@ def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]
 
     Return a sentence for each of its rules that has no effect.
     """
-    from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit.report import use_policy
+    if policy is None:
+        return ()
+    from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
 
-    try:
-        return () if policy is None else use_policy(view, policy)
-    except InvalidPolicyError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+    overlay = read_policy_file(policy, compatibility_groups=view.features.compatibility_groups)
+    view.use_policy(overlay)
+    devices = published_devices(view.ledger.overlays.under_policy)
+    return tuple(f"rule {name} has no effect: {why}" for name, why in ineffective_rules(overlay.rules, devices or ()))
 
 
-def read_policy_file(policy: Path) -> "PolicyOverlay":
+def read_policy_file(policy: Path, *, compatibility_groups: bool = True) -> "PolicyOverlay":
     """Return the policy in this file; end the program with a message if the file cannot be used."""
     from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 
     try:
-        return read_policy(policy, compatibility_groups=True)
+        return read_policy(policy, compatibility_groups=compatibility_groups)
     except InvalidPolicyError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 
@@ -198,7 +198,9 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     def with_options(**given: Any) -> None:
         chosen = _source(**{each.name: given.pop(each.name) for each in source})
         from dra_extender.inspection.objects import UnreadKindsError
+        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
+        configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
             command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below
         except UnreadKindsError as problem:

@@ -12,8 +12,8 @@ import msgspec
 from dra_extender.allocator.overlay.policy import Overlay
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
-from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
+from dra_extender.inspection.holds import place_holds
 from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin, unread
 from dra_extender.inspection.pod_facts import (
     FAILED_SCHEDULING,

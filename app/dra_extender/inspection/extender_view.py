@@ -3,23 +3,18 @@
 API objects do not show them.  Without the right to open a port-forward, or without an extender, answers do without them and say so.
 """
 
-import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.lines import clock_text
 from dra_extender.inspection.objects import ClusterObjects, unread
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.port_forward import get_at, get_through
-from dra_extender.ledger.hold_book import Hold
-from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import AllocationResult, ClaimPlacement
-from dra_extender.model.api_json import ModelError, decode, listed
+from dra_extender.model.api_json import ModelError, decode
 from dra_extender.model.pod import WholePod
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
@@ -140,43 +135,6 @@ def read_decisions(data: bytes) -> DecisionReport:
     if report.format != DECISIONS_FORMAT:
         raise ModelError(f"decisions: has format {report.format!r}; this version reads {DECISIONS_FORMAT}")
     return report
-
-
-def place_holds(ledger: Ledger, report: HoldReport) -> None:
-    """Put the holds into a ledger that has the objects.
-
-    Holds of pods that do not wait any more, of allocated claims, and those whose end has come are left out; the others do not
-    expire in the ledger: the time of an inspection stands still.
-    """
-    for hold in report.holds:
-        if hold.until <= report.taken_at:
-            continue
-        record = ledger.claims.by_uid(hold.claim_uid)
-        pods = {uid for _, uid in hold.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
-        if not pods or (record is not None and record.claim.status.allocation is not None):
-            continue
-        placements = {
-            held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in hold.nodes
-        }
-        versions = {node: ledger.state.version(node) for node in placements}
-        ledger.hold_book.place(
-            Hold(hold.claim_uid, placements, versions, math.inf, pods, namespace=hold.namespace, unit=min(pods))
-        )
-
-
-def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterator[str]:
-    """What the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`), in sentences."""
-    for hold in report.holds:
-        if any(uid == pod_uid for _, uid in hold.pods):
-            nodes = listed(sorted(held.node for held in hold.nodes), _MOST_NAMED)
-            yield f"devices for claim {hold.claim} are held on {nodes} until {clock_text(hold.until)}"
-    for plan in report.plans:
-        if plan.pod_group == group:
-            node = next((member.node for member in plan.members if member.pod == pod), "")
-            yield (
-                f"the plan of PodGroup {group} has {len(plan.members)} members, {plan.needed} are needed, "
-                f"{plan.waiting} wait for the others; {f'its node for this pod is {node}' if node else 'this pod is not in it'}"
-            )
 
 
 def _places(pods: Sequence[bytes]) -> Iterator[_Place]:

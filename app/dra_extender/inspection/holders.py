@@ -1,26 +1,22 @@
 """Who holds a device: the claim, the pods or PodGroups for which it is reserved, and since when."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from textwrap import wrap
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from dra_extender.inspection.holds import unmade_claim
 from dra_extender.inspection.lines import age_text, clock_text
 from dra_extender.ledger.guard_index import is_guard_reservation
-from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.allocation_snapshot import allocated_at
-from dra_extender.model.api_json import Value, listed
+from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
-from dra_extender.scheduling.extended_resources.claims import name_for
-from dra_extender.scheduling.hold_report import HoldReport
 
 
 class Holder(Value, frozen=True):
@@ -92,12 +88,6 @@ class Holders:
         return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
 
 
-def unmade_claim(ledger: Ledger, hold: Hold) -> str:
-    """`namespace/name` of a claim for extended resources that a bind will make; without a name if its pod is not known."""
-    pods = (pod for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
-    return f"{hold.namespace}/{next(map(name_for, pods), '')}"
-
-
 def _leaving(claim: ClaimHead, ledger: Ledger) -> str:
     """Return why the claim is about to be released, as in Holder; empty if it is not."""
     consumers = claim.status.reserved_for
@@ -147,49 +137,3 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     state = next((text for applies, text in states if applies), "")
     since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
     return names + claim + state + since
-
-
-MOST_LINES: Final = 20
-"""Holds that the lines of an answer name; JSON has all."""
-_FURTHER_INDENT: Final = "  "
-
-
-class HeldDevices(Value, frozen=True):
-    """Devices (`driver/pool/device`) of one node that the extender keeps free for a claim (`namespace/name`).
-
-    `pods` are `namespace/name` of the pods that use the claim.  `until`: when the hold ends, seconds since the epoch.
-    """
-
-    claim: str
-    pods: tuple[str, ...]
-    node: str
-    devices: tuple[str, ...]
-    until: float
-
-
-def held_devices(ledger: Ledger, report: HoldReport) -> tuple[HeldDevices, ...]:
-    """Return what a running extender holds and what counts as taken in the ledger, by claim and node."""
-    found = (
-        HeldDevices(
-            claim=f"{hold.namespace}/{hold.claim}" if hold.claim else unmade_claim(ledger, kept),
-            pods=tuple(name or uid for name, uid in hold.pods),
-            node=at.node,
-            devices=tuple(f"{device.driver}/{device.pool}/{device.device}" for device in at.devices),
-            until=hold.until,
-        )
-        for hold in report.holds
-        if (kept := ledger.holds.get(hold.claim_uid)) is not None
-        for at in hold.nodes
-    )
-    return tuple(sorted(found, key=lambda each: (each.claim, each.node)))
-
-
-def held_lines(held: Sequence[HeldDevices], width: int) -> Iterator[str]:
-    """E.g. `held for ml/first until 09:47:05Z: gpu-0 on n1`, wrapped; nothing where nothing is held."""
-    for each in islice(held, MOST_LINES):
-        devices = listed([name.rpartition("/")[2] for name in each.devices])
-        pods = listed(each.pods) or f"claim {each.claim}"
-        text = f"held for {pods} until {clock_text(each.until)}: {devices} on {each.node}"
-        yield from wrap(text, width, subsequent_indent=_FURTHER_INDENT, break_long_words=False)
-    if len(held) > MOST_LINES:
-        yield f"and {len(held) - MOST_LINES} more holds"

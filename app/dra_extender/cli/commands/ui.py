@@ -24,9 +24,7 @@ def command(
     from dra_extender.page.server import PortError
     from dra_extender.runtime.installation import run
     from dra_extender.scheduling.ports.cluster import ClusterError
-    from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
-    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
     objects = None if source.snapshot is None else source.read()
     try:
         run(_serve(source, objects, port))

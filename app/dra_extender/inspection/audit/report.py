@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
-from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
-from dra_extender.config.policy_file import read_policy
 from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
-from dra_extender.inspection.holders import HeldDevices, held_devices
+from dra_extender.inspection.holds import HeldDevices, held_devices
 from dra_extender.inspection.objects import EVERYTHING, Origin, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
 
@@ -41,20 +38,8 @@ class AuditReport(Value, frozen=True):
     held: tuple[HeldDevices, ...] = ()
 
 
-def use_policy(view: ClusterView, policy: Path) -> tuple[str, ...]:
-    """Put the policy of this file on the devices of the view; returns a sentence for each of its rules that has no effect.
-
-    Raises:
-        InvalidPolicyError: the file cannot be read or used.
-    """
-    overlay = read_policy(policy, compatibility_groups=view.features.compatibility_groups)
-    view.use_policy(overlay)
-    devices = published_devices(view.ledger.overlays.under_policy)
-    return tuple(f"rule {name} has no effect: {why}" for name, why in ineffective_rules(overlay.rules, devices or ()))
-
-
 def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> AuditReport:
-    """Find everything that is wrong with the cluster; `policy_messages` as of `use_policy`.
+    """Find everything that is wrong with the cluster; `policy_messages`: a sentence for each rule without effect.
 
     Raises:
         UnreadKindsError: nothing could be read.

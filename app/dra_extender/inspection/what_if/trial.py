@@ -13,7 +13,7 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import held_devices
+from dra_extender.inspection.holds import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount

@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, refused, uses
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.extender_view import held_notes
+from dra_extender.inspection.holds import held_notes
 from dra_extender.inspection.objects import require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
