@@ -56,6 +56,12 @@ def test_examples_are_listed_with_what_they_are_about() -> None:
     assert lines[0].split(maxsplit=1) == [FIRST.stem, "MIG against vGPU (KEP-5963)."]
 
 
+def test_each_example_says_in_its_first_line_that_it_is_not_for_a_cluster() -> None:
+    """It creates nodes, which a cluster would take for machines."""
+    for file in FIRST.parent.glob("*.yaml"):
+        assert "Do not apply it to a cluster." in file.read_text().partition("\n")[0], file.name
+
+
 def test_examples_chosen_by_name_are_shown_in_full() -> None:
     """By the beginning of the name, or a part that no other has."""
     done = CliRunner().invoke(app, ["demo", "03", "several-groups"])

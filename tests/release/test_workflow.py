@@ -110,3 +110,12 @@ def test_nothing_is_published_before_the_tests_have_passed(release: dict[str, An
     assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
     for name, command in [("test", "make test"), ("test", "make verify"), ("image", "make image")]:
         assert any(command in str(each.get("run", "")) for each in jobs[name]["steps"])
+
+
+def test_what_dependabot_renews_is_there() -> None:
+    reads = {"github-actions": ".github/workflows", "docker": "Dockerfile", "gomod": "go.mod"}
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    assert {each["package-ecosystem"] for each in updates} == set(reads)
+    for each in updates:
+        for folder in each.get("directories", [each.get("directory")]):
+            assert (ROOT / folder.lstrip("/") / reads[each["package-ecosystem"]]).exists(), folder

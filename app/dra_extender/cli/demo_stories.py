@@ -71,8 +71,8 @@ class StoryFile(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """Return what the story is about: its first line."""
-        return self.text.partition("\n")[0].removeprefix("#").strip()
+        """Return what the story is about: its first line of narration."""
+        return next((line.removeprefix("#").strip() for line in self.text.splitlines() if line.startswith("#")), "")
 
     def story(self, scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
         """Read the story.  Raises ManifestError: a manifest cannot be used."""
