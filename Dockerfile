@@ -23,7 +23,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
     python -m venv --without-pip /opt/dra-extender \
     && python -m pip --python /opt/dra-extender/bin/python install --no-compile --require-hashes --only-binary :all: --requirement "requirements${TRACING:+-tracing}.lock"
 
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY app ./app
 COPY deploy/examples ./deploy/examples
 RUN /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \

@@ -42,7 +42,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("elsewhere") / "checkout"
     for name in ("app", "deploy/examples"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE"):
+    for file in ("Dockerfile", ".dockerignore", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / file, copy / file)
     for lock in ROOT.glob("requirements*.lock"):
         shutil.copyfile(lock, copy / lock.name)

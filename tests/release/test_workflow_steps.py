@@ -44,7 +44,17 @@ class Checkout:
         self._called.touch()
         self._bin.mkdir()
         self.root.mkdir()
-        for name in ("app", "deploy", "helm", "tests", "pyproject.toml", "README.md", "LICENSE", "Dockerfile"):
+        for name in (
+            "app",
+            "deploy",
+            "helm",
+            "tests",
+            "pyproject.toml",
+            "hatch_build.py",
+            "README.md",
+            "LICENSE",
+            "Dockerfile",
+        ):
             (self.root / name).symlink_to(ROOT / name)
         changelog = (ROOT / "CHANGELOG.md").read_text()
         (self.root / "CHANGELOG.md").write_text(changelog.replace("## [Unreleased]", f"## [{VERSION}]"))
