@@ -105,7 +105,7 @@ class SchedulingSettings(SettingsGroup):
         0.5,
         gt=0,
         le=1,
-        description="Share of the time for further slices while pods of one namespace alone wait; a single"
+        description="Share of the time for further slices while only pods of one namespace wait; a single"
         " waiting pod is not limited",
     )
     watch_lag_seconds: float = Field(
@@ -190,13 +190,13 @@ class SchedulingSettings(SettingsGroup):
         GroupReservation.AUTO,
         description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200"
         " pods, and further pods through the group on nodes whose kubelets accept that (auto); kubelets without"
-        " DRAWorkloadResourceClaims do not start pods that are reserved through their group alone",
+        " DRAWorkloadResourceClaims do not start pods that are reserved only through their group",
     )
     pod_group_trial_seconds: float = Field(
         60.0,
         ge=1,
         le=3600,
-        description="Seconds within which a pod that is reserved through its PodGroup alone must start; after"
+        description="Seconds within which a pod that is reserved only through its PodGroup must start; after"
         " that it gets a reservation of its own, and its node counts as one that does not start such pods",
     )
     group_claims_enabled: bool = Field(

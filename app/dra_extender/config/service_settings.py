@@ -44,7 +44,7 @@ class ProbeSettings(SettingsGroup):
         None,
         ge=0,
         le=65535,
-        description="Port to listen on; default: probes and metrics are served with the verbs alone",
+        description="Port to listen on; default: probes and metrics are served only with the verbs",
     )
     metrics: MetricsAccess = Field(
         MetricsAccess.OPEN,
@@ -61,7 +61,7 @@ class TlsSettings(SettingsGroup):
     client_ca_file: Path | None = Field(
         None,
         description="Certificates of the authorities of kube-scheduler's client certificate, in PEM; with it the verbs are"
-        " served over TLS alone, to callers with a certificate of these",
+        " served only over TLS, to callers with a certificate of these",
     )
     allowed_names: tuple[str, ...] = Field(
         (SCHEDULER_NAME,),

@@ -10,7 +10,7 @@ from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cl
 def command(
     source: ClusterSource,
     node: Annotated[str | None, typer.Argument(help="Show the devices that this node can use; default: all.")] = None,
-    driver: Annotated[str | None, typer.Option("--driver", help="Devices of this driver alone.")] = None,
+    driver: Annotated[str | None, typer.Option("--driver", help="Only devices of this driver.")] = None,
     free: Annotated[bool, typer.Option("--free", help="Devices that no claim has.")] = False,
     policy: PolicyFile = None,
     output: TableOutput = TableFormat.TREE,
