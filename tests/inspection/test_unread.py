@@ -10,8 +10,8 @@ from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.live import read_live
 from dra_extender.inspection.objects import (
+    ALL_KINDS,
     JUDGED,
-    WITH_EVENTS,
     ClusterObjects,
     MissingKind,
     UnreadKindsError,
@@ -236,9 +236,9 @@ async def test_events_of_the_namespace_are_read_and_are_no_condition_of_an_answe
     kubelet = {**event, "source": {"component": "kubelet"}}
     for name, said in (("train.1", event), ("train.2", kubelet)):
         server.store.create(StoredKind.EVENT, {"metadata": {"name": name, "namespace": NAMESPACE}, **said})
-    objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
+    objects = await read_live(settings, NAMESPACE, ALL_KINDS)
     assert [msgspec.json.decode(each)["reason"] for each in objects.of_kind("events")] == ["FailedScheduling"]
     faults.plan("list", "events", forbidden("events"), ALWAYS)
-    objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
+    objects = await read_live(settings, NAMESPACE, ALL_KINDS)
     assert [each.kind for each in objects.origin.missing if each.served] == ["events"]
     assert why(ClusterView(objects), NAMESPACE, "train").cause is Cause.NOT_DEVICES

@@ -99,10 +99,10 @@ class ClusterSource:
             impersonate_groups=self.groups,
         )
 
-    def read(self, namespace: str | None = None, *, events: bool = False) -> "ClusterObjects":
+    def read(self, namespace: str | None = None, *, explaining: bool = False) -> "ClusterObjects":
         """Return the objects of the snapshot, else of the cluster; end the program with a message if they cannot be read.
 
-        `events`: with the Events that explain what other components do.
+        `explaining`: with the kinds that no decision reads.
         `namespace` is read alone if the account may not read all of them; None: that of the context.
         """
         if self.snapshot is not None:
@@ -115,7 +115,7 @@ class ClusterSource:
         from dra_extender.runtime.installation import run
 
         with _ends_unless_read():
-            return run(self._live(namespace, events=events))
+            return run(self._live(namespace, explaining=explaining))
 
     def follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None = None) -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
@@ -133,19 +133,19 @@ class ClusterSource:
         from contextlib import aclosing
 
         from dra_extender.inspection.followed_cluster import readings
-        from dra_extender.inspection.live import with_events
+        from dra_extender.inspection.live import with_explaining
 
         async with aclosing(readings(self.settings(), self.extender_url, namespace=namespace)) as found:
             async for objects in found:
-                answer(await with_events(objects, self.settings()))
+                answer(await with_explaining(objects, self.settings()))
 
-    async def _live(self, namespace: str | None, *, events: bool) -> "ClusterObjects":
+    async def _live(self, namespace: str | None, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds
         from dra_extender.inspection.live import read_live
-        from dra_extender.inspection.objects import KINDS, WITH_EVENTS
+        from dra_extender.inspection.objects import ALL_KINDS, KINDS
 
         settings = self.settings()
-        kinds = WITH_EVENTS if events else KINDS
+        kinds = ALL_KINDS if explaining else KINDS
         return await with_holds(await read_live(settings, namespace, kinds), settings, self.extender_url)
 
 

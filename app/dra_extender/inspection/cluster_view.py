@@ -14,10 +14,20 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.holders import Holders
 from dra_extender.inspection.holds import place_holds
-from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin, unread
+from dra_extender.inspection.objects import (
+    BUDGETS,
+    EVENTS,
+    KINDS,
+    AssumedGate,
+    ClusterObjects,
+    GateState,
+    Origin,
+    unread,
+)
 from dra_extender.inspection.pod_facts import (
     FAILED_SCHEDULING,
     SCHEDULING_GATED,
+    DisruptionBudgets,
     ObjectEvents,
     PodFacts,
     read_pod_facts,
@@ -26,7 +36,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.fields import Gate
-from dra_extender.model.metadata import version_number
+from dra_extender.model.metadata import split_key, version_number
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_facts import NodeRefusal
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
@@ -198,6 +208,15 @@ class ClusterView:
                 if metadata.get("namespace", "") == namespace and not metadata.get("ownerReferences"):
                     names.append(str(metadata.get("name", "")))
         return names
+
+    @cached_property
+    def budgets(self) -> DisruptionBudgets:
+        return DisruptionBudgets(self._objects.of_kind(BUDGETS))
+
+    def may_be_evicted(self, pod: str) -> bool:
+        """Return whether no PodDisruptionBudget that was read forbids to evict this pod (`namespace/name`) alone."""
+        facts = self.all_facts.get(split_key(pod)) if BUDGETS in self._objects.by_kind else None
+        return facts is None or not self.budgets.forbidding([facts])
 
     @cached_property
     def events(self) -> ObjectEvents:

@@ -24,8 +24,10 @@ KINDS: Final = (
 )
 """Plural kinds in the order in which they refer to each other."""
 EVENTS: Final = "events"
-WITH_EVENTS: Final = (*KINDS, EVENTS)
-"""The kinds that decisions read, and the Events that explain what other components do."""
+BUDGETS: Final = "poddisruptionbudgets"
+EXPLAINING: Final = (EVENTS, BUDGETS)
+"""Kinds that no decision reads: Events say what other components do, PodDisruptionBudgets which pods may not be evicted."""
+ALL_KINDS: Final = (*KINDS, *EXPLAINING)
 
 
 class MissingKind(Value, frozen=True, rename=None):
@@ -98,8 +100,8 @@ DEVICES: Final = frozenset({"nodes", "deviceclasses", "devicetaintrules", "resou
 JUDGED: Final = DEVICES | {"pods", "podgroups"}
 """Kinds that answers about pods that wait depend on."""
 EVERYTHING: Final = frozenset(KINDS)
-NAMED: Final = EVERYTHING | {EVENTS}
-"""Kinds whose lack an answer names; Events add reasons to an answer, and no answer depends on them."""
+NAMED: Final = frozenset(ALL_KINDS)
+"""Kinds whose lack an answer names, though no answer depends on some of them."""
 
 
 class UnreadKindsError(Exception):

@@ -1,15 +1,16 @@
-"""What a pod and the Events about it and its owners say for people."""
+"""What a pod, the Events about it and its owners, and the budgets for its eviction say for people."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import OwnerReference, seconds_of
-from dra_extender.model.objects import EventObject, EventSeries
+from dra_extender.model.objects import DisruptionBudget, EventObject, EventSeries
 from dra_extender.model.pod import PodObject
 
 SCHEDULING_GATED: Final = "SchedulingGated"
@@ -33,6 +34,7 @@ class PodFacts(Value, frozen=True, rename=None):
     message: str = ""
     uid: str = ""
     owners: tuple[OwnerReference, ...] = ()
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 _POD_DECODER: Final = msgspec.json.Decoder(PodObject)
@@ -56,6 +58,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
         message="" if waiting is None else waiting.message,
         uid=pod.metadata.uid,
         owners=pod.metadata.owner_references,
+        labels=pod.metadata.labels,
     )
 
 
@@ -117,3 +120,38 @@ class ObjectEvents:
         return frozenset(
             event.reporter for events in self._by_object.values() for event in events if event.reason == reason
         )
+
+
+_BUDGET_DECODER: Final = msgspec.json.Decoder(DisruptionBudget)
+
+
+class DisruptionBudgets:
+    """PodDisruptionBudgets, as they stood when they were read."""
+
+    def __init__(self, objects: Iterable[bytes]) -> None:
+        """Read the budgets (API JSON, policy/v1); those that cannot be read count as absent."""
+        self._by_namespace: defaultdict[str, list[DisruptionBudget]] = defaultdict(list)
+        for data in objects:
+            with suppress(ModelError):
+                budget = decode("PodDisruptionBudget", _BUDGET_DECODER, data)
+                self._by_namespace[budget.metadata.namespace].append(budget)
+
+    def forbidding(self, pods: Iterable[PodFacts]) -> Mapping[tuple[str, str], str]:
+        """Return, by (namespace, name), the pods that may not be evicted after those before them, each with the budget's name."""
+        left: dict[tuple[str, str], int] = {}
+        found: dict[tuple[str, str], str] = {}
+        for pod in pods:
+            for budget in self._by_namespace.get(pod.key[0], ()):
+                if _is_about(budget, pod):
+                    key = budget.metadata.key
+                    left[key] = left.get(key, budget.status.disruptions_allowed) - 1
+                    if left[key] < 0:
+                        found.setdefault(pod.key, budget.metadata.name)
+        return found
+
+
+def _is_about(budget: DisruptionBudget, pod: PodFacts) -> bool:
+    try:
+        return budget.spec.selector is not None and budget.spec.selector.matches(pod.labels)
+    except ModelError:
+        return False

@@ -10,7 +10,7 @@ from typing import IO, Final
 
 import msgspec
 
-from dra_extender.inspection.objects import EVENTS, WITH_EVENTS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
+from dra_extender.inspection.objects import ALL_KINDS, KINDS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
 from dra_extender.model.api_json import ModelError, Value, decode_object
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
@@ -69,7 +69,7 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             gates=origin.gates,
         )
         _add(archive, _ABOUT, msgspec.json.encode(about) + b"\n")
-        for kind in (each for each in WITH_EVENTS if each != EVENTS or each in objects.by_kind):
+        for kind in (each for each in ALL_KINDS if each in KINDS or each in objects.by_kind):
             _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
     data = buffer.getvalue()
     try:
@@ -150,7 +150,7 @@ def _read(archive: tarfile.TarFile, path: Path, most_mib: int) -> ClusterObjects
         kind = member.name.removesuffix(_SUFFIX)
         if kind in by_kind:
             raise SnapshotFileError(f"{path}: expected each kind once, got {member.name} again")
-        if kind in WITH_EVENTS and kind != member.name:
+        if kind in ALL_KINDS and kind != member.name:
             by_kind[kind] = list(_records(file, kind, path, records))
     if about is None:
         raise SnapshotFileError(f"{path}: expected a snapshot: the archive is empty")

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
-from dra_extender.kube.client.objects import CLAIM_TEMPLATES, WARNINGS, WATCHED, ResourceKind
+from dra_extender.kube.client.objects import CLAIM_TEMPLATES, DISRUPTION_BUDGETS, WARNINGS, WATCHED, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.fields import Gate
@@ -87,7 +87,8 @@ class ServerFacts:
     def kinds(self) -> Mapping[str, ResourceKind]:
         """Return the kinds that a reader may ask for, by plural name."""
         optional = {kind.plural: kind for kind in (self.pod_groups, self.taint_rules) if kind is not None}
-        return {**WATCHED, CLAIM_TEMPLATES.plural: CLAIM_TEMPLATES, WARNINGS.plural: WARNINGS, **optional}
+        read_alone = {kind.plural: kind for kind in (CLAIM_TEMPLATES, WARNINGS, DISRUPTION_BUDGETS)}
+        return {**WATCHED, **read_alone, **optional}
 
     def notes(self) -> Mapping[str, str]:
         """Return sentences for people, by name: the version, and each field or kind that is missing or uncertain."""

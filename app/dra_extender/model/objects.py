@@ -6,9 +6,22 @@ from typing import Annotated, Any, ClassVar, Final
 from dra_extender.model.api_json import Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.device_taint_rule import DeviceTaintRule
-from dra_extender.model.fields import DnsLabel, Items, Mark, Name, Replicas, Sentence, Time, Word
+from dra_extender.model.fields import (
+    DnsLabel,
+    Items,
+    LabelKey,
+    Labels,
+    LabelValue,
+    Mark,
+    Name,
+    Replicas,
+    Sentence,
+    Time,
+    Word,
+)
 from dra_extender.model.metadata import ObjectMeta, TemplateMeta
 from dra_extender.model.node import WholeNode
+from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dra_extender.model.pod import PodObject, WholePodSpec
 from dra_extender.model.pod_group import GroupClaims, PodGroup, SchedulingPolicy
 from dra_extender.model.resource_claim import ResourceClaim
@@ -133,6 +146,45 @@ class EventObject(Value, frozen=True):
     last_timestamp: Time | None = None
 
 
+class PodSelector(Value, frozen=True):
+    """A label selector: all of its requirements must hold; one without any selects everything."""
+
+    match_labels: Annotated[dict[LabelKey, LabelValue], Labels.LABELS] = {}
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels are selected.
+
+        Raises:
+            ModelError: a requirement is malformed.
+        """
+        equal = (
+            NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in self.match_labels.items()
+        )
+        term = NodeSelectorTerm(match_expressions=(*equal, *self.match_expressions))
+        return not term.match_expressions or NodeSelector(node_selector_terms=(term,)).matches("", labels)
+
+
+class DisruptionBudgetSpec(Value, frozen=True):
+    """`spec` of a PodDisruptionBudget; without a selector it is about no pod."""
+
+    selector: PodSelector | None = None
+
+
+class DisruptionBudgetStatus(Value, frozen=True):
+    """How many more pods may be evicted now."""
+
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(Value, frozen=True):
+    """A PodDisruptionBudget as the API server sends it (policy/v1)."""
+
+    metadata: ObjectMeta
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
 WATCHED: Final[Mapping[str, type[Value]]] = {
     "nodes": WholeNode,
     "deviceclasses": DeviceClass,
@@ -142,6 +194,7 @@ WATCHED: Final[Mapping[str, type[Value]]] = {
     "resourceclaimtemplates": ClaimTemplate,
     "podgroups": PodGroup,
     "events": EventObject,
+    "poddisruptionbudgets": DisruptionBudget,
     "pods": PodObject,
 }
 """The structs of what is read from a cluster, by plural kind."""

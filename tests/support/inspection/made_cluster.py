@@ -25,6 +25,7 @@ _PLURALS: Final = {
     "PodGroup": "podgroups",
     "Pod": "pods",
     "Event": "events",
+    "PodDisruptionBudget": "poddisruptionbudgets",
 }
 
 Json = dict[str, Any]

@@ -29,7 +29,7 @@ def command(
     from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
     from dra_extender.model.api_json import ModelError, printable
 
-    objects = source.read(events=True)
+    objects = source.read(explaining=True)
     require_any(objects.origin)
     try:
         objects, stayed = _redacted(objects) if redact else (objects, ())

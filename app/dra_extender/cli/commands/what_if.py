@@ -64,7 +64,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.runtime.installation import run
 
-    objects = source.read(namespace, events=True)
+    objects = source.read(namespace, explaining=True)
     namespace = namespace or objects.namespace
     try:
         changes = Changes(

@@ -68,4 +68,4 @@ def command(
     if watch:
         source.follow(answer, namespace)
     else:
-        answer(source.read(namespace, events=True))
+        answer(source.read(namespace, explaining=True))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
-from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind, kept
+from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, kept
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.why.fit_error import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
@@ -352,7 +352,7 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     """
     decoded = {
         kind: [kept(kind, decode_object(kind, data)) for data in objects.of_kind(kind)]
-        for kind in WITH_EVENTS
+        for kind in ALL_KINDS
         if kind in objects.by_kind
     }
     names = ClusterNames()

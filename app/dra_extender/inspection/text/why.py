@@ -195,7 +195,8 @@ def doubt_text(step: NextStep) -> str:
 def price_text(ended: EndedPod) -> str:
     """E.g. `Job train-1, priority 0, 3h old`."""
     age = "" if ended.age is None else f", {age_text(ended.age)} old"
-    return f"{ended.owner or 'no owner'}, priority {ended.priority}{age}"
+    budget = f"; PodDisruptionBudget {ended.budget} forbids its eviction now" if ended.budget else ""
+    return f"{ended.owner or 'no owner'}, priority {ended.priority}{age}{budget}"
 
 
 _MOST_HOLDERS: Final = 4

@@ -1,13 +1,17 @@
 """Applies changes to a copy of a cluster, and notes what each did."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from dra_extender.inspection.objects import KINDS, kept
+from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
-from dra_extender.model.api_json import number_of
+from dra_extender.model.api_json import ModelError, number_of
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import drop_fields
 
@@ -43,8 +47,14 @@ class AppliedChanges:
                 raise ChangeError(f"--without: pod {'/'.join(pod_key)} does not exist in {copy.origin.source}")
             self.ended[pod_key] = copy.end_pod(pod)
             self.sentences.append(f"pod {'/'.join(pod_key)} ended")
+        drained: list[PodFacts] = []
         for name in sorted(set(changes.drained)):
-            self._drain(name)
+            for pod in self._drain(name):
+                with suppress(ModelError):
+                    drained.append(read_pod_facts(msgspec.json.encode(pod)))
+        for pod_key, budget in copy.budgets.forbidding(drained).items():
+            sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now: a drain waits"
+            self.sentences.append(sentence)
         for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
             # What an API server drops while the gate is off; fields that were dropped before stay lost.
             if not change.on:
@@ -131,7 +141,8 @@ class AppliedChanges:
                 which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
                 self.sentences.append(f"{which} added, like {node} with {number_of(len(slices), 'slice')}")
 
-    def _drain(self, name: str) -> None:
+    def _drain(self, name: str) -> list[Json]:
+        """Cordon a node, and return the pods that are evicted from it."""
         node = self._store.find(Key(StoredKind.NODE, "", name))
         if node is None:
             raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}")
@@ -142,6 +153,7 @@ class AppliedChanges:
             self.evicted[pod["metadata"]["namespace"], pod["metadata"]["name"]] = self._copy.evict_pod(pod)
         stay = f", {len(pods) - len(evicted)} stay" if len(evicted) < len(pods) else ""
         self.sentences.append(f"node {name} cordoned, {number_of(len(evicted), 'pod')} evicted{stay}")
+        return evicted
 
 
 _PUBLISHED: Final = (StoredKind.SLICE, StoredKind.CLASS)

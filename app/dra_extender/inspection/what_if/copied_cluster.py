@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import InspectionClock, served_fields
-from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
+from dra_extender.inspection.objects import BUDGETS, KINDS, ClusterObjects, Origin
+from dra_extender.inspection.pod_facts import DisruptionBudgets
 from dra_extender.inspection.what_if.report import ClaimFate, Fate
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.allocation import DeviceResult
@@ -57,6 +58,10 @@ class CopiedCluster:
     @property
     def origin(self) -> Origin:
         return self._objects.origin
+
+    @property
+    def budgets(self) -> DisruptionBudgets:
+        return DisruptionBudgets(self._objects.of_kind(BUDGETS))
 
     @property
     def created(self) -> str:

@@ -63,13 +63,14 @@ _Suffices = Callable[[Sequence[Holder]], bool]
 
 
 class EndCost(NamedTuple):
-    """How many holders are ended, and the highest priority of their pods; the smaller, the better."""
+    """Whether a PodDisruptionBudget forbids it, how many holders are ended, the highest priority of their pods: less is better."""
 
+    forbidden: bool
     holders: int
     priority: int
 
 
-_CHEAP: Final = EndCost(1, 0)
+_CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
 
 
 class EndedHolders:
@@ -81,6 +82,8 @@ class EndedHolders:
 
     def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, EndCost] | None:
         """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
+
+        A PodDisruptionBudget rules its pods out where others are enough.
 
         Holders that leave by themselves are waited for, and cost nothing.  What is merely planned, held by the extender or with
         admin access, or has a member of the gang, cannot be ended.
@@ -96,10 +99,14 @@ class EndedHolders:
             found = self._tried(holders, nodes)
             return found is not None and found.verified == whole.verified
 
+        evictable = [each for each in staying if self._claims.may_be_ended(each)]
+        if len(evictable) < len(staying) and suffices([*leaving, *evictable]):
+            staying = evictable
         ended = [] if leaving and suffices(leaving) else self._needed(staying, lambda some: suffices([*leaving, *some]))
         awaited = _without_needless(leaving, lambda some: suffices([*some, *ended]))
         found = self._tried([*awaited, *ended], nodes, again=True) or whole
-        return found, EndCost(len(ended), max(map(self._claims.priority, ended), default=0))
+        forbidden = not all(map(self._claims.may_be_ended, ended))
+        return found, EndCost(forbidden, len(ended), max(map(self._claims.priority, ended), default=0))
 
     def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
         """Return the holders, each once: those with the fewest pods first, then by priority, then those that free least.

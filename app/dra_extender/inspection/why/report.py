@@ -282,12 +282,16 @@ class ReportedEvent(Value, frozen=True):
 
 
 class EndedPod(Value, frozen=True):
-    """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds."""
+    """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds.
+
+    `budget` is the name of the PodDisruptionBudget that forbids to evict the pod now; empty if none does that was read.
+    """
 
     pod: str
     owner: str = ""
     priority: int = 0
     age: float | None = None
+    budget: str = ""
 
 
 class NextStep(Value, frozen=True):

@@ -239,21 +239,27 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
 
 
 def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
-    """Return the report with these steps: those first that harm nobody, and with the owners and ages of the pods that are ended."""
-    ordered = sorted(steps, key=lambda step: step.harmful)
-    priced = (
-        msgspec.structs.replace(step, ends=tuple(_with_price(view, end) for end in step.ends)) for step in ordered
-    )
+    """Return the report with these steps, and with what is known of the pods that they end.
+
+    Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.
+    """
+    priced = [msgspec.structs.replace(step, ends=_with_prices(view, step.ends)) for step in steps]
+    priced.sort(key=lambda step: (step.harmful, any(ended.budget for ended in step.ends)))
     return _as_far_as_judged(msgspec.structs.replace(report, next=tuple(priced)))
 
 
-def _with_price(view: ClusterView, ended: EndedPod) -> EndedPod:
-    facts = view.facts(*split_key(ended.pod))
-    owner = next((each for each in facts.owners if each.controller), None)
-    return msgspec.structs.replace(
-        ended,
-        owner="" if owner is None else f"{owner.kind} {owner.name}",
-        age=None if facts.created is None else max(0.0, view.now - facts.created),
+def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
+    known = [view.facts(*split_key(ended.pod)) for ended in ends]
+    forbidding = view.budgets.forbidding(known)
+    owners = (next((owner for owner in facts.owners if owner.controller), None) for facts in known)
+    return tuple(
+        msgspec.structs.replace(
+            ended,
+            owner="" if owner is None else f"{owner.kind} {owner.name}",
+            age=None if facts.created is None else max(0.0, view.now - facts.created),
+            budget=forbidding.get(facts.key, ""),
+        )
+        for ended, facts, owner in zip(ends, known, owners, strict=True)
     )
 
 

@@ -52,6 +52,7 @@ NODES = ResourceKind("nodes", "v1", namespaced=False)
 EVENTS = ResourceKind("events", "events.k8s.io/v1")
 WARNINGS = ResourceKind("events", "v1", selector="type=Warning,source!=kubelet")
 """What controllers and schedulers complain of; what kubelets say of containers may hold secrets."""
+DISRUPTION_BUDGETS = ResourceKind("poddisruptionbudgets", "policy/v1")
 
 WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, PODS, NODES)}
 """The kinds that every server we work with serves; those whose version varies come from discovery."""

@@ -25,6 +25,7 @@ class StoredKind(StrEnum):
     LEASE = "leases"
     ENDPOINT_SLICE = "endpointslices"
     EVENT = "events"
+    BUDGET = "poddisruptionbudgets"
     SECRET = "secrets"  # noqa: S105 - the plural of a kind
 
     @property
@@ -59,6 +60,7 @@ _SINGULAR = {
     StoredKind.LEASE: "Lease",
     StoredKind.ENDPOINT_SLICE: "EndpointSlice",
     StoredKind.EVENT: "Event",
+    StoredKind.BUDGET: "PodDisruptionBudget",
     StoredKind.SECRET: "Secret",
 }
 _API_VERSION = {
@@ -69,6 +71,7 @@ _API_VERSION = {
     StoredKind.LEASE: "coordination.k8s.io/v1",
     StoredKind.ENDPOINT_SLICE: "discovery.k8s.io/v1",
     StoredKind.EVENT: "events.k8s.io/v1",
+    StoredKind.BUDGET: "policy/v1",
     StoredKind.SECRET: "v1",
 }
 _CLUSTER_SCOPED = (
@@ -83,6 +86,7 @@ _OF_COMPONENTS = (
     StoredKind.LEASE,
     StoredKind.ENDPOINT_SLICE,
     StoredKind.EVENT,
+    StoredKind.BUDGET,
     StoredKind.SECRET,
 )
 
