@@ -17,6 +17,7 @@ from dra_extender.inspection.why.report import (
     NearestDevice,
     NextStep,
     NodeReason,
+    NodeScore,
     WhyReport,
 )
 from dra_extender.model.api_json import printable
@@ -67,7 +68,7 @@ def _links(report: WhyReport) -> Iterator[Link]:
                 yield from map(node_link, nodes)
             case NearestDevice():
                 yield device_link(place_of(value), value.node, value.device)
-            case DeviceCount(node=node) | ConstraintValues(node=node):
+            case DeviceCount(node=node) | ConstraintValues(node=node) | NodeScore(node=node):
                 yield node_link(node)
             case Holder(consumers=consumers):
                 yield from (pod_link(name) for name in consumers if " " not in name)

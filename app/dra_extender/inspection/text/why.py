@@ -31,6 +31,7 @@ from dra_extender.inspection.why.report import (
     NearestDevice,
     NextStep,
     NodeReason,
+    NodeScore,
     PodDevice,
     PoolGap,
     ReasonKind,
@@ -65,6 +66,8 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
         yield from _gang(report.gang, width)
     for device in report.devices:
         yield from _allocated(device, report, width)
+    if report.scores:
+        yield from wrapped(_scores_text(report.scores), INDENT, width)
     for refused in report.refused:
         yield from wrapped(f"its kubelet would not start it: {refused}", INDENT, width)
     for awaited in report.awaited:
@@ -169,6 +172,22 @@ def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str
     for condition in device.conditions:
         said = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
         yield from wrapped(f"driver reports {condition.type} {condition.status}{said}", INDENT, width)
+
+
+def _scores_text(scores: Sequence[NodeScore]) -> str:
+    """E.g. `why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, the next best, n2, 5`."""
+    own, *others = scores
+    if not others:
+        return f"why {own.node}: its devices fit on no other node now"
+    if not any(each.score for each in scores):
+        return f"why {own.node}: prioritize rates it no better than {others[0].node} now: kube-scheduler's own scores decide"
+    told = []
+    for each in scores:
+        terms = [f"{number_of(each.alternatives, 'point')} for early alternatives"] if each.alternatives else []
+        terms += ["waits for binding conditions"] if each.waits else []
+        terms += [f"{each.joined} of {number_of(each.counter_sets, 'counter set')} in use"] if each.counter_sets else []
+        told.append(f"{each.score}" + (f" ({', '.join(terms)})" if terms else ""))
+    return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the next best, {others[0].node}, {told[1]}"
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:

@@ -237,6 +237,21 @@ class PodDevice(Value, frozen=True):
     conditions: tuple[DeviceCondition, ...] = ()
 
 
+class NodeScore(Value, frozen=True):
+    """What prioritize would give a node for the pod as things are now, from 0 to 10, and the terms of the score.
+
+    `alternatives` are the points for early alternatives, `waits`: a device has binding conditions, `joined` of the `counter_sets`
+    that the devices draw on are in use by others.
+    """
+
+    node: str
+    score: int
+    alternatives: int = 0
+    waits: bool = False
+    counter_sets: int = 0
+    joined: int = 0
+
+
 class MemberState(StrEnum):
     """How a member of a gang stands: it runs, has its devices allocated, would be placed, or is what blocks the gang."""
 
@@ -324,6 +339,7 @@ class WhyReport(Value, frozen=True):
     other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
     them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
     bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet would not start it.
+    `scores` are those of its node and of the next best one, if there is any; empty where they are not known.
     """
 
     format: str
@@ -345,6 +361,7 @@ class WhyReport(Value, frozen=True):
     awaited: tuple[AwaitedDevice, ...] = ()
     devices: tuple[PodDevice, ...] = ()
     refused: tuple[str, ...] = ()
+    scores: tuple[NodeScore, ...] = ()
     gang: GangReport | None = None
     usable: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()

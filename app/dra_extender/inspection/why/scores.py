@@ -1,0 +1,45 @@
+"""Why a bound pod is on its node: what prioritize would give the node now, beside the next best one."""
+
+from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.objects import DEVICES, unread
+from dra_extender.inspection.why.report import NodeScore
+from dra_extender.model.api_json import decode_object
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.simulator.apiserver.objects import StoredKind
+
+
+def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
+    """Return the scores of the pod's node and of the next best one, as if the pod had neither node nor devices.
+
+    Claims that other pods share stay as they are.  Nothing is returned for members of a PodGroup, for extended resources, without
+    claims of the pod's own, and where the pod would not get devices of its node again.
+    """
+    found = find_claims(pod, view.ledger)
+    claims = () if isinstance(found, Rejection) else [claim.record for claim in found]
+    own = [record for record in claims if record.raw and len(record.claim.status.reserved_for) == 1]
+    if not own or pod.extended_claim or pod.pod_group is not None or unread(view.origin, DEVICES):
+        return ()
+    before = [decode_object("ResourceClaim", record.raw) for record in own]
+    refusals = view.node_refusals(pod, (pod.key,))
+    nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
+    with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
+        fits = view.try_on(pod, nodes).fits
+    terms = {name: total(() if fit is None else fit.score_terms) for name, fit in fits.items()}
+    rated = ratings(terms, view.options.weights)
+    if pod.node_name not in rated:
+        return ()
+    others = sorted(rated.keys() - {pod.node_name}, key=lambda name: (-rated[name], name))
+    return tuple(
+        NodeScore(
+            node=name,
+            score=round(rated[name]),
+            alternatives=terms[name].alternatives,
+            waits=bool(terms[name].waits),
+            counter_sets=terms[name].counter_sets,
+            joined=terms[name].joined,
+        )
+        for name in (pod.node_name, *others[:1])
+    )
