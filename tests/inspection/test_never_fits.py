@@ -201,6 +201,12 @@ def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> Non
     assert (placed.object, placed.field) == ("Pod p", "spec.resourceClaims")
     start = "each claim of this pod fits by itself, but together they fit no node of a test"
     assert placed.finding.message.startswith(start)
+    assert placed.finding.suggestion == "ask for 1 device"
+    [placed] = never_fits(
+        cluster().cluster(),
+        read_files([("c.yaml", f"{named('a', 2)}---\n{named('b', 1)}---\n" + pod_with("a", "b"))]),
+    )
+    assert placed.finding.suggestion == "ask for 1 device in request r of claim a"
     fitting = f"{named('a', 1)}---\n{named('b', 1)}---\n"
     assert list(never_fits(cluster().cluster(), read_files([("c.yaml", fitting + pod_with("a", "b"))]))) == []
     # The claim is named, and nothing more is said of the pod.

@@ -170,13 +170,15 @@ def _of_pod(pod: _Written, claims: Mapping[tuple[StoredKind, tuple[str, str]], _
 
 
 def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
-    """Add a pod that uses the claims, or claims from the templates."""
+    """Add a pod that uses the claims, or claims from the templates, and calls them by their names, by which advice has them."""
     entries = []
+    labels = {item["metadata"]["name"] for _, item in question.claims}
     for index, (kind, item) in enumerate(question.claims):
         own = f"{name}-{index}"
         copy.put(kind, {**item, "metadata": {"name": own, "namespace": NAMESPACE}, "status": {}})
         field = next(field for field, source in CLAIM_SOURCES.items() if source is kind)
-        entries.append({"name": f"claim-{index}", field: own})
+        label = item["metadata"]["name"] if len(labels) == len(question.claims) else f"claim-{index}"
+        entries.append({"name": label, field: own})
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",

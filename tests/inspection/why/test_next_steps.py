@@ -288,3 +288,31 @@ def test_devices_that_the_extender_leaves_alone_for_a_while_are_waited_for(made:
     made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
     (step,) = found(made)
     assert step.text.startswith("wait until the extender tries again")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (1, 1, ["do without claim b"]),
+        (2, 1, ["ask for 1 device in request r of claim a", "do without claim b"]),
+        (1, 2, ["ask for 1 device", "do without claim b"]),
+    ],
+)
+def test_claims_of_one_pod_that_compete_give_way_to_each_other(
+    made: MadeCluster, first: int, second: int, expected: list[str]
+) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(max(first, second))))
+    for name, count in (("a", first), ("b", second)):
+        made.add(resource_claim(name, NAMESPACE, request("r", "gpu", count=count)))
+    made.add(pod("train", NAMESPACE, claims={"a": "a", "b": "b"}))
+    assert [step.text for step in found(made)] == expected
+    assert set(steps(made)) == set(expected)
+
+
+def test_claims_that_do_not_compete_stay_as_they_are(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    for name in ("a", "b"):
+        made.add(resource_claim(name, NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, claims={"a": "a", "b": "b"}))
+    assert not [step.text for step in found(made) if "claim a" in step.text]

@@ -48,6 +48,7 @@ from dra_extender.inspection.why.trials import (
     with_tolerations,
     without_constraint,
     without_request,
+    without_requests,
 )
 from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
@@ -279,6 +280,9 @@ class NextSteps:
                 self._edited(facts.rejection, f"ask for {number_of(number, 'device')}", with_fields(count=number))
                 for number in [*range(most, 0, -1)][:_MOST_COUNTS]
             )
+        if code is Code.COMBINATION:
+            yield self._fewer_elsewhere(facts)
+            yield self._without_claim(facts)
 
     def _absent_driver(self, facts: ReasonFacts) -> str:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
@@ -395,6 +399,22 @@ class NextSteps:
         if others > 1:
             text = f"do without request {rejection.request}"
             yield self._claims.of_claim(rejection.claim, text, without_request(rejection.request))
+
+    def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
+        own = (facts.rejection.claim, facts.rejection.request.partition("/")[0])
+        for claim in () if facts.demand is None else facts.demand.claims:
+            for option in (option for request in claim.requests for option in request.options):
+                if (claim.label, option.name.partition("/")[0]) != own:
+                    for number in [*range(option.count - 1, 0, -1)][:_MOST_COUNTS]:
+                        text = f"ask for {number_of(number, 'device')} in request {option.name} of claim {claim.label}"
+                        yield self._claims.of_request(claim.label, option.name, text, with_fields(count=number))
+
+    def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the pod without the claim that gets no devices beside its other claims."""
+        if facts.demand is not None and len(facts.demand.claims) > 1:
+            claim = facts.rejection.claim
+            yield self._claims.of_claim(claim, f"do without claim {claim}", without_requests)
 
     def _meant_names(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""

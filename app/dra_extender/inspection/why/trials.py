@@ -228,6 +228,11 @@ def _with_alternative(request: str, alternative: str) -> Callable[[Json], None]:
     return edit
 
 
+def without_requests(claim: Json) -> None:
+    """Take all requests out of the claim, which is as if its pod did not use it."""
+    claim["spec"]["devices"] = {}
+
+
 def with_fields(**fields: str | int) -> EditRequest:
     def edit(body: Json) -> None:
         body.update(fields)
