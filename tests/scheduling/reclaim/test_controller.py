@@ -271,7 +271,26 @@ async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: In
     await pass_by(world, GRACE)
 
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert await reclaimed(world, "pod_idle", "foreign") == 1
+    assert world.claim("c1")["status"]["reservedFor"] == [consumer]
+    assert world.messages("p1")[-1].startswith("the reservation of claim default/c1 was given back: ")
+
+
+@pytest.mark.parametrize("finalizers", [[], [FINALIZER]])
+async def test_our_reservation_in_an_allocation_of_another_scheduler_ends_as_for_kube_controller_manager(
+    world: InMemoryExtender, finalizers: list[str]
+) -> None:
+    claim = world.claim("c1")
+    claim["metadata"]["finalizers"] = finalizers
+    world.cluster.store.update(StoredKind.CLAIM, claim, "kube-scheduler")
+    world.allocate("c1", "gpu-0", writer="kube-scheduler")
+    world.sync()
+    await reserved(world)
+
+    await pass_by(world, GRACE)
+
+    assert world.devices("c1") == ([] if finalizers else ["n1/gpu-0"])
+    assert not world.claim("c1")["status"].get("reservedFor")
+    assert await reclaimed(world, "pod_idle") == 1
 
 
 class DiesAfterOneWrite(MemoryClaims):

@@ -17,7 +17,7 @@ from dra_extender.scheduling.reclaim.release_reasons import (
     Releasable,
     consumer_state,
     find_releasable,
-    may_release,
+    permitted_part,
 )
 
 ON_N1 = AllocationResult(node_selector=only_node("n1"))
@@ -164,36 +164,51 @@ def test_foreign_claims_are_touched_only_as_kube_controller_manager_would(
     uids = frozenset(uid for uid, found in consumer_states.items() if found is not ConsumerState.IN_USE)
     found, held = Releasable(reason, uids, release), claim(*consumer_states)
 
-    assert may_release(found, held, consumer_states, OURS, US)
-    assert may_release(found, held, consumer_states, FOREIGN, US) is foreign_too
-    assert may_release(found, held, consumer_states, Writers(), US) is foreign_too
+    assert permitted_part(found, held, consumer_states, OURS, US) == found
+    assert permitted_part(found, held, consumer_states, FOREIGN, US) == (found if foreign_too else None)
+    assert permitted_part(found, held, consumer_states, Writers(), US) == (found if foreign_too else None)
 
 
 def test_a_foreign_allocation_without_finalizer_stays_as_kube_controller_manager_lets_it() -> None:
     gone = {"a": ConsumerState.GONE}
     found = Releasable(ReclaimReason.POD_GONE, frozenset("a"), release=True)
 
-    assert not may_release(found, claim("a", finalizer=False), gone, FOREIGN, US)
-    assert may_release(found, claim("a", finalizer=False), gone, OURS, US)
+    assert permitted_part(found, claim("a", finalizer=False), gone, FOREIGN, US) is None
+    assert permitted_part(found, claim("a", finalizer=False), gone, OURS, US) == found
 
 
 def test_a_reservation_of_another_scheduler_keeps_our_allocation() -> None:
     """A pod of the in-tree scheduler may share a claim that we allocated; only it knows what becomes of that pod."""
     shared = Writers(allocation=frozenset({US}), reservations={"a": frozenset({"kube-scheduler"})})
     idle = {"a": ConsumerState.IDLE}
+    found = Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True)
 
-    assert not may_release(
-        Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True), claim("a"), idle, shared, US
-    )
+    assert permitted_part(found, claim("a"), idle, shared, US) is None
+
+
+@pytest.mark.parametrize("reason", [ReclaimReason.POD_IDLE, ReclaimReason.NODE_UNFIT])
+def test_an_allocation_of_another_scheduler_ends_with_our_reservation_if_it_is_the_last(reason: ReclaimReason) -> None:
+    """As kube-controller-manager would have ended it, had we not reserved it."""
+    mixed = Writers(allocation=frozenset({"kube-scheduler"}), reservations={"a": frozenset({US})})
+    found = Releasable(reason, frozenset("a"), release=True)
+    ours = Releasable(ReclaimReason.POD_IDLE, frozenset("a"))
+    idle = {"a": ConsumerState.IDLE}
+
+    assert permitted_part(found, claim("a"), idle, mixed, US) == found
+    assert permitted_part(found, claim("a", finalizer=False), idle, mixed, US) == ours
+
+    both = Releasable(reason, frozenset("ab"), release=True)
+    for other in (ConsumerState.IDLE, ConsumerState.ELSEWHERE):
+        assert permitted_part(both, claim("a", "b"), {**idle, "b": other}, mixed, US) == ours
 
 
 def test_only_our_own_preparation_is_removed() -> None:
     half = Releasable(ReclaimReason.HALF_WRITTEN)
     empty = claim(allocated=False)
 
-    assert may_release(half, empty, {}, Writers(finalizer=frozenset({US})), US)
-    assert may_release(half, empty, {}, Writers(snapshot=frozenset({US})), US)
-    assert not may_release(half, empty, {}, Writers(finalizer=frozenset({"kube-scheduler"})), US)
+    assert permitted_part(half, empty, {}, Writers(finalizer=frozenset({US})), US) == half
+    assert permitted_part(half, empty, {}, Writers(snapshot=frozenset({US})), US) == half
+    assert permitted_part(half, empty, {}, Writers(finalizer=frozenset({"kube-scheduler"})), US) is None
 
 
 def test_the_document_names_every_reason() -> None:

@@ -186,12 +186,14 @@ class ClaimWriter:
             f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
         )
 
-    async def release(self, record: ClaimRecord, consumers: Collection[str], *, tries: int = _TRIES) -> bool:
+    async def release(
+        self, record: ClaimRecord, consumers: Collection[str], *, deallocates: bool = True, tries: int = _TRIES
+    ) -> bool:
         """Remove the reservations of these consumers (UIDs), and the allocation with its snapshot if no reservation is left.
 
-        With no consumers only an allocation without reservations is removed.  Nothing is written if the claim is not allocated as
-        in `record` any more.  Whose allocation it is does not matter here: the caller knows.  With `tries` of one nothing is
-        written if anything else about the claim has changed, either.
+        Without `deallocates` the allocation stays.  With no consumers only an allocation without reservations is removed.  Nothing
+        is written if the claim is not allocated as in `record` any more.  Whose allocation it is does not matter here: the caller
+        knows.  With `tries` of one nothing is written if anything else about the claim has changed, either.
 
         Returns:
             Whether the claim is without an allocation now.
@@ -209,7 +211,7 @@ class ClaimWriter:
             left = [entry for entry in claim.status.reserved_for if entry.uid not in consumers]
             if left and len(left) == len(claim.status.reserved_for):
                 return raw
-            if left:
+            if left or not deallocates:
                 return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
             raw = await self._update_status("release", claim, without_allocation(raw))
             # The ledger reports the end of the allocation before the next write.

@@ -39,7 +39,7 @@ from dra_extender.scheduling.reclaim.release_reasons import (
     ReclaimableClaim,
     ReclaimFacts,
     ReclaimReason,
-    may_release,
+    permitted_part,
 )
 from dra_extender.telemetry.metrics import Metrics
 
@@ -239,8 +239,10 @@ class ReclaimWriter:
             if reclaimable is None or reclaimable.state != expected.state or reclaimable.releasable != first.releasable:
                 return ReclaimResult.CHANGED
             writers = _with_own_writes(writers_of(raw), record, claim, self._us)
-            if not may_release(reclaimable.releasable, claim, reclaimable.consumer_states, writers, self._us):
+            permitted = permitted_part(reclaimable.releasable, claim, reclaimable.consumer_states, writers, self._us)
+            if permitted is None:
                 return ReclaimResult.FOREIGN
+            reclaimable = ReclaimableClaim(permitted, reclaimable.consumer_states, reclaimable.state)
             await self._write(claim, raw, reclaimable, writers)
         except ConflictError:
             return None
@@ -294,7 +296,8 @@ class ReclaimWriter:
             # Only one bind of its pod can use the claim; the next bind creates another.
             await self._claim_writer.discard(record)
         elif not half_written:
-            await self._claim_writer.release(record, reclaimable.releasable.consumers, tries=1)
+            released = reclaimable.releasable
+            await self._claim_writer.release(record, released.consumers, deallocates=released.release, tries=1)
         else:
             metadata = claim.metadata
             change = without(
@@ -322,7 +325,10 @@ class ReclaimWriter:
             if pod is not None and not (pod.node_name or pod.finished):
                 if reason in NOT_READY:
                     self._device_backoff.start(pod.uid, unready)
-                message = f"the devices of claim {name} were given back: {RELEASE_MESSAGES[reason]}"
+                given_back = (
+                    "devices of claim {} were" if reclaimable.releasable.release else "reservation of claim {} was"
+                )
+                message = f"the {given_back.format(name)} given back: {RELEASE_MESSAGES[reason]}"
                 self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
 
 

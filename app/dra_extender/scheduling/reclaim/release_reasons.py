@@ -197,22 +197,26 @@ def find_releasable(
     return Releasable(reason, consumers, release=True)
 
 
-def may_release(
+def permitted_part(
     releasable: Releasable, claim: ClaimHead, consumer_states: Mapping[str, ConsumerState], writers: Writers, us: str
-) -> bool:
-    """Return whether this process may release it: `us`, its field manager, wrote it.
+) -> Releasable | None:
+    """Return the part that this process may release: what `us`, its field manager, wrote; None if there is none.
 
-    What another scheduler allocated or reserved stays.  The exception is the rule that kube-controller-manager applies to every
-    claim: a consumer that is gone or over loses its reservation, and a claim with the finalizer loses its allocation with the
-    last one.
+    What another scheduler allocated or reserved stays, with the exception of the rule that kube-controller-manager applies to every
+    claim: a consumer that is gone or over loses its reservation, and a claim with the finalizer loses its allocation with the last
+    reservation.  The reservation of an idle pod that we wrote counts as such: it alone may have kept the allocation from ending.
     """
     if releasable.reason is ReclaimReason.HALF_WRITTEN:
-        return us in writers.snapshot or us in writers.finalizer or us in writers.extended
+        prepared = us in writers.snapshot or us in writers.finalizer or us in writers.extended
+        return releasable if prepared else None
     states = {consumer_states[uid] for uid in releasable.consumers}
-    if states and states <= ENDED and (not releasable.release or FINALIZER in claim.metadata.finalizers):
-        return True
-    idle = [uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE]
-    return all(us in writers.reserved(uid) for uid in idle) and (not releasable.release or us in writers.allocation)
+    idle = frozenset(uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE)
+    ours = frozenset(uid for uid in idle if us in writers.reserved(uid))
+    if ours == idle:
+        ends_by_itself = states and states <= {*ENDED, ConsumerState.IDLE} and FINALIZER in claim.metadata.finalizers
+        if not releasable.release or us in writers.allocation or ends_by_itself:
+            return releasable
+    return Releasable(ReclaimReason.POD_IDLE, ours) if ours else None
 
 
 @dataclass(frozen=True, slots=True)
