@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import typer
 import yaml
 from dra_extender.cli.app import app
 from dra_extender.config.settings import Settings
@@ -26,6 +27,9 @@ DOCUMENTS: Final = tuple(
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _CLASS: Final = re.compile(r"^class ([A-Z]\w+)", re.MULTILINE)
+_CALL: Final = re.compile(
+    r"(?:`|^\$ |^    |--from \. )(?:\.venv/bin/)?(?:dra-extender|kubectl[ -]dra) ([a-z][^`#|<\n]*)", re.MULTILINE
+)
 _PATH: Final = re.compile(r"(?:app|tests|deploy|helm|docs|bench)/[\w./-]+")
 
 
@@ -263,3 +267,30 @@ def test_commands_that_are_named_exist(name: str) -> None:
     )
     lost |= set(re.findall(r"(?:`|^\$ )kubectl[ -]dra ([a-z][a-z-]*)", text, re.MULTILINE)) - commands
     assert lost == set()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_options_that_are_shown_exist(name: str) -> None:
+    """Of each command of the program that a document shows, in a line of a console or in code marks."""
+    text = (ROOT / name).read_text()
+    calls = [call.split() for call in _CALL.findall(text)]
+    assert [f"{' '.join(call)}: {each}" for call in calls for each in unknown_options(call)] == []
+
+
+def test_an_unknown_option_is_noticed() -> None:
+    assert unknown_options(["why", "POD", "-n", "NAMESPACE", "--bogus", "--node=a"]) == ["--bogus"]
+    assert unknown_options(["config", "check", "FILE", "--strict"]) == ["--strict"]
+
+
+def unknown_options(words: list[str]) -> list[str]:
+    """The options of a call that its command does not have."""
+    command = typer.main.get_command(app)
+    while words and hasattr(command, "get_command"):
+        context = command.make_context("", [], resilient_parsing=True)
+        found = command.get_command(context, words[0])
+        if found is None:
+            return []
+        command, words = found, words[1:]
+    known = {option for each in command.params for option in each.opts} | {"--help"}
+    asked = {word.partition("=")[0] for word in words if re.fullmatch(r"--?[a-z][a-z-]*(?:=\S*)?", word)}
+    return sorted(asked - known)
