@@ -1,5 +1,7 @@
 """Who may open the page, and what a browser may load for it."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -76,3 +78,11 @@ async def test_page_is_shown_to_who_opens_it_and_not_to_pages_of_other_origins(
     open_page: Open, made: MadeCluster, headers: dict[str, str], status: int
 ) -> None:
     assert (await open_page(made).get("map", headers=headers)).status_code == status
+
+
+@pytest.mark.parametrize("path", ["pending?pod=ml%2Flate", "node?name=n1", "map?nodes=n"])
+async def test_link_of_another_dashboard_leads_to_a_view(open_page: Open, made: MadeCluster, path: str) -> None:
+    section = (Path(__file__).parents[2] / "docs" / "tasks" / "web-ui.md").read_text().partition("## Links from")[2]
+    assert f"`{path.partition('=')[0]}=" in section
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert (await open_page(made).get(path, headers=headers)).status_code == 200
