@@ -35,7 +35,7 @@ demo-node: node-needs $(READY) ## As root: pods on real nodes print the devices 
 test: $(READY) ## What must be green before a change lands, with Python and make alone: lint, documents, unit, property, parity
 	$(MAKE) --no-print-directory --jobs lint unit
 	@echo 'make test did not run: real components (make verify); searches without an end, soak and coverage (make nightly)'
-	@$(BIN)/python -m tests.support.totals $(REPORTS)/unit.xml
+	@$(BIN)/python -m tests.support.junit $(REPORTS)/unit.xml
 
 .PHONY: verify
 verify: $(READY) ## Everything on real components: control plane, chart, image, browser, Prometheus, nodes (PARTS="e2e chart" selects, STRICT=1 fails for a part that the machine cannot run)

@@ -7,9 +7,8 @@ from typing import Final
 
 ATOMS: Final = (
     *("a", "ab", "ba", "b", "0", "9", "1.", "1", "e", "-", "+", " ", "/", ":", "%", "%41", "a=b&", "1ns", "x."),
-    *(".", "?"),
-    *("\u00e9", "\u00df", "\U0001f600", "\u0130", "e\u0301", "\u4e2d", "A", "_", ",", "\\\\", "{", "[", "@"),
-    *("#", "\\n"),
+    *(".", "?", "\u00e9", "\u00df", "\U0001f600", "\u0130", "e\u0301", "\u4e2d", "A", "_", ",", "\\\\", "{", "["),
+    *("@", "#", "\\n"),
 )
 PERIODS: Final = ("a", "a", "ab", "aab", "b")
 """Texts of a small alphabet, whose parts look like each other."""

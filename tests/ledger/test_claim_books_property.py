@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ledger.ledger_events import encode, raw_claim
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import encode, holdings_by_device, raw_claim
 
 OURS = "dra-extender"
 KEYS = (("default", "c1"), ("default", f"{GUARD_PREFIX}x"), (OURS, "c1"), (OURS, f"{GUARD_PREFIX}x"))

@@ -8,7 +8,7 @@ from dra_extender.model.device import CounterConsumption
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import holdings_by_device
 
 Device = tuple[str, str, str]
 SNAPSHOTS = (None, (), (CounterConsumption(counter_set="s", compatibility_groups=("a",)),))

@@ -10,8 +10,7 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.ledger.ledger_events import encode, raw_claim
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import encode, holdings_by_device, raw_claim
 
 
 def placement(device: str) -> ClaimPlacement:

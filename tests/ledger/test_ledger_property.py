@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import (
+    encode,
+    holdings_by_device,
+    raw_claim,
+    raw_node,
+    raw_pod,
+    raw_slice,
+    shared_slices,
+)
 
 NODES = ("n1", "n2", "n3")
 POOLS = ("p1", "p2")

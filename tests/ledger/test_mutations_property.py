@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.kube.recording import CountingObserver
-from tests.support.ledger.ledger_events import encode
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import encode, holdings_by_device
 
 DRIVER = "gpu.example.com"
 NAMES = ("a", "b")

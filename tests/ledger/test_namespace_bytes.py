@@ -13,7 +13,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import read_claim
 
 from tests.ledger.test_kept_claims import OBJECTS, SHAPES, taken_by
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import holdings_by_device
 
 KIB = 1024
 

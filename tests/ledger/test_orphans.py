@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ledger.ledger_events import encode, raw_node, raw_slice
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import encode, holdings_by_device, raw_node, raw_slice
 
 DRIVER = "gpu.example.com"
 CLAIMS, PODS, DEVICES = ("c1", "c2"), ("a", "b", "g1", "g2"), ("s-0", "s-1", "s-2")

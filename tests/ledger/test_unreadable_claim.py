@@ -13,8 +13,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import read_pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
-from tests.support.ledger.ledger_events import encode, raw_claim, raw_pod
-from tests.support.ledger.usage import holdings_by_device
+from tests.support.ledger.ledger_events import encode, holdings_by_device, raw_claim, raw_pod
 
 
 def _amount(status: dict[str, Any]) -> None:

@@ -7,13 +7,16 @@ import pytest
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.compressed import FEW, CompressedList, packed
 from dra_extender.model.device_class import device_class_from
-from dra_extender.model.metadata import version_number
+from dra_extender.model.metadata import seconds_of, split_key, time_text, version_number
 from dra_extender.model.node import node_from, read_node
-from dra_extender.model.pod import read_pod
+from dra_extender.model.pod import ContainerRequests, PodClaimStatus, ResourceRequest, read_pod
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.resource_slice import SliceReader
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
 
@@ -159,3 +162,63 @@ def test_resource_versions_compare_as_numbers() -> None:
 @pytest.mark.parametrize("text", ["\u00b2", "\u0663", "9" * 21, "9" * 5_000, "-1", "1_0", " 1"])
 def test_what_is_no_resource_version_is_none_and_raises_nothing(text: str) -> None:
     assert version_number(text) == 0
+
+
+def test_time_is_written_as_the_api_does_and_read_again() -> None:
+    assert time_text(1_700_000_000.9) == "2023-11-14T22:13:20Z"
+    assert seconds_of(time_text(1_700_000_000.9)) == 1_700_000_000
+
+
+@pytest.mark.parametrize("seconds", [1e30, float("inf"), -1e15])
+def test_time_that_no_calendar_has_is_written_as_a_number_and_is_none_when_read(seconds: float) -> None:
+    assert time_text(seconds) == f"at {seconds:.0f} s"
+    assert seconds_of(time_text(seconds)) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "parts"),
+    [("ml/train", ("ml", "train")), ("train", ("default", "train")), ("ml/", ("ml", "")), ("/train", ("", "train"))],
+)
+def test_key_has_the_namespace_that_is_given_where_it_names_none(key: str, parts: tuple[str, str]) -> None:
+    assert split_key(key, "default") == parts
+
+
+STATUSES = st.lists(
+    st.builds(PodClaimStatus, name=st.text(max_size=5), resource_claim_name=st.none() | st.text(max_size=5)),
+    max_size=3 * FEW,
+).map(tuple)
+
+
+@given(STATUSES, STATUSES)
+def test_packed_values_are_read_as_they_were(
+    values: tuple[PodClaimStatus, ...], other: tuple[PodClaimStatus, ...]
+) -> None:
+    kept = packed(values, PodClaimStatus)
+    assert isinstance(kept, CompressedList) is (len(values) > FEW)
+    assert (tuple(kept), len(kept), bool(kept)) == (values, len(values), bool(values))
+    assert (kept == packed(other, PodClaimStatus)) is (values == other)
+    again = packed(tuple(values), PodClaimStatus)
+    assert kept == again
+    assert hash(kept) == hash(again)
+
+
+def test_packed_requests_of_containers_are_read_as_they_were() -> None:
+    asked = ResourceRequest(resource="a.io/b", amount=-1, place=3)
+    values = tuple(
+        ContainerRequests(index=number, name=f"c{number}", long_lived=bool(number % 2), requests=(asked,))
+        for number in range(100)
+    )
+    kept = packed(values, ContainerRequests)
+    assert tuple(kept) == values
+    assert kept[7] == values[7]
+    assert kept[1:3] == values[1:3]
+
+
+def test_long_list_is_read_as_it_was_and_takes_less_than_its_names() -> None:
+    values = tuple(f"example.com/k{number}" for number in range(10_000))
+    kept = packed(values, str)
+    assert isinstance(kept, CompressedList)
+    assert tuple(kept) == values
+    assert kept == packed(values, str)
+    assert kept != packed(values[:-1], str)
+    assert len(kept._data) < sum(map(len, values)) / 2

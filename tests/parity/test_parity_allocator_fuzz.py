@@ -18,11 +18,10 @@ COUNT = 900
 REACH = {"allNodes", "nodeName", "nodeSelector"}
 TOPICS = (
     *("adminAccess", "allNodes", "allocated", "allowMultipleAllocations", "bindingConditions", "bindsToNode"),
-    *("capacity",),
-    *("compatibilityGroups", "config", "constraints", "consumedCapacity", "consumesCounters", "declaredFeatures"),
-    *("derivedAttributes", "distinctAttribute", "features", "firstAvailable", "matchAttribute", "nodeSelector"),
-    *("perDeviceNodeSelection", "requestPolicy", "selectors", "shareID", "sharedCounters", "skipNodeOperations"),
-    *("taints", "tolerations", "validRange", "validValues"),
+    *("capacity", "compatibilityGroups", "config", "constraints", "consumedCapacity", "consumesCounters"),
+    *("declaredFeatures", "derivedAttributes", "distinctAttribute", "features", "firstAvailable"),
+    *("matchAttribute", "nodeSelector", "perDeviceNodeSelection", "requestPolicy", "selectors", "shareID"),
+    *("sharedCounters", "skipNodeOperations", "taints", "tolerations", "validRange", "validValues"),
 )
 
 

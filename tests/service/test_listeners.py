@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.service.server import has_ipv6, listen_at
+from dra_extender.service.server import ListenError, has_ipv6, listen, listen_at
 from dra_extender.service.wiring import assemble
 from dra_extender.telemetry.metrics import Metrics
 
@@ -150,3 +151,21 @@ def test_a_star_works_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch
 def test_an_ipv6_address_is_that_family_alone() -> None:
     with listen_at("::1", 0) as listener:
         assert listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
+
+
+def test_a_taken_port_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1, port {port}: Address already in use"),
+            listen(ServerSettings(host="127.0.0.1", port=port)),
+        ):
+            pass
+
+
+def test_an_unknown_address_is_said() -> None:
+    with (
+        pytest.raises(ListenError, match=r"cannot listen on no\.such\.host\.invalid, port 0: "),
+        listen(ServerSettings(host="no.such.host.invalid", port=0)),
+    ):
+        pass

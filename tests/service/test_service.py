@@ -1,17 +1,21 @@
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from dra_extender.config.service_settings import ServerSettings
-from dra_extender.config.settings import Settings
+from dra_extender.config.scheduler_configuration import SchedulerSetup, render
+from dra_extender.config.scheduling_settings import SchedulingSettings
+from dra_extender.config.service_settings import LeaderElectionSettings, ServerSettings
+from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.server import listen
-from dra_extender.service.wiring import assemble
+from dra_extender.service.wiring import assemble, serve, with_scheduler
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
@@ -289,3 +293,23 @@ def create_pod(cluster: WatchedMemory, claim: str = "") -> str:
     pod = store.create(StoredKind.POD, {"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})
     uid: str = pod["metadata"]["uid"]
     return uid
+
+
+async def test_leader_election_outside_a_pod_needs_a_namespace() -> None:
+    settings = Settings(
+        server=ServerSettings(host="127.0.0.1", port=0), leader_election=LeaderElectionSettings(enabled=True)
+    )
+    with pytest.raises(
+        InvalidSettingsError, match=r"setting leader_election.namespace .*: expected the namespace of the Lease"
+    ):
+        await serve(settings)
+
+
+def test_pods_are_taken_from_the_profiles_of_the_kube_scheduler_that_calls(tmp_path: Path) -> None:
+    file = tmp_path / "kube-scheduler.yaml"
+    file.write_text(json.dumps(render(SchedulerSetup(scheduler_name="mine"))))
+    given = Settings(scheduling=SchedulingSettings(scheduler_config=file))
+    assert with_scheduler(given).scheduling.scheduler_names == ("mine",)
+    named = Settings(scheduling=SchedulingSettings(scheduler_config=file, scheduler_names=("other",)))
+    assert with_scheduler(named).scheduling.scheduler_names == ("other",)
+    assert with_scheduler(Settings()).scheduling.options().scheduler_names == ()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
-from tests.support.totals import totals
+from tests.support.junit import totals
 
 Command = tuple[str, ...]
 ROOT: Final = Path(__file__).parents[2]

@@ -2,11 +2,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from dra_extender.telemetry.declaration import PREFIX, MetricGroup, plain_counter
+from dra_extender.telemetry.declaration import (
+    MOST_NAMESPACES,
+    PREFIX,
+    QUIET_SECONDS,
+    CounterByNamespace,
+    MetricGroup,
+    plain_counter,
+)
 from dra_extender.telemetry.metrics import DEFINITIONS, Metrics
+from dra_extender.telemetry.upstream import UNSCHEDULABLE
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -204,3 +212,172 @@ def test_reports_of_the_adapters_are_counted(report: object, name: str, labels: 
     assert callable(report)
     report(metrics)
     assert value(metrics, name, **labels) == 1
+
+
+def shown(metrics: Metrics) -> dict[tuple[str, str], float]:
+    (family,) = (each for each in metrics.registry.collect() if each.name == "dra_extender_devices")
+    return {(each.labels["driver"], each.labels["state"]): each.value for each in family.samples}
+
+
+def test_drivers_with_fewest_devices_share_a_value_and_no_device_is_lost() -> None:
+    metrics = Metrics()
+    metrics.devices({f"d{index}": {"usable": index + 1, "held": 1} for index in range(100)})
+    found = shown(metrics)
+    assert len(found) == 82
+    assert found["d99", "usable"] == 100
+    assert found["other", "usable"] == sum(range(1, 61))
+    assert sum(found.values()) == sum(range(1, 101)) + 100
+
+
+def test_a_driver_without_devices_any_more_has_no_values() -> None:
+    metrics = Metrics()
+    metrics.devices({"gone": {"usable": 1}, "here": {"usable": 2}})
+    metrics.devices({"here": {"usable": 3}})
+    assert shown(metrics) == {("here", "usable"): 3}
+
+
+class Counted:
+    """A counter by namespace with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.registry = CollectorRegistry()
+        counter = Counter("refusals", "", ["pod_namespace"], registry=self.registry)
+        self.counter = CounterByNamespace(counter, lambda: self.time)
+
+    def values(self) -> dict[str, float]:
+        (family,) = self.registry.collect()
+        return {each.labels["pod_namespace"]: each.value for each in family.samples if each.name == "refusals_total"}
+
+
+def test_namespaces_beyond_the_most_count_together() -> None:
+    counted = Counted()
+    for index in range(MOST_NAMESPACES + 7):
+        counted.counter.inc(f"n{index}")
+    assert len(counted.values()) == MOST_NAMESPACES + 1
+    assert counted.values()["other"] == 7
+
+
+def test_a_namespace_that_goes_on_keeps_its_value_whatever_others_are_made() -> None:
+    counted = Counted()
+    counted.counter.inc("steady")
+    for index in range(10_000):
+        counted.time += 60
+        counted.counter.inc(f"n{index}")
+        counted.counter.inc("steady")
+    assert counted.values()["steady"] == 10_001
+
+
+def test_new_series_in_an_hour_are_bounded_whatever_namespaces_are_made() -> None:
+    """Prometheus keeps what it has seen once."""
+    counted, seen = Counted(), set[str]()
+    for index in range(100_000):
+        counted.time = index * QUIET_SECONDS / 100_000
+        counted.counter.inc(f"n{index}")
+        if index % 1000 == 0:
+            seen.update(counted.values())
+    assert len(seen | counted.values().keys()) <= MOST_NAMESPACES + 1
+
+
+def test_a_quiet_namespace_gives_its_place_away() -> None:
+    counted = Counted()
+    for index in range(MOST_NAMESPACES):
+        counted.counter.inc(f"n{index}")
+    counted.time = QUIET_SECONDS - 1
+    counted.counter.inc("n0")
+    counted.time = QUIET_SECONDS
+    counted.counter.inc("late")
+    found = counted.values()
+    assert "late" in found
+    assert "n0" in found
+    assert "n1" not in found
+
+
+@given(st.lists(st.tuples(st.integers(0, 120), st.floats(0, QUIET_SECONDS)), max_size=300))
+def test_no_count_is_lost_while_nothing_is_dropped(calls: list[tuple[int, float]]) -> None:
+    counted = Counted()
+    for namespace, _ in calls:
+        counted.counter.inc(str(namespace))
+    assert sum(counted.values().values()) == len(calls)
+    assert len(counted.values()) <= MOST_NAMESPACES + 1
+
+
+def test_refusals_count_in_all_and_by_namespace() -> None:
+    metrics = Metrics()
+    metrics.search_stopped("team-a")
+    metrics.search_stopped("team-b")
+    value = metrics.registry.get_sample_value
+    assert value("dra_extender_searches_stopped_total") == 2
+    assert value("dra_extender_search_refusals_total", {"pod_namespace": "team-a"}) == 1
+
+
+WAITED = ("profile", "driver", "status")
+
+
+def test_what_is_upstream_s_metric_is_exposed_under_its_name_with_the_same_values() -> None:
+    names = {each.full_name: (each.upstream_name, each.labels) for each in DEFINITIONS if each.upstream}
+    assert names == {
+        "dra_extender_bindingconditions_allocations_total": (
+            "scheduler_dra_bindingconditions_allocations_total",
+            WAITED,
+        ),
+        "dra_extender_bindingconditions_wait_duration_seconds": (
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            WAITED,
+        ),
+        "dra_extender_bindingconditions_prebind_duration_seconds": (
+            "scheduler_dra_bindingconditions_prebind_duration_seconds",
+            ("status", "requires_bindingconditions"),
+        ),
+    }
+
+
+async def test_both_names_have_the_same_samples() -> None:
+    metrics = Metrics()
+    metrics.binding.waited("gpu-scheduler", ["gpu.example.com"], "success", 3.0)
+    families = {each.name: each for each in text_string_to_metric_families((await metrics.render()).decode())}
+    for name in ("dra_bindingconditions_allocations", "dra_bindingconditions_wait_duration_seconds"):
+        theirs = families[f"scheduler_{name}"].samples
+        ours = families[f"dra_extender_{name.removeprefix('dra_')}"].samples
+        assert [(each.labels, each.value) for each in theirs] == [(each.labels, each.value) for each in ours]
+        assert theirs
+        assert {each.name.startswith("scheduler_dra_bindingconditions_") for each in theirs} == {True}
+
+
+def test_pods_wait_by_scheduler_and_those_with_fewest_share_a_value() -> None:
+    """Who creates a pod chooses the name of its scheduler."""
+    metrics = Metrics()
+    metrics.upstream.unschedulable({f"s{index}": index + 1 for index in range(30)})
+    metrics.upstream.unschedulable({f"s{index}": index + 1 for index in range(10, 40)})
+    (family,) = (each for each in metrics.registry.collect() if each.name == "scheduler_unschedulable_pods")
+    found = {each.labels["profile"]: each.value for each in family.samples}
+    assert {each.labels["plugin"] for each in family.samples} == {"DynamicResources"}
+    assert len(found) == 21
+    assert found["s39"] == 40
+    assert found["other"] == sum(range(11, 21))
+
+
+def test_a_scheduler_without_pods_that_wait_has_no_value() -> None:
+    metrics = Metrics()
+    metrics.upstream.unschedulable({"gpu-scheduler": 2})
+    metrics.upstream.unschedulable({})
+    assert (
+        metrics.registry.get_sample_value(
+            "scheduler_unschedulable_pods", {"plugin": "DynamicResources", "profile": "gpu-scheduler"}
+        )
+        is None
+    )
+
+
+def test_an_execution_ends_as_success_as_what_it_says_or_as_error() -> None:
+    metrics = Metrics()
+    with metrics.upstream.execution("Filter"):
+        pass
+    with metrics.upstream.execution("Filter") as execution:
+        execution.status = UNSCHEDULABLE
+    with pytest.raises(OSError, match="broken"), metrics.upstream.execution("Filter"):
+        raise OSError("broken")
+    for status in ("Success", "Unschedulable", "Error"):
+        labels = {"plugin": "DynamicResources", "extension_point": "Filter", "status": status}
+        name = "scheduler_plugin_execution_duration_seconds_count"
+        assert metrics.registry.get_sample_value(name, labels) == 1

@@ -29,11 +29,6 @@ def cluster() -> MemoryCluster:
     return MemoryCluster(clock=Steady())
 
 
-def uid_of(cluster: MemoryCluster, name: str) -> str:
-    uid: str = cluster.store.get(Key(StoredKind.POD, "default", name))["metadata"]["uid"]
-    return uid
-
-
 def test_it_is_a_cluster_in_the_sense_of_the_ports(cluster: MemoryCluster) -> None:
     everything: Cluster = cluster
     parts: tuple[Claims, Pods, Events, SchedulerWaker] = (cluster.claims, cluster.pods, cluster.events, cluster.waker)
@@ -67,41 +62,16 @@ async def test_metadata_of_claims_are_changed_in_the_version_that_is_meant(clust
         await cluster.claims.update_status("default", "other", written)
 
 
+async def test_a_binding_to_no_node_is_refused(cluster: MemoryCluster) -> None:
+    cluster.store.create(StoredKind.POD, pod("p"))
+    with pytest.raises(RequestRejectedError, match=r"target\.name"):
+        await cluster.pods.bind("default", "p", "", "")
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]"])
 async def test_a_body_that_is_no_object_is_refused(cluster: MemoryCluster, body: bytes) -> None:
     with pytest.raises(RequestRejectedError, match="the body is not"):
         await cluster.claims.update_status("default", "c", body)
-
-
-async def test_binding_sets_the_node_once_and_clears_the_nomination(cluster: MemoryCluster) -> None:
-    cluster.store.create(StoredKind.POD, pod("p"))
-    key = Key(StoredKind.POD, "default", "p")
-    cluster.store.replace(key, lambda thing: thing["status"].update(nominatedNodeName="node-1"))
-    uid = uid_of(cluster, "p")
-    await cluster.pods.bind("default", "p", uid, "node-1")
-    bound = await cluster.pods.read("default", "p")
-    assert (bound.node_name, bound.nominated_node_name) == ("node-1", "")
-    (condition,) = cluster.store.get(key)["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    with pytest.raises(ConflictError, match='already assigned to node "node-1"'):
-        await cluster.pods.bind("default", "p", uid, "node-1")
-
-
-async def test_bindings_that_the_api_refuses_are_refused(cluster: MemoryCluster) -> None:
-    cluster.store.create(StoredKind.POD, pod("gated", schedulingGates=[{"name": "g"}]))
-    cluster.store.create(StoredKind.POD, {**pod("going"), "metadata": {"name": "going", "finalizers": ["f"]}})
-    cluster.store.create(StoredKind.POD, pod("p"))
-    cluster.store.delete(Key(StoredKind.POD, "default", "going"))
-    with pytest.raises(ConflictError, match="schedulingGates"):
-        await cluster.pods.bind("default", "gated", uid_of(cluster, "gated"), "node-1")
-    with pytest.raises(ConflictError, match="being deleted"):
-        await cluster.pods.bind("default", "going", uid_of(cluster, "going"), "node-1")
-    with pytest.raises(ConflictError, match="UID"):
-        await cluster.pods.bind("default", "p", "another", "node-1")
-    with pytest.raises(RequestRejectedError, match=r"target\.name"):
-        await cluster.pods.bind("default", "p", uid_of(cluster, "p"), "")
-    with pytest.raises(NotFoundError):
-        await cluster.pods.bind("default", "nobody", "u", "node-1")
 
 
 def test_equal_events_count_up_and_the_newest_is_last(cluster: MemoryCluster) -> None:

@@ -1,10 +1,14 @@
 """Raw API objects and random event sequences for the ledger."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import UsageTable
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import PoolId
 from dra_extender.model.resource_slice import ResourceSlice
 
 
@@ -66,3 +70,8 @@ def raw_pod(name: str, version: int, *, node: str = "", nominated: str = "", pha
         "spec": {"nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]},
         "status": {"phase": phase, "nominatedNodeName": nominated},
     }
+
+
+def holdings_by_device(usage: UsageTable) -> Mapping[PoolId, Mapping[str, Counter[DeviceHolding]]]:
+    """The holdings by pool and device; their order does not matter."""
+    return {pool: {device: Counter(holdings) for device, holdings in usage.pool(pool).items()} for pool in usage.pools}
