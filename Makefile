@@ -172,7 +172,7 @@ soak: $(READY) ## A simulated cluster that lives for a day: nothing may go wrong
 	$(BIN)/python -m tests.simulation --soak --hours $(or $(HOURS),24) --nodes $(or $(NODES),500)
 
 .PHONY: fuzz
-fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)
+fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|allocator)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: hostile

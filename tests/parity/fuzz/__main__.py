@@ -1,7 +1,5 @@
 """`python -m tests.parity.fuzz`: random scenarios, answered by us and by upstream's own code, until the time is up.
 
-The part "partner" asks cel-expr-python instead, which shares no code with upstream.
-
 Prints what differs, minimised; the exit code is 1 if a difference in outcome has no explanation.
 """
 
@@ -14,7 +12,6 @@ from typing import Final, Protocol
 from tests.controlplane.build import BuildError
 from tests.parity.fuzz.allocator import campaign as allocator
 from tests.parity.fuzz.cel import campaign as cel
-from tests.parity.fuzz.cel import partner_campaign as partner
 from tests.parity.fuzz.oracle import OracleError
 
 _SECONDS: Final = 180.0
@@ -28,7 +25,7 @@ class Tally(Protocol):
     def lines(self) -> Iterable[str]: ...
 
 
-PARTS: Final[Mapping[str, Callable[..., Tally]]] = {"allocator": allocator.run, "cel": cel.run, "partner": partner.run}
+PARTS: Final[Mapping[str, Callable[..., Tally]]] = {"allocator": allocator.run, "cel": cel.run}
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dra_extender.inspection.why.report import Cause
 
-from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 WAITING: Final = "waiting"
@@ -120,13 +120,3 @@ def asks_anew(*expressions: Callable[[NamespaceFixture], str], **fields: Any) ->
         await ask_anew(scene, *(each(scene) for each in expressions), **fields)
 
     return end
-
-
-async def change_node(scene: NamespaceFixture, change: Any, suffix: str = "a") -> None:
-    """Changes the node of this suffix (merge patch)."""
-    await scene.api.patch(NODES, f"{scene.name}-{suffix}", change)
-
-
-async def change_slice(scene: NamespaceFixture, change: Any, suffix: str = "a") -> None:
-    """Changes the slice of this suffix (merge patch)."""
-    await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-{suffix}", change)
