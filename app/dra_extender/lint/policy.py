@@ -58,31 +58,20 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
         try:
             overlay = parse_policy(policy.text.encode(), "policy")
         except InvalidPolicyError as problem:
-            yield from _of_invalid(policy, problem)
+            for path, sentence in problem.problems or (((), str(problem).partition(": ")[2]),):
+                wrong = error(LintCode.POLICY, 0, sentence)
+                position = policy.document.position_of(path)
+                yield PlacedFinding(policy.file, position, "policy", wrong, path_text(path))
             continue
         for rule, finding in _of(overlay, [published.slice_ for published in slices]):
             yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
-    if not policies:
-        yield from _without_policy(slices)
-
-
-def _without_policy(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
     by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
-    for published in slices:
+    for published in slices if not policies else ():
         by_file[published.file].append(published)
     for file, slices_of_file in by_file.items():
         places = {published.slice_.name: published.position for published in slices_of_file}
         for name, finding in _of(PolicyOverlay(()), [published.slice_ for published in slices_of_file]):
             yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
-
-
-def _of_invalid(policy: PolicyText, problem: InvalidPolicyError) -> Iterator[PlacedFinding]:
-    for path, sentence in problem.problems:
-        finding = error(LintCode.POLICY, 0, sentence)
-        yield PlacedFinding(policy.file, policy.document.position_of(path), "policy", finding, path_text(path))
-    if not problem.problems:
-        text = str(problem).partition(": ")[2]
-        yield PlacedFinding(policy.file, policy.document.position_of(), "policy", error(LintCode.POLICY, 0, text))
 
 
 def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:

@@ -63,21 +63,8 @@ class CommandLines:
         return join((*PROGRAM, command, *names, *given, *self._source))
 
 
-class View(NamedTuple):
-    """A view by its path below the token, and its name in the navigation."""
-
-    path: str
-    title: str
-
-
-VIEWS: Final = (
-    View("overview", "Overview"),
-    View("pending", "Pending"),
-    View("map", "Map"),
-    View("node", "Node"),
-    View("waiting", "Waiting"),
-    View("health", "Health"),
-)
+VIEWS: Final = ("overview", "pending", "map", "node", "waiting", "health")
+"""The paths of the views below the token, in the order of the navigation."""
 
 
 class ViewAnswer(NamedTuple):

@@ -20,7 +20,7 @@ from dra_extender.inspection.lines import (
     wrapped,
 )
 from dra_extender.inspection.objects import JUDGED
-from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
+from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
@@ -363,21 +363,15 @@ def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
     for pool in report.pools:
         yield from wrapped(f"incomplete: {gap_line(pool)}", INDENT, width)
     for request in report.requests:
-        yield from _request_lines(request, report.origin.taken_at, width)
+        subject = subject_text(request.subject, request.claim, request.request)
+        yield from wrapped(f"└ {subject} ({request.wanted}): {request.free} free by themselves", "", width)
+        lines = [list(_verdict_lines(verdict, report.origin.taken_at)) for verdict in request.devices]
+        names = [verdict.device.device.partition("/")[2] for verdict in request.devices]
+        yield from beside_labels(list(zip(names, lines, strict=True)), width)
+        if not request.devices:
+            yield f"{INDENT}no devices"
     for note in report.notes:
         yield from wrapped(f"note: {note}", INDENT, width)
-
-
-def _request_lines(request: RequestReport, now: float, width: int) -> Iterator[str]:
-    subject = subject_text(request.subject, request.claim, request.request)
-    head = f"└ {subject} ({request.wanted}): {request.free} free by themselves"
-    yield from wrapped(head, "", width)
-    verdicts = [
-        (verdict.device.device.partition("/")[2], list(_verdict_lines(verdict, now))) for verdict in request.devices
-    ]
-    yield from beside_labels(verdicts, width)
-    if not request.devices:
-        yield f"{INDENT}no devices"
 
 
 def _verdict_lines(verdict: DeviceVerdictReport, now: float) -> Iterator[str]:

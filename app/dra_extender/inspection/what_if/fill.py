@@ -109,7 +109,7 @@ class _Search:
         sets = set() if device is None else {each.counter_set for each in device.consumes_counters}
         if not sets or code is None:
             self.devices[place].add(device_id)
-        if pool_id not in self._left:
+        if sets and pool_id not in self._left:
             ledger = self._trial.view.ledger
             pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
             members = held_consumption(pool.published, ledger.claims.usage.pool(pool_id))

@@ -297,7 +297,12 @@ class NearestDevices:
             if counter_set:
                 yield from self._drawing(diagnosis.device_id, counter_set)
         elif diagnosis.code is Code.NEIGHBOURS:
-            yield from self._neighbours(diagnosis)
+            # The sentence about the device names the devices of the pool that are in the way.
+            named, pool_id = set(diagnosis.detail.replace(",", " ").split()), diagnosis.device_id[:2]
+            for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
+                for each in self._holders.of_device((*pool_id, name)):
+                    if not each.holding.admin:
+                        yield HolderShare(holder=each.holder, device=name)
 
     def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
@@ -308,15 +313,6 @@ class NearestDevices:
             return (0.0 if diagnosis.conflict.shortage is None else 1.0,)
         device = self.published(diagnosis.device_id) if diagnosis.code is Code.TAINTED else None
         return (0.0 if device is None else float(len(device.taints)),)
-
-    def _neighbours(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
-        """Yield the holders of devices of the pool that the sentence about the device names."""
-        named = set(diagnosis.detail.replace(",", " ").split())
-        pool_id = diagnosis.device_id[:2]
-        for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
-            for each in self._holders.of_device((*pool_id, name)):
-                if not each.holding.admin:
-                    yield HolderShare(holder=each.holder, device=name)
 
     def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
         """Yield the holders whose devices draw on the counter set."""

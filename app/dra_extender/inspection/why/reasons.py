@@ -26,7 +26,6 @@ from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     Branch,
     ConstraintValues,
-    DeviceCount,
     NearestDevice,
     NextStep,
     NodeReason,
@@ -159,7 +158,16 @@ class Reasons:
             if len(self._known) >= _MOST_EXPLAINED:
                 self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
             elif rejection.code is Code.NO_MATCH:
-                yield from self._unmatched(rejection, demand, option, nodes)
+                search = NoMatch(self._view, option)
+                drivers = {part.driver for part in self._view.ledger.slices.by_name.values()}
+                for each in search.groups(nodes):
+                    text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
+                    text += "" if each.driver is None or each.driver in drivers else names_there(each.driver, drivers)
+                    reason = _reason(rejection, each.nodes, text)
+                    if each.candidates:
+                        reason = msgspec.structs.replace(reason, nearest=search.described(each.candidates[0]))
+                    yield ReasonFacts(rejection, reason, demand, each.nodes, candidates=each.candidates)
+                self._notes[search.limit] = None
                 return
             elif rejection.code in SELECTED_DEVICES:
                 yield self._accounted(group, demand, option, nodes)
@@ -194,20 +202,6 @@ class Reasons:
             of_it = (each for each in reasons._known if (each.rejection.claim, each.rejection.request) == place)
             yield from islice(of_it, _MOST_OF_AN_ALTERNATIVE)
 
-    def _unmatched(
-        self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
-    ) -> Iterator[ReasonFacts]:
-        """Yield the nodes without a device that the selectors mean, by what differs."""
-        search = NoMatch(self._view, option)
-        for each in search.groups(nodes):
-            text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
-            drivers = {part.driver for part in self._view.ledger.slices.by_name.values()}
-            text += "" if each.driver is None or each.driver in drivers else names_there(each.driver, drivers)
-            nearest = search.described(each.candidates[0]) if each.candidates else None
-            reason = _reason(rejection, each.nodes, text, nearest=nearest)
-            yield ReasonFacts(rejection, reason, demand, each.nodes, candidates=each.candidates)
-        self._notes[search.limit] = None
-
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
     ) -> ReasonFacts:
@@ -219,10 +213,8 @@ class Reasons:
         if nearest is None and rejection.device:
             nearest = self._of_rejection(group, diagnoses)
         counted = rejection.code in _COUNTED and option.count > 1
-        reason = _reason(
-            rejection,
-            nodes,
-            rejection.code.value,
+        reason = msgspec.structs.replace(
+            _reason(rejection, nodes, rejection.code.value),
             nearest=nearest if rejection.code is not Code.COMBINATION else None,
             count=self._nearest.count(diagnoses, option.count) if counted else None,
             constraint=self._constraint(group, demand, option, diagnoses),
@@ -283,7 +275,7 @@ class Reasons:
         node = self._view.ledger.nodes.get(group.example)
         pools = None if node is None else self._view.extender.allocator.pools_of(node)
         named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
-        return _reason(rejection, nodes, text, pool=next(iter(pool_gaps(named)), None))
+        return msgspec.structs.replace(_reason(rejection, nodes, text), pool=next(iter(pool_gaps(named)), None))
 
 
 def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
@@ -305,22 +297,5 @@ def _typed(kind: str, text: str) -> str:
     return f'"{text}"' if kind == "str" else f"version {text}" if kind == "ver" else text
 
 
-def _reason(
-    rejection: Rejection,
-    nodes: Sequence[str],
-    text: str,
-    nearest: NearestDevice | None = None,
-    count: DeviceCount | None = None,
-    constraint: ConstraintValues | None = None,
-    pool: PoolGap | None = None,
-) -> NodeReason:
-    return NodeReason(
-        nodes=len(nodes),
-        examples=tuple(nodes[:EXAMPLES]),
-        code=rejection.code.name,
-        text=text,
-        nearest=nearest,
-        count=count,
-        constraint=constraint,
-        pool=pool,
-    )
+def _reason(rejection: Rejection, nodes: Sequence[str], text: str) -> NodeReason:
+    return NodeReason(nodes=len(nodes), examples=tuple(nodes[:EXAMPLES]), code=rejection.code.name, text=text)
