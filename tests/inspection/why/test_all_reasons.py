@@ -186,6 +186,17 @@ def claims_for_one_device(made: MadeCluster) -> None:
 @case(
     "fits 0 of 1 nodes\n"
     "└ claim b, request r (1 x gpu)\n"
+    "  1 node  no combination of devices fits\n"
+    "          gpu-0, gpu-1 taken for claim a, request r\n"
+)
+def claim_for_all_devices_beside_another(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    two_claims(made, request("r", "gpu", count=2), request("r", "gpu"))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim b, request r (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
     "          also gpu-1, gpu-2 taken for claim a, request r\n"

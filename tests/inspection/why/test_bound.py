@@ -10,6 +10,7 @@ from tests.controlplane.objects import device, device_class, pod, request
 from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
 
 HEAD = "ml/train  dra-extender-scheduler, is bound to node n1"
+ALONE = "  why n1: its devices fit on no other node now"
 LOOK = "  next  look at the Events of its kubelet: kubectl describe pod train -n ml"
 
 
@@ -63,6 +64,7 @@ def test_devices_of_a_pod_that_runs_are_named_with_their_claim_and_request(made:
         HEAD,
         "└ claim gpu (ml/claim-train), request gpu: gpu.example.com/n1/gpu-0, allocated",
         "    40s ago",
+        ALONE,
     ]
     (found,) = why(made.view(), NAMESPACE, "train").devices
     assert (found.subject, found.claim, found.request) == ("claim gpu", "ml/claim-train", "gpu")
@@ -72,7 +74,10 @@ def test_devices_of_a_pod_that_runs_are_named_with_their_claim_and_request(made:
 def test_alternative_that_a_request_got_is_named(made: MadeCluster) -> None:
     claim_status(made)["allocation"]["devices"]["results"][0]["request"] = "gpu/small"
     del claim_status(made)["allocation"]["allocationTimestamp"]
-    assert lines(made)[1:] == ["└ claim gpu (ml/claim-train), request gpu/small: gpu.example.com/n1/gpu-0"]
+    assert lines(made)[1:] == [
+        "└ claim gpu (ml/claim-train), request gpu/small: gpu.example.com/n1/gpu-0",
+        ALONE,
+    ]
 
 
 def test_what_kube_scheduler_said_before_it_bound_the_pod_is_not_repeated(made: MadeCluster) -> None:
@@ -94,6 +99,7 @@ def test_what_the_driver_reports_of_a_pod_that_does_not_start_is_said(made: Made
         "└ claim gpu (ml/claim-train), request gpu: gpu.example.com/n1/gpu-0, allocated",
         "    40s ago",
         "  driver reports Ready False: NotPrepared: no such partition",
+        ALONE,
         LOOK,
     ]
 

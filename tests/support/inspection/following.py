@@ -97,6 +97,22 @@ def _ask_for_devices(made: MadeCluster, count: str) -> None:
     largest["count"] = int(count)
 
 
+def _ask_for_fewer(made: MadeCluster, count: str, request: str, entry: str) -> None:
+    named = {each["name"]: each["resourceClaimName"] for each in _pod(made)["spec"]["resourceClaims"]}
+    for claim in _claims(made):
+        for each in claim["spec"]["devices"]["requests"] if claim["metadata"]["name"] == named[entry] else ():
+            if each["name"] == request:
+                each["exactly"]["count"] = int(count)
+
+
+def _do_without_claim(made: MadeCluster, entry: str) -> None:
+    entries = _pod(made)["spec"]["resourceClaims"]
+    entries[:] = [each for each in entries if each["name"] != entry]
+    for container in _pod(made)["spec"]["containers"]:
+        claims = container.get("resources", {}).get("claims", [])
+        claims[:] = [each for each in claims if each["name"] != entry]
+
+
 def _ask_for(made: MadeCluster, name: str, operator: str, value: str) -> None:
     _reselect(list(_bodies(made)), name, operator, value)
 
@@ -166,6 +182,8 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"use the DeviceClass (\S+)", _use_class),
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
+    (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
+    (r"do without claim (\S+)", _do_without_claim),
     (r"ask for (\S+) instead of (\S+)", _spell),
     (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),
