@@ -17,7 +17,7 @@ from tests.simulation.api_access import User
 from tests.simulation.api_server import ApiServer, Fault, Write
 from tests.simulation.faults import Faults
 from tests.simulation.http_server import HttpConnection
-from tests.support.kube.recording import CountingObserver, RecordingSink
+from tests.support.kube.recording import RecordingSink
 from tests.support.simulator.things import claim
 
 CLAIM = Key(StoredKind.CLAIM, "default", "claim")
@@ -27,13 +27,10 @@ BODY = msgspec.json.encode(claim("claim"))
 class World:
     """A server and the service's view of its claims."""
 
-    def __init__(
-        self, server: ApiServer, cluster: KubeCluster, sink: RecordingSink, observer: CountingObserver
-    ) -> None:
+    def __init__(self, server: ApiServer, cluster: KubeCluster, sink: RecordingSink) -> None:
         self.server = server
         self.cluster = cluster
         self.sink = sink
-        self.observer = observer
         self.faults = Faults(server)
         self.writes: list[Write] = []
         server.writes.append(self.writes.append)
@@ -58,14 +55,14 @@ async def started(folder: Path) -> AsyncIterator[World]:
     server = ApiServer(clock, users={"secret": User("dra-extender")})
     await server.start()
     kubeconfig = server.kubeconfig(folder / "kubeconfig")
-    sink, observer = RecordingSink(), CountingObserver()
-    cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig), clock=clock, observer=observer)
+    sink = RecordingSink()
+    cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig), clock=clock)
     await cluster.start({"resourceclaims": sink})
     await cluster.wait_synced()
     # The watch that follows the list is open then.
     await asyncio.sleep(1)
     try:
-        yield World(server, cluster, sink, observer)
+        yield World(server, cluster, sink)
     finally:
         await cluster.stop()
         server.stop()
@@ -96,23 +93,6 @@ def test_lost_answer_leaves_the_write_and_a_lost_request_does_not(tmp_path: Path
     on_virtual_time(tmp_path, story)
 
 
-@pytest.mark.parametrize("code", [429, 500, 503])
-def test_refusal_stores_nothing_and_a_busy_server_is_asked_again_when_it_says(tmp_path: Path, code: int) -> None:
-    async def story(world: World) -> None:
-        loop = asyncio.get_running_loop()
-        world.fail_next_create(Fault(refuse=code, retry_after=3 if code == 429 else None))
-        begun = loop.time()
-        if code == 429:
-            await world.cluster.claims.create("default", BODY)
-            assert 3 <= loop.time() - begun < 4
-            return
-        with pytest.raises(ServerUnavailableError, match=str(code)):
-            await world.cluster.claims.create("default", BODY)
-        assert not world.is_stored()
-
-    on_virtual_time(tmp_path, story)
-
-
 @pytest.mark.parametrize(("fault", "stored"), [(Fault(delay=60), False), (Fault(late=60), True)])
 def test_slow_answer_is_given_up_before_or_after_the_write(tmp_path: Path, fault: Fault, *, stored: bool) -> None:
     async def story(world: World) -> None:
@@ -124,50 +104,6 @@ def test_slow_answer_is_given_up_before_or_after_the_write(tmp_path: Path, fault
         assert world.is_stored() is stored
         await asyncio.sleep(60)
         assert world.is_stored() is stored
-
-    on_virtual_time(tmp_path, story)
-
-
-def test_watch_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.change("a")
-        await asyncio.sleep(1)
-        world.server.cut_watches()
-        world.change("b")
-        await asyncio.sleep(10)
-        assert world.sink.told == ["+a", "+b"]
-        assert [len(world.faults.requests(verb, "resourceclaims")) for verb in ("list", "watch")] == [0, 1]
-
-    on_virtual_time(tmp_path, story)
-
-
-def test_watch_of_a_forgotten_version_is_followed_by_a_list(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.server.cut_watches()
-        world.change("a")
-        world.server.compact()
-        await asyncio.sleep(10)
-        assert world.sink.told == ["+a"]
-        assert world.sink.lists == 2
-        assert ("resourceclaims", "gone") in world.observer.of("relisting")
-
-    on_virtual_time(tmp_path, story)
-
-
-def test_restarted_server_has_its_objects_and_forgets_older_versions(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.server.stop()
-        world.change("a")
-        with pytest.raises(ServerUnavailableError):
-            await world.cluster.claims.create("default", BODY)
-        await asyncio.sleep(5)
-        await world.server.start()
-        await asyncio.sleep(60)
-        assert world.sink.told == ["+a"]
-        assert world.sink.lists == 2
-        await world.cluster.claims.create("default", BODY)
-        await asyncio.sleep(1)
-        assert world.sink.told == ["+a", "+claim"]
 
     on_virtual_time(tmp_path, story)
 

@@ -102,7 +102,7 @@ PARTS: Final = (
         prepare=(_make(".ui/.ready"), _build("controlplane")),
     ),
     Part("observe", _make("observe"), 420.0, prepare=(_build("controlplane", "helm", "prometheus"),)),
-    Part("bench", _make("bench", "QUICK=1"), 1200.0, prepare=(_build("controlplane", "oracle"),)),
+    Part("bench", _make("bench", "QUICK=1"), 600.0, prepare=(_build("controlplane", "oracle"),)),
     Part(
         "node",
         _make("node", "QUICK=1"),
