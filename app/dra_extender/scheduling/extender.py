@@ -50,7 +50,7 @@ from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
-from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
+from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.event_notes import EventNotes
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
@@ -90,7 +90,7 @@ class Extender:
         )
         notes = EventNotes(ledger, self.allocator)
         self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
-
+        self._writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
         self._filter = self._build_filter(NodeEquivalence(ledger, features))
         self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
@@ -108,10 +108,9 @@ class Extender:
         )
         self.conflict_monitor = ConflictMonitor(ledger, cluster.events, metrics, self.supervisor, self.binder.recheck)
         self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
-        writer = ClaimWriter(ledger, cluster.claims, metrics)
-        self.reclaim = self._build_reclaim(writer)
-        self.group_claims = PodGroupClaimController(ledger, cluster, writer, metrics, options, self.supervisor)
-        self.group_trials = GroupTrials(ledger, cluster, writer, metrics, options)
+        self.reclaim = self._build_reclaim()
+        self.group_claims = PodGroupClaimController(ledger, cluster, self._writer, metrics, options, self.supervisor)
+        self.group_trials = GroupTrials(ledger, cluster, self._writer, metrics, options)
 
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
@@ -126,9 +125,8 @@ class Extender:
 
     def _build_bind(self, spans: Spans) -> Bind:
         ledger, cluster, metrics, options = self._ledger, self._cluster, self._metrics, self._options
-        clock, backoff = cluster.clock, self.device_backoff
-        supervisor = Supervisor(metrics.background_failed)
-        writer = ClaimWriter(ledger, cluster.claims, metrics)
+        clock, backoff, writer = cluster.clock, self.device_backoff, self._writer
+        supervisor = self.supervisor
         unreserve = Unreserve(ledger, writer)
         makes_guards = options.yield_policy is YieldPolicy.GUARD
         self.guards = GuardClaims(ledger, cluster.claims, options.own_namespace, makes_guards=makes_guards)
@@ -215,14 +213,20 @@ class Extender:
             unschedulable=self.unschedulable,
         )
 
-    def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:
+    def _build_reclaim(self) -> ReclaimController:
         ledger, cluster, options = self._ledger, self._cluster, self._options
         facts = ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options)
-        reclaim_writer = ReclaimWriter(
-            ledger, cluster, writer, facts, self._pending, self.device_backoff, options.field_manager
-        )
         return ReclaimController(
-            ledger, facts, reclaim_writer, self._holds, cluster.clock, self._metrics, options, self.supervisor
+            ledger=ledger,
+            cluster=cluster,
+            facts=facts,
+            claim_writer=self._writer,
+            pending=self._pending,
+            holds=self._holds,
+            device_backoff=self.device_backoff,
+            metrics=self._metrics,
+            options=options,
+            supervisor=self.supervisor,
         )
 
     def _apply_server_features(self) -> None:
@@ -242,9 +246,10 @@ class Extender:
     def _subscribe(self) -> None:
         """Have binds that wait look again when the ledger learns of a pod or a node; report dropped specs."""
         events, bind = self._ledger.events, self.binder
+        dropped = "the claims of a namespace take more than is kept; further specs are read again when needed"
         events.subscribe(PodResolved, lambda event: bind.recheck((event.pod_uid,)))
         events.subscribe(NodeRemoved, lambda event: bind.recheck_node(event.node))
-        events.subscribe(ClaimSpecsDropped, _report_dropped_specs)
+        events.subscribe(ClaimSpecsDropped, lambda event: _LOG.warning(dropped, namespace=event.namespace))
 
     def _publish_metrics(self) -> None:
         ledger, metrics = self._ledger, self._metrics
@@ -354,7 +359,11 @@ class Extender:
         task.add_done_callback(self._binds.discard)
         try:
             with metrics.upstream.execution("PreBind"):
-                await self._unless_stopped(task)
+                # A stop of the service ends the waiting, not a write in flight.
+                await self._shutdown.wait_unless_begun(task)
+                if not task.done():
+                    raise RetryableError(f"{self._shutdown.reason}; the next bind of the pod carries on")
+                task.result()
             outcome = "bound"
         finally:
             metrics.bound(outcome, clock.monotonic() - start)
@@ -377,24 +386,3 @@ class Extender:
         """Run the background work, unless the service is about to stop."""
         if self._shutdown.reason is None:
             await run()
-
-    async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
-        """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
-        shutdown = self._shutdown
-        await shutdown.wait_unless_begun(bind)
-        if bind.done():
-            return bind.result()
-        bind.add_done_callback(_outcome_is_known)
-        raise RetryableError(f"{shutdown.reason}; the next bind of the pod carries on")
-
-
-def _report_dropped_specs(event: ClaimSpecsDropped) -> None:
-    _LOG.warning(
-        "the claims of a namespace take more than is kept; further specs are read again when needed",
-        namespace=event.namespace,
-    )
-
-
-def _outcome_is_known(bind: asyncio.Task[None]) -> None:
-    if not bind.cancelled():
-        bind.exception()

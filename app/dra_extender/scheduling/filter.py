@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.reasons import Code, Rejection
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
@@ -70,13 +70,6 @@ class _PodQuery(NamedTuple):
         if node is None or (self.need is not None and isinstance(self.need.on(node), Rejection)):
             return False
         return useless_on(node, self.claims.allocated[-1], ledger) is None
-
-
-class _NodeGroup(NamedTuple):
-    """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
-
-    extended_claim: FoundClaim | None
-    nodes: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -201,24 +194,22 @@ class Filter:
             result = FilterResult()
         else:
             self.holds.expire()
-            evaluated = within_slice(partial(self._evaluate_with_gang, pod, candidates, budget))
-            if isinstance(evaluated, Pending):
-                return FilterResult(unfinished=evaluated)
-            result = evaluated
+            gang = gang_of(pod, self.ledger)
+            try:
+                planned = None if gang is None else self.gangs.place_member(pod, gang, candidates, budget)
+                if planned is not None and (planned.fits or Code.GANG not in planned.codes):
+                    result = planned
+                else:
+                    alone = self.evaluate_without_gang(pod, candidates, budget)
+                    # A member that would not even fit alone is rejected with more reasons than the gang's.
+                    result = alone if planned is None or not alone.fits else planned
+            except SearchPaused:
+                return FilterResult(unfinished=Pending.TIME_SLICE)
         if in_backoff and result.unfinished is None:
             for name in nodes:
                 if name in in_backoff:
                     result.reject(name, NODE_IN_BACKOFF)
         return result
-
-    def _evaluate_with_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        gang = None if pod.pod_group is None else gang_of(pod, self.ledger)
-        planned = None if gang is None else self.gangs.place_member(pod, gang, nodes, budget)
-        if planned is not None and (planned.fits or Code.GANG not in planned.codes):
-            return planned
-        alone = self.evaluate_without_gang(pod, nodes, budget)
-        # A member that would not even fit alone is rejected with more reasons than the gang's.
-        return alone if planned is None or not alone.fits else planned
 
     def evaluate_without_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the pod as if no other pods had to be placed with it.
@@ -310,11 +301,14 @@ class Filter:
 
     def _reject_excluded_nodes(
         self, query: _PodQuery, nodes: Sequence[str], result: FilterResult
-    ) -> Sequence[_NodeGroup]:
-        """Reject nodes that are unknown, or that extended resources or decided claims exclude; return the others in groups."""
+    ) -> Sequence[tuple[FoundClaim | None, Sequence[str]]]:
+        """Reject nodes that are unknown, or that extended resources or decided claims exclude.
+
+        Return the others in groups, each with the claim that the pod needs there for its extended resources.
+        """
         claims, need = query.claims, query.need
         if need is None and claims.open and not (claims.allocated or claims.held):
-            return (_NodeGroup(None, nodes),)
+            return ((None, nodes),)
         groups: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
         for name in nodes:
             node = self.ledger.nodes.get(name)
@@ -330,9 +324,7 @@ class Filter:
                 groups.setdefault(id(claim_need), (claim_need, []))[1].append(name)
             else:
                 result.reject(name, rejection)
-        return [
-            _NodeGroup(None if claim_need is None else claim_need.claim, names) for claim_need, names in groups.values()
-        ]
+        return [(None if claim_need is None else claim_need.claim, names) for claim_need, names in groups.values()]
 
     def may_fit(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None

@@ -46,6 +46,7 @@ _LIVE_BYTES: Final = 64 * 1024
 """A claim that was read for the decision and is no larger is not read again for its write."""
 
 
+@dataclass(eq=False, slots=True)
 class BindSession:
     """One bind of one pod to one node; every caller that asks for the same joins it.
 
@@ -57,39 +58,19 @@ class BindSession:
     (monotonic seconds) are set by `bind`.
     """
 
-    __slots__ = (
-        "_clock",
-        "_decided",
-        "_live",
-        "_parts",
-        "callers",
-        "claims",
-        "deadline",
-        "key",
-        "node",
-        "other_node",
-        "pod",
-        "recheck",
-        "task",
-        "uid",
-    )
-
-    pod: Pod
-
-    def __init__(self, parts: "Bind", key: tuple[str, str], uid: str, node: str) -> None:
-        self.key = key
-        self.uid = uid
-        self.node = node
-        self.callers: list[asyncio.Event] = []
-        self.other_node = ""
-        self.recheck = Notifier()
-        self.task: asyncio.Task[None] | None = None
-        self.claims: tuple[FoundClaim, ...] = ()
-        self.deadline = 0.0
-        self._parts = parts
-        self._clock = parts.cluster.clock
-        self._decided = False
-        self._live: dict[str, bytes] = {}
+    _parts: "Bind"
+    key: tuple[str, str]
+    uid: str
+    node: str
+    task: asyncio.Task[None] = field(init=False)
+    pod: Pod = field(init=False)
+    claims: tuple[FoundClaim, ...] = ()
+    deadline: float = 0.0
+    callers: list[asyncio.Event] = field(default_factory=list)
+    other_node: str = ""
+    recheck: Notifier = field(default_factory=Notifier)
+    _decided: bool = False
+    _live: dict[str, bytes] = field(default_factory=dict)
 
     async def bind(self) -> None:
         """Decide, write, wait and post the Binding.
@@ -97,8 +78,8 @@ class BindSession:
         Raises:
             RetryableError: not bound.
         """
-        parts = self._parts
-        self.deadline = self._clock.monotonic() + parts.options.binding_timeout_seconds
+        parts, clock = self._parts, self._parts.cluster.clock
+        self.deadline = clock.monotonic() + parts.options.binding_timeout_seconds
         pod = self.pod = await self._resolve_pod()
         if pod.node_name:
             if pod.node_name != self.node:
@@ -108,12 +89,12 @@ class BindSession:
             try:
                 if not pod.needs_devices:
                     self._decided = True
-                    await self._permit_and_bind((), PreBindTimer(self._clock, parts.metrics))
+                    await self._permit_and_bind((), PreBindTimer(clock, parts.metrics))
                     return
                 with parts.spans.step("decide"):
                     await self._decide_and_begin_pending(extended)
                 requires_conditions = parts.conditions.concerns(self.claims)
-                with PreBindTimer(self._clock, parts.metrics, requires_conditions=requires_conditions) as timer:
+                with PreBindTimer(clock, parts.metrics, requires_conditions=requires_conditions) as timer:
                     try:
                         with parts.spans.step("write claims"):
                             await self._write_claims()
@@ -182,7 +163,7 @@ class BindSession:
             live = await parts.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         slices.end(pod, budget)
-        stamp = time_text(self._clock.now())
+        stamp = time_text(parts.cluster.clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
             parts.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
@@ -193,8 +174,8 @@ class BindSession:
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
         """Return the claims of the pod, as soon as no other bind writes one of them."""
-        parts, pod = self._parts, self.pod
-        deadline = self._clock.monotonic() + parts.options.shared_claim_wait_seconds
+        parts, pod, clock = self._parts, self.pod, self._parts.cluster.clock
+        deadline = clock.monotonic() + parts.options.shared_claim_wait_seconds
         while True:
             self.check()
             claims = find_claims(pod, parts.ledger, parts.ledger.nodes.get(self.node))
@@ -207,7 +188,7 @@ class BindSession:
                 claims = (*claims, made)
             if not any(parts.pending.is_busy(claim.record) for claim in claims):
                 return claims
-            left = deadline - self._clock.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0 or not await wait_for_any((parts.pending.changed, self.recheck), left):
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
@@ -280,7 +261,7 @@ class BindSession:
         parts, pod = self._parts, self.pod
         timer.pause()
         try:
-            left = self.deadline - self._clock.monotonic()
+            left = self.deadline - parts.cluster.clock.monotonic()
             async with parts.permit.wait(pod, left, self.check, self.recheck):
                 timer.resume()
                 await parts.conflicts.release_conflicting(self)
@@ -342,20 +323,21 @@ class Bind:
         if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self.ledger) is None:
             await self.post_binding(pod, node)
             return
-        while (session := self.sessions.get(uid)) is not None and session.node != node and session.task is not None:
+        while (session := self.sessions.get(uid)) is not None and session.node != node:
             session.other_node = node
             session.recheck.fire()
             await asyncio.wait((session.task,))
         if session is not None and session.key != (namespace, name):
             raise RetryableError(f"the pod with UID {uid} is {'/'.join(session.key)}, not {namespace}/{name}")
         if session is None:
-            session = self._begin(namespace, name, uid, node)
+            session = self.sessions[uid] = BindSession(self, (namespace, name), uid, node)
+            session.task = self.supervisor.begin(BackgroundTask.BIND, session.bind(), (RetryableError,))
+            session.task.add_done_callback(lambda _: self.sessions.pop(uid, None))
         session.callers.append(disconnected)
         watcher = asyncio.ensure_future(disconnected.wait())
         watcher.add_done_callback(lambda _: session.recheck.fire())
         try:
-            if session.task is not None:
-                await asyncio.shield(session.task)
+            await asyncio.shield(session.task)
         finally:
             watcher.cancel()
 
@@ -371,7 +353,7 @@ class Bind:
 
     async def drain(self) -> None:
         """Wait until the binds in progress have come to an end."""
-        while tasks := [session.task for session in self.sessions.values() if session.task is not None]:
+        while tasks := [session.task for session in self.sessions.values()]:
             await asyncio.wait(tasks)
         await self.pending.drain()
 
@@ -397,15 +379,3 @@ class Bind:
         self.unschedulable.forget(pod.uid)
         self.backoff.forget(pod.uid)
         self.holds.release_pods(pod.uid)
-
-    def _begin(self, namespace: str, name: str, uid: str, node: str) -> BindSession:
-        session = self.sessions[uid] = BindSession(self, (namespace, name), uid, node)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self.sessions.pop(uid, None)
-            if not task.cancelled():
-                task.exception()  # Counts as read even if every caller has gone.
-
-        session.task = self.supervisor.begin(BackgroundTask.BIND, session.bind(), (RetryableError,))
-        session.task.add_done_callback(ended)
-        return session

@@ -18,7 +18,7 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
+from dra_extender.scheduling.claims.preconditions import excluded, fully_reserved, sort_claims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -70,10 +70,21 @@ class BindDecision:
             held = self._with_current_snapshot(held, node)
             if self._conflict(held, node) is None:
                 return held
-        new_placements = self._search(pod, undecided, claims, node, budget)
-        if isinstance(new_placements, UnreadSpecs):
-            return new_placements
-        placed = self._with_current_snapshot(new_placements, node)
+        demand = self._allocator.demand(undecided, budget)
+        if isinstance(demand, UnreadSpecs):
+            return demand
+        for claim in claims.held:
+            self._holds.release_claim(claim.uid)
+        if isinstance(demand, Rejection):
+            raise RetryableError(named(pod, demand).text)
+        in_backoff = self._backoff.devices_of(pod.uid)
+        usage = BackoffUsage(ledger.usage(), in_backoff)
+        answer = self._allocator.search_in_call(demand, node, usage, budget, in_backoff)
+        if isinstance(answer, NoFit):
+            text = named(pod, answer.rejections[0]).text
+            raise RetryableError(f"pod does not fit on node {node_name} any more: {text}")
+        new_placements = zip(undecided, map(with_own_shares, answer.claims), strict=True)
+        placed = self._with_current_snapshot(list(new_placements), node)
         conflict = self._conflict(placed, node)
         if conflict is not None:
             self._backoff.bind_undone(pod.uid, node_name)
@@ -122,25 +133,6 @@ class BindDecision:
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pool_reader(self._ledger.slices, self._allocator.pools_of(node))
         return find_violation(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
-
-    def _search(
-        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: ClaimsByState, node: Node, budget: CallBudget
-    ) -> Decided | UnreadSpecs:
-        demand = self._allocator.demand(undecided, budget)
-        if isinstance(demand, UnreadSpecs):
-            return demand
-        for claim in claims.held:
-            self._holds.release_claim(claim.uid)
-        if isinstance(demand, Rejection):
-            raise RetryableError(named(pod, demand).text)
-        in_backoff = self._backoff.devices_of(pod.uid)
-        usage = BackoffUsage(self._ledger.usage(), in_backoff)
-        answer = self._allocator.search_in_call(demand, node, usage, budget, in_backoff)
-        if isinstance(answer, NoFit):
-            raise RetryableError(
-                f"pod does not fit on node {node.name} any more: {named(pod, answer.rejections[0]).text}"
-            )
-        return list(zip(undecided, map(with_own_shares, answer.claims), strict=True))
 
 
 class PendingClaims:

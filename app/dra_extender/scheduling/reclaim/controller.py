@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -23,7 +23,6 @@ from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import (
-    Clock,
     Cluster,
     ClusterError,
     ConflictError,
@@ -71,46 +70,39 @@ class _Suspect:
     foreign_version: str = ""
 
 
+@dataclass(eq=False, slots=True)
 class ReclaimController:
     """Releases devices that no pod uses, in the background: kube-scheduler reports no failure after filter to an extender.
 
-    Only what stays the same for a grace is released; the grace and the rate are settings.  The controller leaves the claims of a
-    bind in progress alone, and binds wait for a claim that is being released.
+    Only what stays the same for a grace is released; the grace and the rate are settings.  Before a release, the live objects are
+    read: the watch may be behind.  The controller leaves the claims of a bind in progress alone, and binds wait for a claim that is
+    being released.  What field managers other than that of this service wrote stays.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        facts: ReclaimFacts,
-        writer: "ReclaimWriter",
-        holds: HoldService,
-        clock: Clock,
-        metrics: Metrics,
-        options: Options,
-        supervisor: Supervisor,
-    ) -> None:
-        self._ledger = ledger
-        self.facts = facts
-        self._writer = writer
-        self._holds = holds
-        self._clock = clock
-        self._metrics = metrics
-        self._options = options
-        self._supervisor = supervisor
-        self._suspects: dict[str, _Suspect] = {}
-        self._expired = 0
-        self._work = StoppableWork()
+    ledger: Ledger
+    cluster: Cluster
+    facts: ReclaimFacts
+    claim_writer: ClaimWriter
+    pending: PendingClaims
+    holds: HoldService
+    device_backoff: DeviceBackoff
+    metrics: Metrics
+    options: Options
+    supervisor: Supervisor
+    _suspects: dict[str, _Suspect] = field(default_factory=dict, init=False)
+    _expired: int = field(default=0, init=False)
+    _work: StoppableWork = field(default_factory=StoppableWork, init=False)
 
     async def keep_reclaiming(self) -> None:
         """Check suspects often and all claims now and then, until `stop`."""
         self._work.begin()
         self._suspects.clear()
-        next_sweep = self._clock.monotonic()
+        next_sweep = self.cluster.clock.monotonic()
         while not await self._work.stopped_within(_TICK_SECONDS):
             await self.check_suspects()
-            if self._clock.monotonic() >= next_sweep:
+            if self.cluster.clock.monotonic() >= next_sweep:
                 await self.sweep()
-                next_sweep = self._clock.monotonic() + self._options.reclaim_interval_seconds
+                next_sweep = self.cluster.clock.monotonic() + self.options.reclaim_interval_seconds
 
     async def stop(self) -> None:
         """End `keep_reclaiming`; return when a write in progress has ended."""
@@ -118,23 +110,23 @@ class ReclaimController:
 
     async def check_suspects(self) -> None:
         """End expired holds, and check claims that block a rejected pod or were suspects before."""
-        self._holds.expire()
+        self.holds.expire()
         # Other calls of `expire` have ended some since the last time.
-        expired = self._ledger.holds.expired
+        expired = self.ledger.holds.expired
         for _ in range(expired - self._expired):
-            self._metrics.reclaims.labels(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE).inc()
+            self.metrics.reclaims.labels(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE).inc()
         self._expired = expired
-        if not self._options.reclaim_enabled:
+        if not self.options.reclaim_enabled:
             return
-        by_uid, blocking = self._ledger.claims.by_uid, self.facts.blocking_claims()
+        by_uid, blocking = self.ledger.claims.by_uid, self.facts.blocking_claims()
         self._suspects = {uid: suspect for uid, suspect in self._suspects.items() if by_uid(uid) is not None}
         suspects = [by_uid(uid) for uid in dict.fromkeys((*self._suspects, *blocking))]
         await self._check((record for record in suspects if record is not None), blocking)
 
     async def sweep(self) -> None:
         """Check every claim."""
-        if self._options.reclaim_enabled:
-            await self._check(list(self._ledger.claims.records()), self.facts.blocking_claims())
+        if self.options.reclaim_enabled:
+            await self._check(list(self.ledger.claims.records()), self.facts.blocking_claims())
 
     async def _check(self, records: Iterable[ClaimRecord], blocking: AbstractSet[str]) -> None:
         """Release the unused parts of these claims that are due; other tasks get a turn every few milliseconds."""
@@ -148,9 +140,9 @@ class ReclaimController:
                 if due is not None:
                     await self._release(record, due, blocking)
             except Exception as problem:  # noqa: BLE001 - a failure costs this claim alone, and its grace begins anew
-                self._supervisor.report(str(BackgroundTask.RECLAIM), problem, claim=record.claim.metadata.key)
+                self.supervisor.report(str(BackgroundTask.RECLAIM), problem, claim=record.claim.metadata.key)
                 self._suspects.pop(record.claim.metadata.uid, None)
-            if due is not None and await self._work.stopped_within(self._options.reclaim_pause_seconds):
+            if due is not None and await self._work.stopped_within(self.options.reclaim_pause_seconds):
                 return
             if due is not None or loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
@@ -164,82 +156,53 @@ class ReclaimController:
         if reclaimable is None:
             self._suspects.pop(uid, None)
             return None
-        now, version = self._clock.monotonic(), record.claim.metadata.resource_version
+        now, version = self.cluster.clock.monotonic(), record.claim.metadata.resource_version
         suspect = self._suspects.get(uid)
         if suspect is None or suspect.state != reclaimable.state or suspect.foreign_version not in ("", version):
             suspect = self._suspects[uid] = _Suspect(reclaimable.state, now)
-        options = self._options
+        options = self.options
         grace = options.reclaim_unfit_seconds if reclaimable.releasable.prompt else options.reclaim_grace_seconds
         return reclaimable if not suspect.foreign_version and now >= suspect.since + grace else None
 
     async def _release(self, record: ClaimRecord, due: ReclaimableClaim, blocking: AbstractSet[str]) -> None:
+        """Release what is due; conflicts with other writers are retried a few times.  No bind decides about it meanwhile."""
         uid = record.claim.metadata.uid
         if self.facts.is_being_bound(uid):
             self._suspects.pop(uid, None)
             return
-        with self._work.piece():
-            result = await self._writer.release(record, due, blocking)
-        self._metrics.reclaims.labels(due.releasable.reason, result).inc()
+        result = None
+        with self._work.piece(), self.pending.lock_claim(uid):
+            for _ in range(_TRIES):
+                result = await self._release_once(record, due, blocking)
+                if result is not None:
+                    break
+        self.metrics.reclaims.labels(due.releasable.reason, result or ReclaimResult.CHANGED).inc()
         suspect = self._suspects.get(uid)
         if result is ReclaimResult.FOREIGN and suspect is not None:
             suspect.foreign_version = record.claim.metadata.resource_version
         else:
             self._suspects.pop(uid, None)
 
-
-class ReclaimWriter:
-    """Releases the unused part of one claim, after reading the live objects: the watch may be behind."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        claim_writer: ClaimWriter,
-        facts: ReclaimFacts,
-        pending: PendingClaims,
-        device_backoff: DeviceBackoff,
-        field_manager: str,
-    ) -> None:
-        """`field_manager`: the name under which this service writes; what other field managers wrote stays."""
-        self._ledger = ledger
-        self._cluster = cluster
-        self._claim_writer = claim_writer
-        self._facts = facts
-        self._pending = pending
-        self._device_backoff = device_backoff
-        self._us = field_manager
-
-    async def release(
-        self, record: ClaimRecord, expected: ReclaimableClaim, blocking: AbstractSet[str]
-    ) -> ReclaimResult:
-        """Release what was found, if the live claim and its live consumers are in the same state and this service wrote it.
-
-        Conflicts with other writers are retried a few times, then the result is CHANGED.  No bind decides about it meanwhile.
-        """
-        with self._pending.lock_claim(record.claim.metadata.uid):
-            for _ in range(_TRIES):
-                result = await self._release_once(record, expected, blocking)
-                if result is not None:
-                    return result
-        return ReclaimResult.CHANGED
-
     async def _release_once(
         self, record: ClaimRecord, expected: ReclaimableClaim, blocking: AbstractSet[str]
     ) -> ReclaimResult | None:
-        """Return how it ended; None if another writer changed the claim between the read and the write."""
-        key = record.claim.metadata.key
+        """Release what was found, if the live claim and its live consumers are in the same state and this service wrote it.
+
+        Return how it ended; None if another writer changed the claim between the read and the write.
+        """
+        key, us = record.claim.metadata.key, self.options.field_manager
         try:
-            raw = await self._cluster.claims.read(*key)
+            raw = await self.cluster.claims.read(*key)
             claim = read_claim(raw)
-            first = self._facts.find(claim, blocking)
+            first = self.facts.find(claim, blocking)
             if first is None or first.state != expected.state:
                 return ReclaimResult.CHANGED
             live = await self._read_consumers(claim, first)
-            reclaimable = self._facts.find(claim, blocking, live)
+            reclaimable = self.facts.find(claim, blocking, live)
             if reclaimable is None or reclaimable.state != expected.state or reclaimable.releasable != first.releasable:
                 return ReclaimResult.CHANGED
-            writers = _with_own_writes(writers_of(raw), record, claim, self._us)
-            permitted = permitted_part(reclaimable.releasable, claim, reclaimable.consumer_states, writers, self._us)
+            writers = _with_own_writes(writers_of(raw), record, claim, us)
+            permitted = permitted_part(reclaimable.releasable, claim, reclaimable.consumer_states, writers, us)
             if permitted is None:
                 return ReclaimResult.FOREIGN
             reclaimable = ReclaimableClaim(permitted, reclaimable.consumer_states, reclaimable.state)
@@ -264,7 +227,7 @@ class ReclaimWriter:
             if consumer.uid in expected.releasable.consumers:
                 for uid, name in await self._pods_of(claim, consumer):
                     try:
-                        pod = await self._cluster.pods.read(namespace, name)
+                        pod = await self.cluster.pods.read(namespace, name)
                     except NotFoundError:
                         live[uid] = None
                     else:
@@ -278,15 +241,15 @@ class ReclaimWriter:
             RetryableError: the consumer is a PodGroup that exists after all: the watch may be behind.
         """
         namespace = claim.metadata.namespace
-        members = self._facts.members(namespace, consumer)
+        members = self.facts.members(namespace, consumer)
         if members is None and is_group(consumer):
             try:
-                group = await self._cluster.pod_groups.read(namespace, consumer.name)
+                group = await self.cluster.pod_groups.read(namespace, consumer.name)
             except NotFoundError:
                 group = None
             if group is not None and group.metadata.uid == consumer.uid:
                 raise RetryableError(f"PodGroup {namespace}/{consumer.name} exists")
-            members = self._facts.users(claim, consumer)
+            members = self.facts.users(claim, consumer)
         return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]
 
     async def _write(self, claim: ResourceClaim, raw: bytes, reclaimable: ReclaimableClaim, writers: Writers) -> None:
@@ -294,18 +257,18 @@ class ReclaimWriter:
         half_written = reclaimable.releasable.reason is ReclaimReason.HALF_WRITTEN
         if claim.extended_for and (half_written or reclaimable.releasable.release):
             # Only one bind of its pod can use the claim; the next bind creates another.
-            await self._claim_writer.discard(record)
+            await self.claim_writer.discard(record)
         elif not half_written:
             released = reclaimable.releasable
-            await self._claim_writer.release(record, released.consumers, deallocates=released.release, tries=1)
+            await self.claim_writer.release(record, released.consumers, deallocates=released.release, tries=1)
         else:
             metadata = claim.metadata
             change = without(
                 claim,
-                finalizer=FINALIZER in metadata.finalizers and self._us in writers.finalizer,
-                snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self._us in writers.snapshot,
+                finalizer=FINALIZER in metadata.finalizers and self.options.field_manager in writers.finalizer,
+                snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self.options.field_manager in writers.snapshot,
             )
-            self._ledger.assume_written(await self._cluster.claims.update(*metadata.key, change))
+            self.ledger.assume_written(await self.cluster.claims.update(*metadata.key, change))
 
     def _report(self, claim: ClaimHead, reclaimable: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
         allocation, reason = claim.status.allocation, reclaimable.releasable.reason
@@ -320,16 +283,16 @@ class ReclaimWriter:
                 entry.name for entry in claim.status.reserved_for if entry.uid in reclaimable.releasable.consumers
             ],
         )
-        unready = self._facts.unready_devices(claim)
+        unready = self.facts.unready_devices(claim)
         for pod in live.values():
             if pod is not None and not (pod.node_name or pod.finished):
                 if reason in NOT_READY:
-                    self._device_backoff.start(pod.uid, unready)
+                    self.device_backoff.start(pod.uid, unready)
                 given_back = (
                     "devices of claim {} were" if reclaimable.releasable.release else "reservation of claim {} was"
                 )
                 message = f"the {given_back.format(name)} given back: {RELEASE_MESSAGES[reason]}"
-                self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
+                self.cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
 
 
 def _with_own_writes(writers: Writers, record: ClaimRecord, claim: ResourceClaim, us: str) -> Writers:
