@@ -34,9 +34,8 @@ from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
 from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.gang.plans import GangFailures, GangHolds
+from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
 from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.service import HoldService
@@ -184,7 +183,7 @@ class Extender:
             GangPlanner(ledger, self.allocator, equivalence, backoff, stale),
             permit,
             GangFailures(ledger, backoff, clock),
-            GangHolds(ledger, self._holds),
+            self._holds,
             shares,
             stale,
             lambda pod_uid: self.waker.reconsider(pod_uid, "gang"),
@@ -334,7 +333,7 @@ class Extender:
         """Return the account of the pod's gang, taken without a limit of time; None for a pod that is in no gang."""
         gang = gang_of(pod, self._ledger)
         budget = CallBudget(self._cluster.clock, math.inf)
-        return None if gang is None else self.gangs.diagnoses.diagnose(gang, nodes, budget, partly=partly)
+        return None if gang is None else self.gangs.diagnose(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""

@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
+from dra_extender.scheduling.gang.plans import GangDiagnosis
 
 from tests.controlplane.objects import device, device_class, pod, pod_group, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable, PlanLimitError
+from dra_extender.scheduling.gang.placements import Pausable
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender

@@ -173,9 +173,6 @@ class Interrupted(RandomGang):
         self.pauses += due
         return due
 
-    def keep_answers(self) -> None:
-        """Keep none: each question is asked anew."""
-
 
 def test_pauses_never_change_a_plan() -> None:
     pauses = 0

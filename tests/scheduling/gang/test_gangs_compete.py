@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable
+from dra_extender.scheduling.gang.placements import Pausable
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController

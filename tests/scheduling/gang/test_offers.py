@@ -14,8 +14,8 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.placements import PlacementOracle
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, Pausable
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 

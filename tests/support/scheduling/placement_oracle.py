@@ -9,8 +9,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
-from dra_extender.scheduling.gang.placements import PlacementOracle
-from dra_extender.scheduling.gang.search import Assignment, Pausable
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
+from dra_extender.scheduling.gang.search import Assignment
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import Held, demand_of, pools_of
@@ -44,7 +44,8 @@ class MadePlacements(PlacementOracle):
     def symmetry_class(self, node: str) -> Hashable | None:
         return None
 
-    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
+    def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
+        yield from ()
         return None
 
     def pause_due(self) -> bool:

@@ -11,7 +11,7 @@ from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.gang.diagnosis import GangDiagnosis
+    from dra_extender.scheduling.gang.plans import GangDiagnosis
 
 _MOST_NAMES: Final = 100
 _HELD: Final = "held"

@@ -23,7 +23,7 @@ from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.gang.diagnosis import PlacedMember
+    from dra_extender.scheduling.gang.plans import PlacedMember
 
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "

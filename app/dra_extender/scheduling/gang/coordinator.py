@@ -4,8 +4,9 @@ kube-scheduler calls filter for one member after the other, and does not report 
 plans the whole group at the call for the first member, holds the plan, and answers each call with the node planned for the member.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -14,18 +15,19 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.gang.diagnosis import GangDiagnoses
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.placements import PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.gang.plans import GangFailures, GangHolds, GangPhase, GangPlan
+from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
+from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import (
     GangSnapshot,
     MemberCandidate,
     candidate_of,
+    existing_members,
     lacking_text,
     take_snapshot,
     too_large,
@@ -62,37 +64,26 @@ class _Failure(NamedTuple):
     cached: Rejection | None = None
 
 
+@dataclass(eq=False)
 class GangCoordinator:
     """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be dropped at any time.
 
-    `plans` shows them to readers.
+    `on_assigned` is called with the UID of each member that gets an assignment in a call for another member.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        planner: GangPlanner,
-        permit: Permit,
-        failures: GangFailures,
-        holds: GangHolds,
-        shares: HoldShares,
-        stale: StaleHolds,
-        on_assigned: Callable[[str], None],
-    ) -> None:
-        """`on_assigned` is called with the UID of each member that gets an assignment in a call for another member."""
-        self._ledger = ledger
-        self._planner = planner
-        self._permit = permit
-        self._failures = failures
-        self._holds = holds
-        self.shares = shares
-        self.stale = stale
-        self._on_assigned = on_assigned
-        self._offers = GangOffers(ledger)
-        self.diagnoses = GangDiagnoses(ledger, self._offers, planner, holds)
-        self._plans: dict[GroupKey, GangPlan] = {}
-        self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
-        stale.subscribe(self.revoke)
+    _ledger: Ledger
+    _planner: GangPlanner
+    _permit: Permit
+    _failures: GangFailures
+    _holds: HoldService
+    shares: HoldShares
+    stale: StaleHolds
+    _on_assigned: Callable[[str], None]
+    plans: dict[GroupKey, GangPlan] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._offers = GangOffers(self._ledger)
+        self.stale.subscribe(self.revoke)
 
     def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         """Return the node that is planned and held for this member, or why the gang does not fit; None if it needs no node.
@@ -106,16 +97,20 @@ class GangCoordinator:
             return rejected_everywhere(nodes, rejection)
         call = _Call(pod, group, nodes, budget)
         self._offers.record(group, pod.uid, nodes)
-        plan = self._plan_of(group)
+        plan = self.plans.get(group.metadata.key)
+        if plan is not None and plan.group_uid != group.metadata.uid:
+            # Of an earlier PodGroup of the same name.
+            self._drop(group.metadata.key)
+            plan = None
         if plan is None or pod.uid not in plan.assignments:
             cached = self._failures.find(group, pod.uid, self._offers.revision(group))
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
             self.shares.check_plan(group.metadata.uid, *group.metadata.key)
-            for key, known in list(self._plans.items()):
-                if not self._holds.exist_for(known.assignments):
-                    del self._plans[key]
+            for key, known in list(self.plans.items()):
+                if not self._are_held(known.assignments):
+                    del self.plans[key]
             plan = GangPlan(group.metadata.uid)
         deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
         for uid in deleted:
@@ -128,7 +123,7 @@ class GangCoordinator:
                 if deleted or may_restart or not self._extend(plan, call):
                     failure = self._plan_unannounced(plan, call)
                 if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
-                    self._holds.release(plan.assignments)
+                    self._holds.release_pods(*plan.assignments)
                     plan.restart()
                     failure = self._plan_unannounced(plan, call)
             except PlanUnfinishedError as unfinished:
@@ -156,8 +151,8 @@ class GangCoordinator:
         Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
         reason of the last rejection: the call then says what is true now.
         """
-        plan = self._plans.get(group.metadata.key)
-        if plan is not None and self._holds.exist_for(plan.assignments):
+        plan = self.plans.get(group.metadata.key)
+        if plan is not None and self._are_held(plan.assignments):
             return True
         if self._failures.find(group, pod.uid, self._offers.revision(group)) is not None:
             return False
@@ -183,9 +178,80 @@ class GangCoordinator:
             return unfinished.unread or False
         return planned.multi_node_holds or bool(planned.revocable) or pod.uid in planned.assignments
 
+    @contextmanager
+    def diagnose(
+        self, group: PodGroup, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
+    ) -> Iterator[GangDiagnosis]:
+        """Diagnose a gang: plan all members that it needs, else as many of the first ones as fit; inside, their devices are held.
+
+        Members without an offer may go to these nodes.  Without `partly` no member is placed if the gang does not fit.
+        """
+        snapshot = take_snapshot(group, self._ledger)
+        candidates = snapshot.candidates
+        undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.missing}
+        diagnosis = GangDiagnosis(
+            group=group,
+            needed=snapshot.needed,
+            decided=tuple(pod for pod in existing_members(group, self._ledger) if pod.uid not in undecided),
+            waiting=tuple(member.pod for member in candidates),
+            unready=snapshot.missing,
+        )
+        refusal = too_large(group, self._ledger)
+        if refusal is not None or not candidates or diagnosis.cannot_start:
+            yield diagnosis._replace(limit="" if refusal is None else refusal.detail)
+            return
+        plan, limited = self._plan_first_members(
+            group, candidates, max(snapshot.needed, 1), nodes, budget, partly=partly
+        )
+        self._hold(group, plan, candidates)
+        try:
+            pods = [member.pod for member in candidates]
+            yield diagnosis._replace(
+                placed=tuple(PlacedMember(pod, plan[pod.uid].node) for pod in pods if pod.uid in plan),
+                waiting=tuple(pod for pod in pods if pod.uid not in plan),
+                limit="a plan was not searched to its end" if limited else "",
+            )
+        finally:
+            self._holds.release_pods(*plan)
+
+    def _plan_first_members(
+        self,
+        group: PodGroup,
+        candidates: Sequence[MemberCandidate],
+        needed: int,
+        nodes: Sequence[str],
+        budget: CallBudget,
+        *,
+        partly: bool,
+    ) -> tuple[dict[str, Assignment], bool]:
+        """Return assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
+        limited = False
+        offered = self._offers.among(group, "", nodes)
+
+        def planned(count: int, least: int) -> dict[str, Assignment]:
+            nonlocal limited
+            chosen = candidates[:count]
+            result = self._planner.plan_members(chosen[0].pod.uid, chosen, least, offered, budget)
+            limited |= result.limited
+            return dict(result.assignments)
+
+        whole = planned(len(candidates), min(needed, len(candidates)))
+        if whole or not partly:
+            return whole, limited
+        best: dict[str, Assignment] = {}
+        fitting, failing = 0, len(candidates)
+        while failing - fitting > 1:
+            middle = (fitting + failing) // 2
+            found = planned(middle, middle)
+            if len(found) == middle:
+                best, fitting = found, middle
+            else:
+                failing = middle
+        return best, limited
+
     def revoke(self, group_uid: str) -> None:
         """Drop the plan of this gang."""
-        for key, plan in list(self._plans.items()):
+        for key, plan in list(self.plans.items()):
             if plan.group_uid == group_uid:
                 self._drop(key)
 
@@ -193,22 +259,13 @@ class GangCoordinator:
         """Return how far the gang has come."""
         if self._permit.is_admitted(group):
             return GangPhase.BOUND
-        plan = self._plans.get(group.metadata.key)
+        plan = self.plans.get(group.metadata.key)
         return GangPhase.NEW if plan is None or plan.group_uid != group.metadata.uid else plan.phase
 
-    def _plan_of(self, group: PodGroup) -> GangPlan | None:
-        """Return the plan of this gang; drop one of an earlier PodGroup of the same name."""
-        key = group.metadata.key
-        plan = self._plans.get(key)
-        if plan is not None and plan.group_uid != group.metadata.uid:
-            self._drop(key)
-            return None
-        return plan
-
     def _drop(self, key: GroupKey) -> None:
-        plan = self._plans.pop(key, None)
+        plan = self.plans.pop(key, None)
         if plan is not None:
-            self._holds.release(plan.assignments)
+            self._holds.release_pods(*plan.assignments)
 
     def _has_valid_assignment(self, plan: GangPlan, call: _Call) -> bool:
         """Return whether the member's assignment can be announced; the node of an announced one must be unchanged."""
@@ -217,7 +274,7 @@ class GangCoordinator:
         return (
             assignment is not None
             and assignment.node in call.nodes
-            and self._holds.cover(uid, assignment, unchanged=uid in plan.announced)
+            and self._covers(uid, assignment, unchanged=uid in plan.announced)
         )
 
     def _revoke_invalid(self, plan: GangPlan, uid: str) -> bool:
@@ -229,19 +286,19 @@ class GangCoordinator:
             return False
         plan.replanned.add(uid)
         for other in list(plan.announced):
-            if other == uid or not self._holds.cover(other, plan.assignments[other], unchanged=True):
+            if other == uid or not self._covers(other, plan.assignments[other], unchanged=True):
                 plan.revoke(other)
-                self._holds.release((other,))
+                self._holds.release_pods(other)
         return True
 
     def _extend(self, plan: GangPlan, call: _Call) -> bool:
         """Assign the pod and leave all others as they are; return whether that is possible.  It costs much less than a new plan."""
         pod, group, nodes, budget = call
         others = plan.assignments.keys() - {pod.uid}
-        if not others or not all(self._holds.cover(uid, plan.assignments[uid]) for uid in others - plan.announced):
+        if not others or not all(self._covers(uid, plan.assignments[uid]) for uid in others - plan.announced):
             return False
         plan.revoke(pod.uid)
-        self._holds.release((pod.uid,))
+        self._holds.release_pods(pod.uid)
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
@@ -261,7 +318,7 @@ class GangCoordinator:
         Returns why the member of the call gets no assignment, if it does not get one and needs one.
         """
         pod, group, nodes, budget = call
-        self._holds.release((pod.uid, *plan.unannounced))
+        self._holds.release_pods(pod.uid, *plan.unannounced)
         for uid in plan.unannounced:
             plan.revoke(uid)
         snapshot = take_snapshot(group, self._ledger, pod.uid)
@@ -291,7 +348,7 @@ class GangCoordinator:
             result.revocable = planned.revocable
             return _Failure(result, short=False)
         if planned.assignments:
-            self._plans[group.metadata.key] = plan
+            self.plans[group.metadata.key] = plan
             self._assign(plan, call, planned.assignments, candidates)
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
         failure.result.without_holds = planned.without_holds
@@ -302,10 +359,43 @@ class GangCoordinator:
     ) -> None:
         """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
         plan.assignments.update(assignments)
-        self._holds.place(call.group, assignments, candidates)
+        self._hold(call.group, assignments, candidates)
         for uid in assignments:
             if uid != call.pod.uid:
                 self._on_assigned(uid)
+
+    def _hold(
+        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
+    ) -> None:
+        """Hold each claim on the nodes of the members that use it."""
+        unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
+        users: dict[str, list[str]] = {}
+        for uid, assignment in assignments.items():
+            for claim in assignment.placements:
+                users.setdefault(claim, []).append(uid)
+        for claim, pods in users.items():
+            placement = with_own_shares(assignments[pods[0]].placements[claim])
+            nodes = {assignments[uid].node for uid in pods}
+            versions = {name: self._ledger.state.version(name) for name in nodes}
+            self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
+        for candidate in candidates:
+            for held in candidate.claims.held if candidate.pod.uid in assignments else ():
+                self._holds.extend(held.uid, candidate.pod.uid)
+
+    def _are_held(self, pods: Iterable[str]) -> bool:
+        """Return whether something is held for one of these members."""
+        return any(self._ledger.holds.of_pod(uid) for uid in pods)
+
+    def _covers(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
+        """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
+        holds, state = self._ledger.holds, self._ledger.state.version(assignment.node)
+        return all(
+            (hold := holds.get(uid)) is not None
+            and pod_uid in hold.pods
+            and assignment.node in hold.placements
+            and (not unchanged or hold.versions.get(assignment.node) == state)
+            for uid in assignment.placements
+        )
 
     def _announce(self, plan: GangPlan, call: _Call, assignment: Assignment) -> FilterResult:
         """Answer the call with the member's node."""
@@ -314,9 +404,10 @@ class GangCoordinator:
             self.shares.offered(group.metadata.uid)
         if uid not in plan.announced:
             self.stale.progressed(group.metadata.uid)
-        self._plans[group.metadata.key] = plan
+        self.plans[group.metadata.key] = plan
         plan.announced.add(uid)
-        self._holds.extend(uid, assignment)
+        for claim in assignment.placements:
+            self._holds.extend(claim, uid)
         result = rejected_everywhere([name for name in call.nodes if name != assignment.node], _ELSEWHERE)
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result

@@ -1,11 +1,12 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
-from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
-from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Overlaid, UsageTable
@@ -24,6 +25,20 @@ from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandid
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Pausable = Generator[None, None, T]
+"""A search or a part of it, which yields where it pauses."""
+
+
+def until_answered(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pausable[T]:
+    """Ask again after each pause, until there is an answer."""
+    while True:
+        try:
+            return question(*args, **kwargs)
+        except SearchPaused:
+            yield
 
 
 class PlanUnfinishedError(Exception):
@@ -71,31 +86,16 @@ class PlacementOracle:
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
         self.budget = budget
         self._reads = self._attributes_read()
-        # The answers since a question was paused: `capacity` asks again from its start.
-        self._answers: dict[Hashable, tuple[Mapping[str, ClaimPlacement] | None, bool]] | None = None
         self.undecided = False
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None."""
-        if self._answers is None:
-            return self._ask(claims, node, kept, without)
-        question = (tuple(claims), node, tuple(kept), without)
-        known = self._answers.get(question)
-        if known is None:
-            before, self.undecided = self.undecided, False
-            try:
-                placements = self._ask(claims, node, kept, without)
-                known = self._answers[question] = placements, self.undecided
-            finally:
-                self.undecided |= before
-        self.undecided |= known[1]
-        return known[0]
+        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None.
 
-    def _ask(
-        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
+        Raises:
+            SearchPaused: the slice is over; the search goes on when the same is asked again.
+        """
         at = self._ledger.nodes[node]
         wanted = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
         placements = dict.fromkeys(claims, _NOTHING)
@@ -123,12 +123,7 @@ class PlacementOracle:
 
     def pause_due(self) -> bool:
         """Return whether the search has to pause now, between two questions."""
-        self._answers = None
         return self.budget.pause_due()
-
-    def keep_answers(self) -> None:
-        """Answer from now on the parts of the present question once: its search was paused, and it is asked again."""
-        self._answers = self._answers or {}
 
     def allowed(self, member: GangMember, node: str) -> bool:
         """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""
@@ -170,7 +165,7 @@ class PlacementOracle:
             return None
         return kind, self._reads, self._ledger.changes.classes, at.extended_resources if self._special else None
 
-    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
+    def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
         """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
         symmetry_class = self.symmetry_class(node)
         if symmetry_class is None:
@@ -179,28 +174,26 @@ class PlacementOracle:
         known = self._capacities.get(key)
         if known is None:
             before, self.undecided = self.undecided, False
-            try:
-                known = self._capacity(members, node)
-            finally:
-                undecided, self.undecided = self.undecided, before
+            known = yield from self._count_fitting(members, node)
+            undecided, self.undecided = self.undecided, before
             if undecided:
                 return None
             self._capacities[key] = known
-            self._answers = None
         return known
 
-    def _capacity(self, members: Sequence[GangMember], node: str) -> int:
+    def _count_fitting(self, members: Sequence[GangMember], node: str) -> Pausable[int]:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
             kept = [holding for placement in placed.values() for holding in placement.holdings]
-            added = self.ask(member.claims, node, kept, frozenset())
+            added = yield from until_answered(self.ask, member.claims, node, kept, frozenset())
             if added is not None:
                 placed = {**placed, **added}
                 continue
-            moved = self.ask([*placed, *member.claims], node, (), frozenset()) if placed else None
-            if moved is None:
+            if placed:
+                added = yield from until_answered(self.ask, [*placed, *member.claims], node, (), frozenset())
+            if added is None:
                 return count
-            placed = moved
+            placed = added
         return len(members)
 
     def _demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:

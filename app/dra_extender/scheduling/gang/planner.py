@@ -17,8 +17,8 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.placements import PlacementOracle, PlanUnfinishedError
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, Pausable, PlanLimitError
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
 from dra_extender.scheduling.time_slices import CallBudget

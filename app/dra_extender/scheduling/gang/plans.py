@@ -1,6 +1,6 @@
-"""The plan of one gang and the holds that it consists of, and the plans that failed."""
+"""The plan of one gang, its diagnosis, and the plans that failed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device import DeviceId
+from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.search import Assignment
-from dra_extender.scheduling.holds.service import HoldService, with_own_shares
-from dra_extender.scheduling.permit.gang_members import MemberCandidate
 from dra_extender.scheduling.ports.cluster import Clock
 
 
@@ -65,54 +64,34 @@ class GangPlan:
         self.assignments.clear()
 
 
-class GangHolds:
-    """Places, extends and releases the holds of gang members."""
+class PlacedMember(NamedTuple):
+    """A member that gets its devices on a node."""
 
-    def __init__(self, ledger: Ledger, holds: HoldService) -> None:
-        self._ledger = ledger
-        self._holds = holds
+    pod: Pod
+    node: str
 
-    def place(
-        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
-    ) -> None:
-        """Hold each claim on the nodes of the members that use it.  `release` undoes it."""
-        unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
-        users: dict[str, list[str]] = {}
-        for uid, assignment in assignments.items():
-            for claim in assignment.placements:
-                users.setdefault(claim, []).append(uid)
-        for claim, pods in users.items():
-            placement = with_own_shares(assignments[pods[0]].placements[claim])
-            nodes = {assignments[uid].node for uid in pods}
-            versions = {name: self._ledger.state.version(name) for name in nodes}
-            self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
-        for candidate in candidates:
-            for held in candidate.claims.held if candidate.pod.uid in assignments else ():
-                self._holds.extend(held.uid, candidate.pod.uid)
 
-    def extend(self, pod_uid: str, assignment: Assignment) -> None:
-        """Extend the member's holds: its node is announced now."""
-        for claim in assignment.placements:
-            self._holds.extend(claim, pod_uid)
+class GangDiagnosis(NamedTuple):
+    """The members of a gang by state, each in the order of their names.
 
-    def release(self, pods: Iterable[str]) -> None:
-        """End the holds of these members."""
-        self._holds.release_pods(*pods)
+    `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
+    with them.  `unready` members cannot be placed now: their claims are not ready, or kube-scheduler finds no node for them.
+    `needed`: so many of `placed` and `waiting` must get devices.
+    `limit` says why nothing was planned, or that a plan was not searched to its end.
+    """
 
-    def exist_for(self, pods: Iterable[str]) -> bool:
-        """Return whether something is held for one of these members."""
-        return any(self._ledger.holds.of_pod(uid) for uid in pods)
+    group: PodGroup
+    needed: int
+    decided: tuple[Pod, ...] = ()
+    placed: tuple[PlacedMember, ...] = ()
+    waiting: tuple[Pod, ...] = ()
+    unready: tuple[tuple[Pod, Rejection], ...] = ()
+    limit: str = ""
 
-    def cover(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
-        """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
-        holds, state = self._ledger.holds, self._ledger.state.version(assignment.node)
-        return all(
-            (hold := holds.get(uid)) is not None
-            and pod_uid in hold.pods
-            and assignment.node in hold.placements
-            and (not unchanged or hold.versions.get(assignment.node) == state)
-            for uid in assignment.placements
-        )
+    @property
+    def cannot_start(self) -> bool:
+        """True if the `unready` members leave fewer than the gang needs, so that nothing is planned."""
+        return bool(self.unready) and self.needed > len(self.placed) + len(self.waiting)
 
 
 _MOST_GANGS: Final = 1_000

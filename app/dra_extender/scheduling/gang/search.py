@@ -11,17 +11,15 @@ symmetry class in the same state is tried, and no state that failed (nogood) is 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
-from dra_extender.scheduling.gang.placements import PlacementOracle
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, until_answered
 from dra_extender.scheduling.permit.gang_members import GangMember
-from dra_extender.scheduling.time_slices import Pending, within_slice
 
 MAX_STEPS: Final = 50_000
 MAX_EXCHANGES: Final = 2_000
@@ -29,11 +27,6 @@ _POLL: Final = 31
 _MOST_COMPARED: Final = 100_000
 _SKIPPED: Final = -1
 _NO_DEVICES: Final = frozenset[DeviceId]()
-
-
-T = TypeVar("T")
-Pausable = Generator[None, None, T]
-"""A search or a part of it, which yields where it pauses."""
 
 
 class Assignment(NamedTuple):
@@ -78,7 +71,7 @@ class PartialAssignment:
 
     def assign(
         self, member: GangMember, node: str, without: frozenset[DeviceId] = frozenset()
-    ) -> AssignedMember | None:
+    ) -> Pausable[AssignedMember | None]:
         """Assign the member, moving devices between the members of this node if necessary; None if that is impossible.
 
         No member of the node gets one of the devices `without`.  `unassign` undoes it.
@@ -89,7 +82,13 @@ class PartialAssignment:
             return None
         after = before
         if new := [uid for uid in member.claims if uid not in self._decided]:
-            placed = self._place(new, node, before, without)
+            others = [holding for other, held in self._wide.items() if other != node for holding in held]
+            here = [holding for placement in before.values() for holding in placement.holdings]
+            placed = yield from until_answered(self._oracle.ask, new, node, [*others, *here], without)
+            if placed is not None:
+                placed = {**before, **placed}
+            elif before:
+                placed = yield from until_answered(self._oracle.ask, [*before, *new], node, others, without)
             if placed is None:
                 # Valid as long as the present members stay, unless devices of other nodes are the reason.
                 if not (without or any(self._wide.values())):
@@ -153,17 +152,6 @@ class PartialAssignment:
             shared = frozenset(uid for member in members for uid in member.shared if self._decided[uid][0] == node)
             state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
         return state
-
-    def _place(
-        self, new: Sequence[str], node: str, before: Mapping[str, ClaimPlacement], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        """Return placements for all claims on the node; those that are there stay as they are if that is possible."""
-        others = [holding for other, held in self._wide.items() if other != node for holding in held]
-        here = [holding for placement in before.values() for holding in placement.holdings]
-        placed = self._oracle.ask(new, node, [*others, *here], without)
-        if placed is not None:
-            return {**before, **placed}
-        return self._oracle.ask([*before, *new], node, others, without) if before else None
 
     def _question(self, member: GangMember) -> Hashable:
         """Return what the member asks for on a node, without the claims that are decided already."""
@@ -279,27 +267,22 @@ class GangSearch:
             return 0
         unplaceable = 0
         for kind, member in self._kinds.items():
-            if not member.shared:
-                members = [other for other in self._members if other.kind == kind]
-                beyond = yield from self._count_beyond_capacity(members)
-                if beyond == len(members):
-                    self.unplaceable.append(members[0])
-                unplaceable += beyond
+            if member.shared:
+                continue
+            members = [other for other in self._members if other.kind == kind]
+            beyond = len(members)
+            for index, node in enumerate(self._nodes):
+                if not beyond:
+                    break
+                self._poll_time()
+                if self._is_allowed(members[-1], index):
+                    capacity = yield from self._oracle.capacity(members, node)
+                    # Nothing is known of a kind if one capacity is not.
+                    beyond = 0 if capacity is None else max(beyond - capacity, 0)
+            if beyond == len(members):
+                self.unplaceable.append(members[0])
+            unplaceable += beyond
         return unplaceable
-
-    def _count_beyond_capacity(self, members: Sequence[GangMember]) -> Pausable[int]:
-        """Count how many of these members, all of one kind, exceed the capacity of all nodes; 0 if a capacity is not known."""
-        left = len(members)
-        for index, node in enumerate(self._nodes):
-            if not left:
-                break
-            self._poll_time()
-            if self._is_allowed(members[-1], index):
-                capacity = yield from self._until_answered(partial(self._oracle.capacity, members, node))
-                if capacity is None:
-                    return 0
-                left = max(left - capacity, 0)
-        return left
 
     def _search(self, steps: int, spare: int, *, exchanging: bool = False) -> Pausable[Mapping[str, Assignment] | None]:
         """Search depth-first with so many steps, and once more with exchanges of devices between nodes if there are any.
@@ -329,10 +312,8 @@ class GangSearch:
                 steps -= 1
                 if steps < 0:
                     raise PlanLimitError
-                assign = partial(
-                    self._partial.assign, self._members[position], self._nodes[choice.node], choice.without
-                )
-                level.assigned = yield from self._until_answered(assign)
+                member, node = self._members[position], self._nodes[choice.node]
+                level.assigned = yield from self._partial.assign(member, node, choice.without)
                 if level.assigned is None:
                     continue
                 level.node = choice.node
@@ -409,10 +390,3 @@ class GangSearch:
         self._polls += 1
         if not self._polls & _POLL and self._oracle.out_of_time():
             raise PlanLimitError
-
-    def _until_answered(self, question: Callable[[], T]) -> Pausable[T]:
-        """Ask again after each pause, until there is an answer."""
-        while (answer := within_slice(question)) is Pending.TIME_SLICE:
-            self._oracle.keep_answers()
-            yield
-        return answer
