@@ -51,8 +51,7 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
-from dra_extender.scheduling.requeue.event_notes import EventNotes
-from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+from dra_extender.scheduling.requeue.unschedulable import EventNotes, UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics

@@ -149,9 +149,6 @@ class Filter:
 
         Each slice evaluates all nodes against the present state, with the cached results of earlier slices.  After the last slice,
         no search goes on.
-
-        Raises:
-            RetryableError: a claim could not be read, or exists and is not delivered yet.
         """
         pod, budget, pending = call.pod, call.budget, result.pending
         if pending is Pending.TIME_SLICE:

@@ -42,7 +42,9 @@ class PodResolver:
                 scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
         """
         known = self._ledger.pods.by_uid(sent.uid)
-        if known is not None and not (names_missing(known) and self._is_newer(sent, known)):
+        if known is not None and not (
+            names_missing(known) and version_number(sent.resource_version) > version_number(known.resource_version)
+        ):
             pod = known
         elif known is None and not self._needs_devices(sent):
             return sent if isinstance(sent, Pod) else sent.read()
@@ -56,22 +58,14 @@ class PodResolver:
         return pod
 
     def known(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """Return the pod as the watch delivered it; None if it has not.
-
-        Raises:
-            RetryableError: it has another name than sent, or belongs to another scheduler.
-        """
+        """Return the pod as the watch delivered it; None if it has not."""
         pod = self._ledger.pods.by_uid(uid)
         if pod is not None:
             self.check(pod, namespace, name)
         return pod
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod:
-        """Read the pod from the API server.
-
-        Raises:
-            RetryableError: there is no such pod, or the API server does not answer.
-        """
+        """Read the pod from the API server."""
         if self._ledger.pods.was_deleted(uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         if self._lookups >= LOOKUPS:
@@ -103,11 +97,7 @@ class PodResolver:
             )
 
     async def wait_for_node(self, name: str) -> None:
-        """Return when the watch has delivered the node, which kube-scheduler may know a moment before us.
-
-        Raises:
-            RetryableError: it has not within a second.
-        """
+        """Return when the watch has delivered the node, which kube-scheduler may know a moment before us."""
         if name in self._ledger.nodes:
             return
         deadline = self._clock.monotonic() + _NODE_SECONDS
@@ -115,10 +105,6 @@ class PodResolver:
             if self._clock.monotonic() >= deadline:
                 raise RetryableError(f"node {name} does not exist, as far as the watch has brought")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-
-    def _is_newer(self, sent: Pod | RequestPod, known: Pod) -> bool:
-        version = sent.resource_version
-        return version != known.resource_version and version_number(version) > version_number(known.resource_version)
 
     def _needs_devices(self, sent: Pod | RequestPod) -> bool:
         if isinstance(sent, Pod):

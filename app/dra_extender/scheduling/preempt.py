@@ -45,9 +45,6 @@ class Preempt:
 
         Waits for a claim that is just being created from its template: kube-scheduler calls once, and the requeue does not wake a
         pod that lacks CPU only.
-
-        Raises:
-            RetryableError: the pod's namespace has used up its share of time, or a claim could not be read.
         """
         if not pod.needs_devices:
             return victims

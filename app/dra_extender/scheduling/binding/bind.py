@@ -73,11 +73,7 @@ class BindSession:
     _live: dict[str, bytes] = field(default_factory=dict)
 
     async def bind(self) -> None:
-        """Decide, write, wait and post the Binding.
-
-        Raises:
-            RetryableError: not bound.
-        """
+        """Decide, write, wait and post the Binding."""
         parts, clock = self._parts, self._parts.cluster.clock
         self.deadline = clock.monotonic() + parts.options.binding_timeout_seconds
         pod = self.pod = await self._resolve_pod()
@@ -314,9 +310,6 @@ class Bind:
         """Bind the pod to the node; joins a bind of the same pod and node that is still running, ends one to another node.
 
         Once `disconnected` is set for every caller, no Binding is posted any more.
-
-        Raises:
-            RetryableError: not bound; the text says why, and a later bind of the pod carries on.
         """
         await self.pods.wait_for_node(node)
         pod = self.pods.known(namespace, name, uid)

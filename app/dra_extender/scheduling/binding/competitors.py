@@ -173,17 +173,16 @@ class Competitors:
         """Return whether some node that the device reaches has as many devices, free or not, as the request asks for."""
         if option.count in (1, ALL) or published.item.devices[published.position].allow_multiple_allocations:
             return True
-        return any(self._has(option.count, option, node, budget) for node in published.nodes)
-
-    def _has(self, count: int, option: SearchableRequest, node: Node, budget: CallBudget) -> bool:
-        budget.spend(NODE_COST)
         slices = self._ledger.slices
-        for item in chain(slices.local(node.name), slices.near(node)):
-            for position, device in enumerate(item.devices):
-                if _selects(option, _Published(item, position), budget):
-                    count = 0 if device.allow_multiple_allocations else count - 1
-                    if count <= 0:
-                        return True
+        for node in published.nodes:
+            budget.spend(NODE_COST)
+            lacking = option.count
+            for item in chain(slices.local(node.name), slices.near(node)):
+                for position, device in enumerate(item.devices):
+                    if _selects(option, _Published(item, position), budget):
+                        lacking = 0 if device.allow_multiple_allocations else lacking - 1
+                        if lacking <= 0:
+                            return True
         return False
 
 

@@ -26,7 +26,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.event_notes import with_why_command
+from dra_extender.scheduling.requeue.unschedulable import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -117,9 +117,6 @@ class ConditionWait:
         """Return if every device is still ready after the bind waited for other things.
 
         Claims that are the same objects as in `ready`, when they were ready, are not looked at again.
-
-        Raises:
-            RetryableError: as `wait_until_ready`, or a device is not ready any more.
         """
         if not self._options.binding_conditions:
             return
@@ -143,7 +140,10 @@ class ConditionWait:
                     published = text
                     self._cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
                 if nominated:
-                    await self._wait_for_change(bind, pending)
+                    # A claim that is ready may fail yet.
+                    signals = [self._ledger.claims.change_of(claim.uid) for claim in bind.claims]
+                    left = min(claim.verdict.deadline for claim in pending) - self._cluster.clock.now()
+                    await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
                 else:
                     # The next look finds what changed during this call.
                     nominated = True
@@ -195,12 +195,6 @@ class ConditionWait:
             await self._cluster.pods.nominate(pod.namespace, pod.name, pod.uid, node)
         except ClusterError as problem:
             _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
-
-    async def _wait_for_change(self, bind: "BindSession", pending: Sequence[_ClaimVerdict]) -> None:
-        """Wait until a claim changes (one that is ready may fail yet), the first timeout passes, or `recheck` fires."""
-        left = min(claim.verdict.deadline for claim in pending) - self._cluster.clock.now()
-        signals = [self._ledger.claims.change_of(claim.uid) for claim in bind.claims]
-        await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
 
 
 class PreBindTimer:

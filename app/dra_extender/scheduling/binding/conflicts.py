@@ -261,9 +261,6 @@ class ConflictYield:
         """Return when no guard claim that is due to be deleted has a device of this pending allocation.
 
         Its deletion would remove the device from the other scheduler's set again, if it came after our write.
-
-        Raises:
-            RetryableError: the bind should end.
         """
         if record.pending is None or not len(self._ledger.guards):
             return

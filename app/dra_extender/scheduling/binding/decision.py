@@ -45,11 +45,7 @@ class BindDecision:
     def decide(
         self, pod: Pod, node_name: str, pod_claims: tuple[FoundClaim, ...], budget: CallBudget
     ) -> Decided | UnreadSpecs:
-        """Return placements for the claims that have no allocation yet; end holds that are not valid any more.
-
-        Raises:
-            RetryableError: the pod cannot have its devices on this node (any more).
-        """
+        """Return placements for the claims that have no allocation yet; end holds that are not valid any more."""
         ledger = self._ledger
         node = ledger.nodes.get(node_name)
         if node is None:

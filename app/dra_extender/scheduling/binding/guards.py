@@ -156,7 +156,10 @@ class GuardClaims:
             if device is None or not self.needed((device,)):
                 if guard is not None:
                     await self._delete(guard)
-            elif due.is_lost or self._lacks_device(guard, device):
+            elif due.is_lost or (
+                # A guard claim that was made before our claim is released waits for that release.
+                guard is not None and guard.device != device and not self._taken((device,), by_us=True)
+            ):
                 await self._allocate(device, guard)
         except (ClusterError, ModelError) as problem:
             _LOG.warning(
@@ -165,15 +168,6 @@ class GuardClaims:
             self._note(name, due)
             return False
         return True
-
-    def _lacks_device(self, guard: Guard | None, device: DeviceId) -> bool:
-        """Return whether the guard claim is not allocated, though no claim of ours has the device any more.
-
-        A guard claim that was made before ours is released waits for that release.
-        """
-        if guard is None or guard.device == device:
-            return False
-        return not self._taken((device,), by_us=True)
 
     async def _allocate(self, device: DeviceId, guard: Guard | None) -> None:
         if guard is None:

@@ -1,14 +1,13 @@
 """The readiness of allocated devices: their binding conditions (KEP-5007)."""
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device import DeviceId
-from dra_extender.model.metadata import Condition, seconds_of
-from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead
+from dra_extender.model.metadata import seconds_of
+from dra_extender.model.resource_claim import ClaimHead
 
 
 class Readiness(StrEnum):
@@ -71,7 +70,13 @@ def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, t
         return ConditionVerdict(Readiness.READY)
     failed, pending = [], []
     for result in devices:
-        true = _true_conditions(claim.status.devices, result)
+        true = {
+            condition.type: condition
+            for status in claim.status.devices
+            if (status.driver, status.pool, status.device, status.share_id) == (*result.device_id, result.share_id)
+            for condition in status.conditions or ()
+            if condition.status == "True"
+        }
         failure = next((name for name in result.binding_failure_conditions or () if name in true), None)
         if failure is not None:
             failed.append(DeviceProblem(result.device_id, (failure,), true[failure].message or true[failure].reason))
@@ -85,14 +90,3 @@ def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, t
     if not pending:
         return ConditionVerdict(Readiness.READY, (), deadline)
     return ConditionVerdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, tuple(pending), deadline)
-
-
-def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceResult) -> dict[str, Condition]:
-    wanted = (*result.device_id, result.share_id)
-    return {
-        condition.type: condition
-        for status in statuses
-        if (status.driver, status.pool, status.device, status.share_id) == wanted
-        for condition in status.conditions or ()
-        if condition.status == "True"
-    }

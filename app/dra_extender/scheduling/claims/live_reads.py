@@ -48,11 +48,7 @@ class SpecReader:
     async def wait_for(
         self, pod: Pod, pending: Literal[Pending.TIME_SLICE] | UnreadSpecs, budget: CallBudget
     ) -> Mapping[str, bytes]:
-        """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that.
-
-        Raises:
-            RetryableError: as for `read`; or the call gets no further slice.
-        """
+        """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that."""
         if pending is Pending.TIME_SLICE:
             if not await self.slices.next(pod, budget):
                 raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
@@ -142,13 +138,6 @@ class UndeliveredClaims:
             return False
         began = self._clock.monotonic()
         try:
-            return await self._delivered(pod, missing)
-        finally:
-            self._slices.charge(pod, self._clock.monotonic() - began)
-
-    async def _delivered(self, pod: Pod, name: str) -> bool:
-        missing: str | None = name
-        try:
             async with asyncio.timeout(self._seconds):
                 while missing is not None and await self._exists(pod.namespace, missing):
                     while self._lacks(pod.namespace, missing):  # noqa: ASYNC110 - the watch writes into the ledger
@@ -159,6 +148,8 @@ class UndeliveredClaims:
             raise RetryableError(
                 f"claim {pod.namespace}/{missing} is not known yet: the watch has not brought it within {self._seconds:g} s"
             ) from late
+        finally:
+            self._slices.charge(pod, self._clock.monotonic() - began)
 
     def _missing(self, pod: Pod) -> str | None:
         """Return the name of the first claim that the ledger lacks."""

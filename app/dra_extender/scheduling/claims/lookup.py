@@ -206,7 +206,11 @@ class _Lookup:
             return own
         group = self._group.consumer
         claim = own._replace(group=group)
-        by_group = self._ledger.pod_groups.reservation.applies_on(node) or self._goes_by_group(claim, node)
+        by_group = self._ledger.pod_groups.reservation.applies_on(node)
+        if not by_group and node is not None and is_crowded(claim, self._ledger):
+            # On a node that is known to be unable the pod needs an entry of its own.
+            support = self._ledger.reservation_trials.support_on(pod.namespace, node, pod.uid)
+            by_group = support is not GroupEntrySupport.UNABLE
         return claim._replace(consumer=group) if by_group else claim
 
     def _claim_of_group(
@@ -237,13 +241,3 @@ class _Lookup:
         if target.of_group and self._group is not None:
             return own._replace(consumer=self._group.consumer)
         return own._replace(consumer=group_consumer(controller.name, controller.uid))
-
-    def _goes_by_group(self, claim: FoundClaim, node: Node | None) -> bool:
-        """Return whether the pod, bound to this node, gets nothing but its group's entry, because the claim is crowded.
-
-        On a node that is known to be unable it needs an entry of its own.
-        """
-        if node is None or not is_crowded(claim, self._ledger):
-            return False
-        support = self._ledger.reservation_trials.support_on(self._pod.namespace, node, self._pod.uid)
-        return support is not GroupEntrySupport.UNABLE

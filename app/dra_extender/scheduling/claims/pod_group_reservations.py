@@ -140,7 +140,11 @@ class GroupTrials:
         """Go through all pods on trial once."""
         if self._ledger.pod_groups.reservation is not GroupReservation.AUTO or not self._ledger.pod_groups.have_claims:
             return
-        self._enter()
+        # Bound pods of an earlier process, or of another scheduler, are on trial as well.
+        for pod in self._ledger.reservation_trials.unstarted():
+            node = self._ledger.nodes.get(pod.node_name)
+            if node is not None and known_on(node) is not True and (claims := self._relied_on(pod)):
+                self._ledger.reservation_trials.begin(pod, node, claims)
         for trial in self._ledger.reservation_trials.started():
             await self._verify(trial)
         now = self._clock.monotonic()
@@ -151,18 +155,11 @@ class GroupTrials:
             extra = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
             if now >= self._due[uid] + extra:
                 await self._reserve_for_pod(trial)
-        for (namespace, node), until in list(self._unable.items()):
+        for (namespace, name), until in list(self._unable.items()):
             if now >= until:
-                del self._unable[namespace, node]
-                self._ledger.reservation_trials.allow_retry(namespace, node)
+                del self._unable[namespace, name]
+                self._ledger.reservation_trials.allow_retry(namespace, name)
                 self._ledger.hint_claims()
-
-    def _enter(self) -> None:
-        """Bound pods of an earlier process, or of another scheduler, are on trial as well."""
-        for pod in self._ledger.reservation_trials.unstarted():
-            node = self._ledger.nodes.get(pod.node_name)
-            if node is not None and known_on(node) is not True and (claims := self._relied_on(pod)):
-                self._ledger.reservation_trials.begin(pod, node, claims)
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
         """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""

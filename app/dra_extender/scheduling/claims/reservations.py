@@ -22,12 +22,7 @@ class ClaimReserver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
-        """Return when the claim is reserved for the consumer, and with it for no more than `most`.
-
-        Raises:
-            RetryableError: it is reserved by as many as can be, deleted, or not allocated any more; or the API server refused a
-                write.
-        """
+        """Return when the claim is reserved for the consumer, and with it for no more than `most`."""
         uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         batch = self._waiting.get(uid)
         if batch is not None:

@@ -108,10 +108,6 @@ class ClaimWriter:
 
         Returns:
             UIDs of the consumers for which there is no room.
-
-        Raises:
-            RetryableError: the claim does not exist any more, is being deleted, or is not allocated any more; or the API server
-                refused the write.
         """
         added: set[str] = set()
 
@@ -153,9 +149,6 @@ class ClaimWriter:
         """Put the finalizer and this snapshot back on an allocation of ours, where another client removed them while it is in use.
 
         Without the finalizer the claim could be deleted under a running pod, and its devices be allocated to another.
-
-        Raises:
-            RetryableError: the claim does not exist any more or is being deleted, or the API server refused the write.
         """
         known = record.claim.status.allocation
 
@@ -172,9 +165,6 @@ class ClaimWriter:
         """Release an allocation of ours whose shares the API server did not store as shares, and raise.
 
         An earlier process may have written it and ended before it could look at the answer.
-
-        Raises:
-            RetryableError: a share was not stored as one; or the release failed.
         """
         lost = lost_share(record.claim)
         if lost is None:
@@ -197,9 +187,6 @@ class ClaimWriter:
 
         Returns:
             Whether the claim is without an allocation now.
-
-        Raises:
-            RetryableError: the API server refused a write; what is left can be released later.
         """
         known = record.claim.status.allocation
 
@@ -244,11 +231,7 @@ class ClaimWriter:
         return self._ledger.assume_written(stored)
 
     async def discard(self, record: ClaimRecord) -> None:
-        """Delete the claim whatever is allocated to it; returns when it does not exist any more.
-
-        Raises:
-            RetryableError: the API server refused a write, or another client's finalizer keeps the claim.
-        """
+        """Delete the claim whatever is allocated to it; returns when it does not exist any more."""
         namespace, name = record.claim.metadata.key
 
         async def write(raw: bytes) -> bytes:

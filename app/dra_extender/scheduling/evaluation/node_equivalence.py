@@ -18,6 +18,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.node import Node
@@ -72,7 +73,9 @@ class NodeEquivalence:
         inventory = self._build_inventory(node)
         self._inventories[node.name] = (version, inventory)
         if len(self._inventories) > _SLACK * len(self._ledger.nodes):
-            self._forget_gone()
+            nodes = self._ledger.nodes
+            self._inventories = {name: known for name, known in self._inventories.items() if name in nodes}
+            self._allocated = {name: known for name, known in self._allocated.items() if name in nodes}
         return inventory
 
     def class_of(
@@ -144,11 +147,6 @@ class NodeEquivalence:
         except ModelError:
             return None
         return None if any(published.per_device_node_selection for published in shared) else shared
-
-    def _forget_gone(self) -> None:
-        nodes = self._ledger.nodes
-        self._inventories = {name: known for name, known in self._inventories.items() if name in nodes}
-        self._allocated = {name: known for name, known in self._allocated.items() if name in nodes}
 
 
 class _SliceDigests:
@@ -226,25 +224,9 @@ def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
         return b""
     if any(holding.compatible_only_with is not None for pool in pools for held in pool.values() for holding in held):
         return None
-    return _digest_of([_without_names(pool) for pool in pools])
 
+    def without_names(held: DeviceHolding) -> Any:
+        shared = held.share_id is not None
+        return shared, held.admin, held.consumption, held.groups, held.consumed_capacity, held.sources
 
-def _without_names(usage: PoolUsage) -> Any:
-    """Return what is allocated in one pool, by device, without the names of pool, claim and share."""
-    return [
-        (
-            device,
-            [
-                (
-                    holding.share_id is not None,
-                    holding.admin,
-                    holding.consumption,
-                    holding.groups,
-                    holding.consumed_capacity,
-                    holding.sources,
-                )
-                for holding in usage[device]
-            ],
-        )
-        for device in sorted(usage)
-    ]
+    return _digest_of([[(device, list(map(without_names, pool[device]))) for device in sorted(pool)] for pool in pools])

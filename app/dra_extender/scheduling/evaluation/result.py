@@ -61,39 +61,23 @@ class PlacementTemplate:
         )
 
 
+@dataclass(eq=False, slots=True)
 class NodeResult:
     """What a search found on one node, and the versions of the node (`state`, `hold`) for which that is valid.
 
-    `score_terms` are those of the placement, by claim; empty if no claim has any.  `limited`: the search was stopped before its
-    limit of steps, so the result is not cached.
+    It is a placement with its score terms by claim (empty if no claim has any), or a rejection with its summary as `text`.
+    `_template` with the node and its local pools stands for a placement that is made when it is read first.  `limited`: the search
+    was stopped before its limit of steps, so the result is not cached.
     """
 
-    __slots__ = ("_placement", "_template", "hold", "limited", "rejection", "score_terms", "state", "text")
-
-    def __init__(
-        self,
-        state: int,
-        hold: int,
-        placement: Placement | None,
-        rejection: Rejection | None,
-        text: str,
-        score_terms: tuple[ScoreTerms, ...] = (),
-        template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None,
-        *,
-        limited: bool = False,
-    ) -> None:
-        """Either a placement with its score terms, or a rejection with its summary as `text`.
-
-        `template` with the node and its local pools stands for a placement that is made when it is read first.
-        """
-        self.state = state
-        self.hold = hold
-        self.rejection = rejection
-        self.text = text
-        self.score_terms = score_terms
-        self.limited = limited
-        self._placement = placement
-        self._template = template
+    state: int
+    hold: int
+    _placement: Placement | None
+    rejection: Rejection | None
+    text: str
+    score_terms: tuple[ScoreTerms, ...] = ()
+    _template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
+    limited: bool = False
 
     @property
     def placement(self) -> Placement | None:

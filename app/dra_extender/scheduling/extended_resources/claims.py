@@ -56,9 +56,6 @@ class ExtendedClaims:
 
         A claim of an earlier attempt is adopted if it suits, else deleted.  After a failure inside the claim is deleted, too,
         unless it is allocated: then a later bind carries on.
-
-        Raises:
-            RetryableError: the node cannot serve the pod's extended resources (any more), or the API server refused a write.
         """
         claimed = await self._claim_for(pod, node)
         try:
@@ -69,23 +66,14 @@ class ExtendedClaims:
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
-        """Return the claim for a decision.
-
-        Raises:
-            RetryableError: it was deleted meanwhile.
-        """
+        """Return the claim for a decision."""
         claim, metadata = claimed.claim, claimed.claim.record.claim.metadata
         if self._ledger.claims.by_uid(metadata.uid) is not claim.record:
             raise RetryableError(f"claim {'/'.join(metadata.key)} was deleted meanwhile")
         return claim
 
     async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
-        """Publish the claim in the pod's status.
-
-        Raises:
-            RetryableError: the API server refused the write, or drops the field (then the claim is deleted, and no further ones are
-                made).
-        """
+        """Publish the claim in the pod's status."""
         record = claimed.claim.record
         name = record.claim.metadata.name
         try:
@@ -126,21 +114,27 @@ class ExtendedClaims:
         return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
 
     async def _suits(self, record: ClaimRecord, special: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
-        """Return whether the pod needs this claim on the node, and its allocation, if there is one, is ours and usable there.
-
-        Raises:
-            RetryableError: the claim could not be read.
-        """
+        """Return whether the pod needs this claim on the node, and its allocation, if there is one, is ours and usable there."""
         claim = record.claim
         if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
             return False
         allocation = claim.status.allocation
         if allocation is None:
             return True
+        raw = record.raw
         try:
-            ours = self._field_manager in writers_of(record.raw or await self._read(record)).allocation
+            if not raw:
+                # The ledger keeps a part of the claim only.
+                raw = await self._cluster.claims.read(*claim.metadata.key)
+                if read_claim(raw).metadata.uid != claim.metadata.uid:
+                    raise RetryableError(
+                        f"claim {'/'.join(claim.metadata.key)} was replaced by another of the same name"
+                    )
+            ours = self._field_manager in writers_of(raw).allocation
         except ModelError:
             return False
+        except ClusterError as problem:
+            raise RetryableError(f"claim {'/'.join(claim.metadata.key)}: {problem}") from problem
         usable = useless_on(node, FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), self._ledger) is None
         return (
             ours
@@ -148,42 +142,26 @@ class ExtendedClaims:
             and all(consumer.uid == pod.uid or is_guard_reservation(consumer) for consumer in claim.status.reserved_for)
         )
 
-    async def _read(self, record: ClaimRecord) -> bytes:
-        """Read the claim as it is stored; the ledger keeps a part of it only."""
-        namespace, name = record.claim.metadata.key
-        try:
-            raw = await self._cluster.claims.read(namespace, name)
-        except ClusterError as problem:
-            raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
-        if read_claim(raw).metadata.uid != record.claim.metadata.uid:
-            raise RetryableError(f"claim {namespace}/{name} was replaced by another of the same name")
-        return raw
-
     async def _create(self, pod: Pod, special: ExtendedClaimNeed, node: Node) -> ClaimRecord:
-        body = _body(pod, special)
-        name = name_for(pod)
+        """Create the claim, or adopt the claim of its name, which the watch may not have delivered yet."""
+        name = f"{pod.namespace}/{name_for(pod)}"
         try:
-            return await self._writing.create(pod.namespace, body, ("", "Pod"))
+            return await self._writing.create(pod.namespace, _body(pod, special), ("", "Pod"))
         except ConflictError:
-            record = await self._existing(pod, name)
+            pass
         except (ClusterError, ModelError) as problem:
             raise RetryableError(f"pod {pod.key}: {problem}") from problem
+        try:
+            raw = await self._cluster.claims.read(pod.namespace, name_for(pod))
+            if read_claim(raw).extended_for != pod.uid:
+                raise RetryableError(f"claim {name} is not of pod {pod.key}, whose claim would have that name")
+            record = self._ledger.assume_written(raw)
+        except (ClusterError, ModelError) as problem:
+            raise RetryableError(f"claim {name}: {problem}") from problem
         if not await self._suits(record, special, pod, node):
             await self._discard(record, pod)
-            raise RetryableError(
-                f"claim {pod.namespace}/{name} was left by an earlier attempt; the next bind makes another"
-            )
+            raise RetryableError(f"claim {name} was left by an earlier attempt; the next bind makes another")
         return record
-
-    async def _existing(self, pod: Pod, name: str) -> ClaimRecord:
-        """Read the claim of this name, if it is the pod's; the watch may not have delivered it yet."""
-        try:
-            raw = await self._cluster.claims.read(pod.namespace, name)
-            if read_claim(raw).extended_for == pod.uid:
-                return self._ledger.assume_written(raw)
-        except (ClusterError, ModelError) as problem:
-            raise RetryableError(f"claim {pod.namespace}/{name}: {problem}") from problem
-        raise RetryableError(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
 
     async def _discard(self, record: ClaimRecord, pod: Pod) -> None:
         """Delete a claim of the pod, unless the live pod is bound: then it may run with this claim."""

@@ -186,9 +186,6 @@ class GangPlanner:
         """Return the assignments found, none if the gang does not fit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
-
-        Raises:
-            PlanLimitError: the search ended at a limit.
         """
         key, facts = question.key, self._facts(question)
         answer: _Answer | None = budget.answers.get(key)
@@ -218,11 +215,7 @@ class GangPlanner:
         return answer
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:
-        """Require that the specs of all members are kept: those that are not are read together, before the search begins.
-
-        Raises:
-            PlanUnfinishedError: some must be read, and were not in this call.
-        """
+        """Require that the specs of all members are kept: those that are not are read together, before the search begins."""
         unread: dict[bytes, ClaimRecord] = {}
         for member in question.candidates:
             for record in self._allocator.unread_specs(member.claims.open).records:

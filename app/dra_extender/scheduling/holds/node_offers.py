@@ -32,11 +32,7 @@ class NodeOffers:
         self._options = options
 
     def offer(self, pod: Pod, result: FilterResult) -> Sequence[str]:
-        """Select the best nodes and hold there what the pod would get.  The holds of a gang member are placed already.
-
-        Raises:
-            RetryableError: the pod may be offered none at present, because pods of other namespaces wait.
-        """
+        """Select the best nodes and hold there what the pod would get.  The holds of a gang member are placed already."""
         self._shares.end_waiting(pod.uid)
         if result.assigned_node is not None:
             return (result.assigned_node,)

@@ -157,11 +157,7 @@ class HoldShares:
         return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
 
     def select(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
-        """Return the nodes that the pod may be offered, at most `count` of `names`, in their order (best first).
-
-        Raises:
-            RetryableError: it may be offered none at present.
-        """
+        """Return the nodes that the pod may be offered, at most `count` of `names`, in their order (best first)."""
         if not self.waiting or not any(self.contended(pod.namespace, _pools(fits[name])) for name in names[:count]):
             return names[:count]
         most = self._most(pod.uid, pod.namespace, count)
@@ -182,11 +178,7 @@ class HoldShares:
         return names[: min(most, 1)]
 
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        """Require that a gang may be planned now.
-
-        Raises:
-            RetryableError: an earlier plan was not bound, and pods of other namespaces wait.
-        """
+        """Require that a gang may be planned now."""
         if self.waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 

@@ -144,11 +144,7 @@ class Permit:
             await wait_for_any((waiting.changed, recheck), min(left, self._count_seconds))
 
     def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
-        """Reject the members if too few of those that exist can be placed, or if for the whole grace too few exist.
-
-        Raises:
-            QuorumNotReachedError: it is so.
-        """
+        """Reject the members if too few of those that exist can be placed, or if for the whole grace too few exist."""
         now, needed = self._clock.monotonic(), group.min_count or 0
         if now < waiting.counted + self._count_seconds:
             return

@@ -1,6 +1,6 @@
 """What the use cases need from a cluster.  `dra_extender.kube` implements it for an API server, `dra_extender.simulator` in memory.
 
-Errors are shaped by what the caller can do about them:
+Each call may raise a ClusterError, whose kinds are what the caller can do about it:
 
     ClusterError
     ├── NotFoundError            the object does not exist: stop
@@ -52,56 +52,44 @@ class Claims(Protocol):
         """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Read the live object.  Raises every ClusterError but ConflictError."""
+        """Read the live object."""
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.
 
-        Raises:
-            ConflictError: there is one of that name.
-            ClusterError: any other kind.
+        ConflictError: there is one of that name.
         """
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
         """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
 
-        Raises:
-            ConflictError: the claim of that name has another UID or version.
-            ClusterError: any other kind.
+        ConflictError: the claim of that name has another UID or version.
         """
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
         """Change finalizers and annotations and nothing else.
 
-        Raises:
-            ConflictError: the claim is not the object or not the version for which the change is.
-            ClusterError: any other kind.
+        ConflictError: the claim is not the object or not the version for which the change is.
         """
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace the status; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
+        """Replace the status; `body` carries the resourceVersion it was made from."""
 
 
 class Pods(Protocol):
     """Reads, nominates and binds pods."""
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """Read the live pod.  Raises every ClusterError but ConflictError."""
+        """Read the live pod."""
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
 
-        Raises:
-            ConflictError: the pod is bound already, is being deleted, or has another UID.
-            ClusterError: any other kind.
+        ConflictError: the pod is bound already, is being deleted, or has another UID.
         """
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back.
-
-        Raises:
-            ClusterError: of every kind.
-        """
+        """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back."""
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
@@ -117,17 +105,12 @@ class Pods(Protocol):
 
         Returns:
             Whether the API server keeps the field.
-
-        Raises:
-            ClusterError: of every kind.
         """
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
         """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
 
-        Raises:
-            ConflictError: the pod is not in this resourceVersion any more.
-            ClusterError: any other kind.
+        ConflictError: the pod is not in this resourceVersion any more.
         """
 
 
@@ -135,7 +118,7 @@ class ClaimTemplates(Protocol):
     """Reads ResourceClaimTemplates."""
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Read the live object.  Raises every ClusterError but ConflictError."""
+        """Read the live object."""
 
 
 class PodGroups(Protocol):
@@ -146,18 +129,16 @@ class PodGroups(Protocol):
         """`apiVersion` of the PodGroups that are served, empty where none are."""
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """Read the live object.  Raises NotFoundError also where none are served, and every ClusterError but ConflictError."""
+        """Read the live object.  Raises NotFoundError also where none are served."""
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
 
-        Raises:
-            ConflictError: the group is not in the resourceVersion of `group` any more.
-            ClusterError: any other kind.
+        ConflictError: the group is not in the resourceVersion of `group` any more.
         """
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Take this finalizer off.  Raises as `record_claims`."""
+        """Take this finalizer off."""
 
 
 class Events(Protocol):
@@ -171,7 +152,7 @@ class SchedulerWaker(Protocol):
     """Makes kube-scheduler try again the pods that we rejected."""
 
     async def wake(self) -> None:
-        """One write that moves every pod rejected by an extender back to the active queue.  Raises ClusterError."""
+        """One write that moves every pod rejected by an extender back to the active queue."""
 
 
 class Clock(Protocol):
@@ -188,32 +169,25 @@ class Cluster(Protocol):
     """Everything above in one place, as the composition root hands it over."""
 
     @property
-    def claims(self) -> Claims:
-        """ResourceClaims of the cluster."""
+    def claims(self) -> Claims: ...
 
     @property
-    def pods(self) -> Pods:
-        """Pods of the cluster."""
+    def pods(self) -> Pods: ...
 
     @property
-    def claim_templates(self) -> ClaimTemplates:
-        """ResourceClaimTemplates of the cluster."""
+    def claim_templates(self) -> ClaimTemplates: ...
 
     @property
-    def pod_groups(self) -> PodGroups:
-        """PodGroups of the cluster."""
+    def pod_groups(self) -> PodGroups: ...
 
     @property
-    def events(self) -> Events:
-        """Where Events go."""
+    def events(self) -> Events: ...
 
     @property
-    def waker(self) -> SchedulerWaker:
-        """Return what wakes kube-scheduler."""
+    def waker(self) -> SchedulerWaker: ...
 
     @property
-    def clock(self) -> Clock:
-        """The time."""
+    def clock(self) -> Clock: ...
 
     @property
     def keeps_extended_claims(self) -> bool:

@@ -59,7 +59,11 @@ SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its
 
 
 class RetryableError(Exception):
-    """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again."""
+    """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again.
+
+    Whatever a verb calls may raise it: when the API server refuses a call, or what is read, written or decided is out of date.  It
+    is never a reason to call a pod unschedulable.
+    """
 
 
 class Shutdown:
