@@ -16,7 +16,6 @@ from dra_extender.cel.fair_cache import FairCache
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, holdings_of
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
     FINALIZER,
@@ -69,7 +68,6 @@ class Specs:
         return self._specs.put(uid, (version, spec), _decoded_bytes(spec), namespace)
 
     def drop(self, uid: str) -> None:
-        """Drop the spec of a claim that is gone."""
         self._specs.drop(uid)
 
 
@@ -130,12 +128,11 @@ _NO_SHARE: Final = _Share(0, 0)
 
 def kept_form(claim: ClaimHead, size: int) -> ClaimHead:
     """Return what is kept decoded of a claim of `size` bytes: with the spec only if the claim is small and could be read."""
-    controller = claim.metadata.controller
-    metadata = claim.metadata.bare(
-        FINALIZER,
-        annotations=_annotations(claim),
-        owner=controller if controller is not None and _is_possible(controller) else None,
-    )
+    owner = claim.metadata.controller
+    # The API server does not look at how long the parts of a reference are.
+    if owner is not None and max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) > _LONGEST_NAME:
+        owner = None
+    metadata = claim.metadata.bare(FINALIZER, annotations=_annotations(claim), owner=owner)
     status = _status(claim.status, _ANY_LENGTH if size <= WHOLE_BYTES else _LONGEST_MESSAGE)
     if size > WHOLE_BYTES or not isinstance(claim, ResourceClaim):
         return ClaimHead(metadata=metadata, status=status)
@@ -196,11 +193,6 @@ def _annotations(claim: ClaimHead) -> dict[str, str]:
         # Without an allocation it only matters that it is there.
         kept[SNAPSHOT_ANNOTATION] = "" if claim.status.allocation is None else given[SNAPSHOT_ANNOTATION]
     return kept
-
-
-def _is_possible(owner: OwnerReference) -> bool:
-    """Return whether an object of this name can exist: the API server does not look at how long the parts of a reference are."""
-    return max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) <= _LONGEST_NAME
 
 
 @dataclass(slots=True)
@@ -292,9 +284,11 @@ class ClaimRecord:
         """
         if self.pending is None:
             return self.holdings
-        if not self.holdings or _same_devices(self.holdings, self.pending.holdings):
-            return self.pending.holdings
-        return (*self.holdings, *self.pending.holdings)
+        stored, pending = (
+            [(*holding.pool_id, holding.device, holding.share_id) for holding in holdings]
+            for holdings in (self.holdings, self.pending.holdings)
+        )
+        return self.pending.holdings if stored in ([], pending) else (*self.holdings, *self.pending.holdings)
 
 
 @dataclass(slots=True)
@@ -343,10 +337,3 @@ def digest_of_spec(claim: ClaimHead, data: bytes = b"") -> bytes:
     """
     content = msgspec.json.encode(claim.spec) if isinstance(claim, ResourceClaim) else data
     return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:
-    def identity(holdings: tuple[DeviceHolding, ...]) -> list[tuple[str, str, str, str | None]]:
-        return [(holding.driver, holding.pool, holding.device, holding.share_id) for holding in holdings]
-
-    return identity(left) == identity(right)

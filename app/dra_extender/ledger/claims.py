@@ -94,8 +94,12 @@ class ClaimIndex:
         self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
         # Who waits for the next change or delivery of a claim, by its UID.
         self._waiting: dict[str, Notifier] = {}
-        self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
-        self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
+        self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(
+            lambda claim: (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
+        )
+        self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(
+            lambda claim: None if (owner := generated_for(claim)) is None else (claim.metadata.namespace, *owner)
+        )
         self._specs = Specs()
         self.kept = KeptBytes(namespace_bytes, specs_dropped)
         self.orphans = Orphans()
@@ -146,8 +150,18 @@ class ClaimIndex:
             ModelError: the object cannot be read; nothing has changed then.  Not raised for a spec or a status that cannot be
                 read if the watch brings it with an allocation: its devices count.
         """
-        known = self._known_in_this_version(data)
-        if known is not None:
+        try:
+            uid, resource_version = read_version(data)
+        except ModelError:
+            uid, resource_version = "", ""
+        known = self._by_uid.get(uid)
+        if (
+            known is not None
+            and not known.unreadable
+            and known.claim.metadata.resource_version == resource_version
+            and version_number(resource_version)
+        ):
+            # The watch brings a write of ours.
             self._note_delivery(known, known.claim, known.claim.status.allocation, from_watch=from_watch)
             return known, UsageChange()
         read = self._read(data, from_watch=from_watch)
@@ -276,17 +290,6 @@ class ClaimIndex:
         if waiting is not None:
             waiting.fire()
 
-    def _known_in_this_version(self, data: bytes) -> ClaimRecord | None:
-        """Return the record of this object if it has the same version, as when the watch brings a write of ours."""
-        try:
-            uid, version = read_version(data)
-        except ModelError:
-            return None
-        record = self._by_uid.get(uid)
-        if record is None or record.unreadable or record.claim.metadata.resource_version != version:
-            return None
-        return record if version_number(version) else None
-
     def _note_delivery(
         self, record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, *, from_watch: bool
     ) -> None:
@@ -368,12 +371,3 @@ class ClaimIndex:
                     del self._by_consumer[consumer.uid]
         for consumer in new.status.reserved_for if new is not None else ():
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
-
-
-def _extended_for(claim: ClaimHead) -> tuple[str, str] | None:
-    return (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
-
-
-def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
-    owner = generated_for(claim)
-    return None if owner is None else (claim.metadata.namespace, *owner)

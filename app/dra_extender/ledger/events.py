@@ -110,8 +110,6 @@ class Subscription:
 class LedgerEvents:
     """The handlers of each kind of event, called in the order of their subscriptions."""
 
-    __slots__ = ("_handlers",)
-
     def __init__(self) -> None:
         self._handlers: dict[type, _Handlers] = {}
 

@@ -251,8 +251,6 @@ class HoldBook(HoldView):
 class HeldNodes:
     """The nodes on which holds keep devices, by pool."""
 
-    __slots__ = ("_anywhere", "_by_pool", "_pools_of")
-
     def __init__(self) -> None:
         self._by_pool: dict[PoolId, frozenset[str] | None] = {}
         self._pools_of: Counter[str] = Counter()
@@ -277,12 +275,6 @@ class HeldNodes:
             self._pools_of[name] -= 1
             if not self._pools_of[name]:
                 del self._pools_of[name]
-
-    def clear(self) -> None:
-        """Remove all pools."""
-        self._by_pool.clear()
-        self._pools_of.clear()
-        self._anywhere = 0
 
     @property
     def nodes(self) -> Container[str] | None:

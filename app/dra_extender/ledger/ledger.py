@@ -94,16 +94,15 @@ class Ledger:
         self._held_nodes_known = True
 
     @property
-    def holds(self) -> HoldView:
-        """All holds, deferred ones included, for those that read them."""
-        self._place_deferred()
-        return self._holds
-
-    @property
     def hold_book(self) -> HoldBook:
         """All holds, deferred ones included, for the one service that changes them (scheduling/holds/service.py)."""
         self._place_deferred()
         return self._holds
+
+    @property
+    def holds(self) -> HoldView:
+        """All holds, deferred ones included, for those that read them."""
+        return self.hold_book
 
     @property
     def held(self) -> NodeVersions:
@@ -122,10 +121,10 @@ class Ledger:
 
     def nodes_under_holds(self) -> Container[str] | None:
         """Return the nodes on which holds keep devices, valid until the next change; None: possibly any node."""
-        self._place_deferred()
+        holds = self.holds
         if not self._held_nodes_known:
-            self._held_nodes.clear()
-            for pool_id in self._holds.overlay.pools:
+            self._held_nodes = HeldNodes()
+            for pool_id in holds.overlay.pools:
                 self._held_nodes.add_pool(pool_id, self.slices.nodes_of(pool_id))
             self._held_nodes_known = True
         return self._held_nodes.nodes
@@ -150,22 +149,14 @@ class Ledger:
         self._usage_changed(self.claims.end_pending(claim_uid))
 
     def assume_written(self, data: bytes) -> ClaimRecord:
-        """Store the answer to one of our own writes, before the watch delivers it.
-
-        Raises:
-            ModelError: the answer is not a claim.
-        """
+        """Store the answer to one of our own writes, before the watch delivers it; raise ModelError if it is no claim."""
         record, change = self.claims.store(data, from_watch=False)
         self._usage_changed(change)
         self._publish_ended(change)
         return record
 
     def guard_stored(self, data: bytes) -> Guard:
-        """Store a guard claim as the watch or an answer has it; returns the newest known state.
-
-        Raises:
-            ModelError: the answer is not a claim.
-        """
+        """Store a guard claim as the watch or an answer has it; returns the newest known state."""
         guard = self.guards.put(read_claim(data), data)
         self.events.publish(GuardObserved(guard))
         return guard
@@ -312,7 +303,6 @@ class Ledger:
         self.hinted.fire()
 
     def hint_classes(self) -> None:
-        """Record a queueing hint: a device class changed."""
         self.changes.classes += 1
         self.hinted.fire()
 

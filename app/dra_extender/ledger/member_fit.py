@@ -85,7 +85,15 @@ class MemberFit:
             return ""
         known = self._answers.get(member.digest)
         if known is None:
-            known = self._answers[member.digest] = self._judge(member.needs)
+            reasons: Counter[str] = Counter()
+            for node in self._nodes.values():
+                texts = reported(tuple(node.refusals(member.needs, {}, ())))
+                if not texts:
+                    reasons.clear()
+                    break
+                reasons.update(texts)
+            known = aggregated(len(self._nodes), reasons.elements()) if reasons else ""
+            self._answers[member.digest] = known
         return known
 
     def digest(self, uid: str) -> bytes:
@@ -100,12 +108,3 @@ class MemberFit:
 
     def _member(self, uid: str) -> _Member | None:
         return self._members.get(uid) or self._others.get(uid)
-
-    def _judge(self, needs: PodNeeds) -> str:
-        reasons: Counter[str] = Counter()
-        for node in self._nodes.values():
-            texts = reported(tuple(node.refusals(needs, {}, ())))
-            if not texts:
-                return ""
-            reasons.update(texts)
-        return aggregated(len(self._nodes), reasons.elements())

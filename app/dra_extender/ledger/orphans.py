@@ -22,8 +22,6 @@ class Orphans:
     UID, and the pod runs on the devices of the first.
     """
 
-    __slots__ = ("_by_claim", "by_pod")
-
     def __init__(self) -> None:
         self._by_claim: dict[str, Orphan] = {}
         self.by_pod: dict[str, dict[tuple[str, str], str]] = {}

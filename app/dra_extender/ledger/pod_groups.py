@@ -65,8 +65,6 @@ class PodGroupIndex:
     `ends_entries`: whether a controller removes the entry of a PodGroup that is gone; otherwise AUTO adds none to make room.
     """
 
-    __slots__ = ("_by_key", "ends_entries", "have_claims", "reservation", "served")
-
     def __init__(self) -> None:
         self.served = False
         self.have_claims = True
@@ -138,19 +136,6 @@ class GroupReservationTrials:
     ABLE holds for all namespaces, because only the kubelet writes that a pod has started.  UNABLE holds for one namespace, because
     the author of a pod can write a spec that never starts.
     """
-
-    __slots__ = (
-        "_by_claim",
-        "_by_namespace_and_node",
-        "_claims",
-        "_kept_free",
-        "_nodes",
-        "_proven",
-        "_started",
-        "_trials",
-        "_unable",
-        "_unstarted",
-    )
 
     def __init__(self, nodes: Mapping[str, Node], claims: ClaimIndex) -> None:
         self._nodes = nodes

@@ -15,20 +15,6 @@ _MOST_SCHEDULERS: Final = 1_000
 class PodIndex:
     """Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
 
-    __slots__ = (
-        "_acting",
-        "_asked",
-        "_being_bound",
-        "_by_group",
-        "_by_key",
-        "_by_uid",
-        "_deleted",
-        "_group_parts",
-        "_needing_devices",
-        "_running",
-        "_waiting",
-    )
-
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
@@ -129,7 +115,13 @@ class PodIndex:
         if pod.node_name:
             self._being_bound.pop(pod.uid, None)
         self._unindex(old)
-        self._join_group(pod)
+        if pod.pod_group is not None:
+            group = (pod.namespace, pod.pod_group)
+            self._by_group.setdefault(group, set()).add(pod.uid)
+            if pod.node_name and not pod.finished:
+                self._running.setdefault(group, set()).add(pod.uid)
+            if parts := _parts(pod):
+                self._group_parts[group] += parts
         if _waits(pod):
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
@@ -152,7 +144,7 @@ class PodIndex:
         return uid in self._deleted
 
     def waiting_in_other_namespaces(self, pod: Pod) -> bool:
-        """Return whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
+        """Return whether pods of other namespaces wait for the scheduler of this pod."""
         waiting = self._waiting.get(pod.scheduler_name)
         return waiting is not None and len(waiting) > (pod.namespace in waiting)
 
@@ -174,7 +166,17 @@ class PodIndex:
 
     def _unindex(self, pod: Pod | None) -> None:
         """Remove the pod from the indexes by group and by scheduler."""
-        self._leave_group(pod)
+        if pod is not None and pod.pod_group is not None:
+            group = (pod.namespace, pod.pod_group)
+            for index in (self._by_group, self._running):
+                uids = index.get(group, set())
+                uids.discard(pod.uid)
+                if not uids:
+                    index.pop(group, None)
+            if parts := _parts(pod):
+                self._group_parts[group] -= parts
+                if not self._group_parts[group]:
+                    del self._group_parts[group]
         if pod is None or not _waits(pod):
             return
         if pod.needs_devices:
@@ -188,33 +190,6 @@ class PodIndex:
             del of_scheduler[pod.namespace]
             if not of_scheduler:
                 del self._waiting[pod.scheduler_name]
-
-    def _join_group(self, pod: Pod) -> None:
-        if pod.pod_group is None:
-            return
-        key = (pod.namespace, pod.pod_group)
-        self._by_group.setdefault(key, set()).add(pod.uid)
-        if pod.node_name and not pod.finished:
-            self._running.setdefault(key, set()).add(pod.uid)
-        parts = _parts(pod)
-        if parts:
-            self._group_parts[key] += parts
-
-    def _leave_group(self, pod: Pod | None) -> None:
-        if pod is None or pod.pod_group is None:
-            return
-        key = (pod.namespace, pod.pod_group)
-        for index in (self._by_group, self._running):
-            uids = index.get(key)
-            if uids is not None:
-                uids.discard(pod.uid)
-                if not uids:
-                    del index[key]
-        parts = _parts(pod)
-        if parts:
-            self._group_parts[key] -= parts
-            if not self._group_parts[key]:
-                del self._group_parts[key]
 
     def _note_deletion(self, uid: str) -> None:
         self._being_bound.pop(uid, None)

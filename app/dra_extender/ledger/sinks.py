@@ -115,8 +115,6 @@ class _ClassSink(_LedgerSink):
 
 
 class _SliceSink(_LedgerSink):
-    """Resource slices."""
-
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._reader = SliceReader()
@@ -142,8 +140,6 @@ class _SliceSink(_LedgerSink):
 
 
 class _TaintRuleSink(_LedgerSink):
-    """DeviceTaintRules."""
-
     def changed(self, data: bytes) -> None:
         rule = read_device_taint_rule(data)
         self._ledger.overlays_changed(self._ledger.overlays.use_rule(rule))
@@ -153,8 +149,6 @@ class _TaintRuleSink(_LedgerSink):
 
 
 class _ClaimSink(_LedgerSink):
-    """Resource claims."""
-
     def changed(self, data: bytes) -> None:
         self._ledger.claim_seen(data)
 
@@ -163,8 +157,6 @@ class _ClaimSink(_LedgerSink):
 
 
 class _PodSink(_LedgerSink):
-    """Pods."""
-
     def changed(self, data: bytes) -> None:
         pod = read_pod(data)
         needs_changed = self._ledger.member_fit.put_pod(pod, data)

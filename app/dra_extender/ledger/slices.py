@@ -22,8 +22,6 @@ _ANYWHERE: Final[Anchor] = (None, "")
 class SliceIndex:
     """ResourceSlices by name, pool and node; always in order of names, so that no decision depends on the order of events."""
 
-    __slots__ = ("_by_anchor", "_by_name", "_by_node", "_by_pool", "_node_allocatable", "_reached")
-
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
         self._by_pool: _GroupedSlices[PoolId] = _GroupedSlices()
@@ -119,8 +117,6 @@ class SliceIndex:
 
 class _GroupedSlices(Generic[K]):
     """Slices in groups, each in order of names; a group is sorted again when it was asked for and has changed since."""
-
-    __slots__ = ("_members", "_sorted")
 
     def __init__(self) -> None:
         self._members: dict[K, dict[str, ResourceSlice]] = {}
