@@ -86,7 +86,6 @@ class KeptBytes:
         self.without_spec = 0
 
     def size(self, namespace: str) -> int:
-        """Return the bytes that the claims of a namespace take."""
         share = self._namespaces.get(namespace)
         return 0 if share is None else share.size
 

@@ -59,7 +59,6 @@ class ClaimsByOwner(Generic[K]):
             self._keys[uid] = key
 
     def drop(self, uid: str) -> None:
-        """Remove a claim that is gone."""
         key = self._keys.pop(uid, None)
         if key is None:
             return
@@ -140,7 +139,6 @@ class ClaimIndex:
         return tuple(self._by_uid[claim] for claim in self._generated.claims_of((namespace, owner_uid, entry)))
 
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
-        """Return the claims reserved for this pod or PodGroup."""
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
 
     def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, UsageChange]:

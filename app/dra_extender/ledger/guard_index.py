@@ -51,7 +51,6 @@ class GuardIndex:
         return len(self._guards)
 
     def all(self) -> Iterable[Guard]:
-        """Return every guard claim."""
         return tuple(self._guards.values())
 
     def of_device(self, device: DeviceId) -> Guard | None:
@@ -61,7 +60,6 @@ class GuardIndex:
         return self._guards.get(name)
 
     def has(self, namespace: str, name: str) -> bool:
-        """Return whether a claim of this name is a guard claim."""
         return is_guard((namespace, name), self.namespace)
 
     def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
@@ -123,7 +121,6 @@ def reservation_for(guard: Guard) -> ConsumerReference:
 
 
 def is_guard_reservation(consumer: ConsumerReference) -> bool:
-    """Return whether this entry of `reservedFor` is a guard claim."""
     return (consumer.api_group, consumer.resource) == _CLAIMS and consumer.name.startswith(GUARD_PREFIX)
 
 

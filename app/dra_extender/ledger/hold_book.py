@@ -53,7 +53,6 @@ class Hold:
 
     @property
     def is_single_node(self) -> bool:
-        """Return whether only one node is left."""
         return len(self.placements) == 1
 
 
@@ -88,12 +87,10 @@ class HoldView:
         return self._holds.values()
 
     def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
-        """Return what the hold of this claim keeps."""
         return self._kept.get(claim_uid, ())
 
     @property
     def multi_node(self) -> int:
-        """How many holds keep devices on several nodes."""
         return sum(not hold.is_single_node for hold in self._holds.values())
 
     def overlay_without(self, claims: frozenset[str]) -> UsageTable:

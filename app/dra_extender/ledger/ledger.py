@@ -188,7 +188,6 @@ class Ledger:
             raise ModelError(record.unreadable)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
-        """Take in the deletion of a claim."""
         if self.guards.has(namespace, name):
             guard = self.guards.drop(name, uid)
             if guard is not None and guard.device is not None:
@@ -250,7 +249,6 @@ class Ledger:
         return (old.claim_statuses, old.node_name, old.gates) != (pod.claim_statuses, pod.node_name, pod.gates)
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
-        """Take in the deletion of a pod."""
         self._member_changed(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:

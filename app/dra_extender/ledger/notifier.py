@@ -11,7 +11,6 @@ class Notifier:
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     def fire(self) -> None:
-        """Wake all coroutines that wait now."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
@@ -22,11 +21,9 @@ class Notifier:
         return await wait_for_any((self,), seconds)
 
     def join(self, waiter: asyncio.Future[None]) -> None:
-        """Let the next `fire` complete this future, too."""
         self._waiters[waiter] = None
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
-        """Let the next `fire` leave this future alone."""
         self._waiters.pop(waiter, None)
 
 

@@ -107,7 +107,6 @@ class Kubelet(NamedTuple):
 
     @classmethod
     def on(cls, node: Node) -> Self:
-        """Return the kubelet that reports for this node now."""
         return cls(node.uid, node.boot_id, node.kubelet_version)
 
 
@@ -237,12 +236,10 @@ class GroupReservationTrials:
         return True
 
     def mark_unable(self, trial: GroupEntryTrial) -> None:
-        """Record that the pod has not started in time."""
         self._kept_free.clear()
         self._unable[trial.pod.namespace, trial.node] = trial.kubelet
 
     def allow_retry(self, namespace: str, node: str) -> None:
-        """Allow a further trial on the node."""
         self._kept_free.clear()
         self._unable.pop((namespace, node), None)
 
@@ -251,7 +248,6 @@ class GroupReservationTrials:
         self._kept_free.clear()
 
     def node_gone(self, node: str) -> None:
-        """Forget what was known of this node."""
         self._kept_free.clear()
         self._proven.pop(node, None)
 

@@ -46,7 +46,6 @@ class PodIndex:
         return None if uid is None else self._by_uid.get(uid)
 
     def members(self, namespace: str, group: str) -> tuple[Pod, ...]:
-        """Return the pods that name this PodGroup, by name."""
         uids = self._by_group.get((namespace, group), ())
         return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
 
@@ -155,7 +154,6 @@ class PodIndex:
         return waiting > (known is not None and _waits(known))
 
     def needs_node(self, pod: Pod) -> bool:
-        """Return whether the pod, as known, waits for a node."""
         return _waits(pod)
 
     def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:

@@ -38,11 +38,9 @@ class SliceIndex:
 
     @property
     def by_name(self) -> Mapping[str, ResourceSlice]:
-        """All slices."""
         return self._by_name
 
     def local(self, node: str) -> Sequence[ResourceSlice]:
-        """Return the slices pinned to this node by `nodeName`."""
         return self._by_node.group(node)
 
     def near(self, node: Node) -> Sequence[ResourceSlice]:
@@ -59,7 +57,6 @@ class SliceIndex:
         return [slices[name] for name in sorted(slices)]
 
     def of_pool(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
-        """Return all slices of the pool, whatever node they are for."""
         return self._by_pool.group(pool_id)
 
     def nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
@@ -132,12 +129,10 @@ class _GroupedSlices(Generic[K]):
         return ordered
 
     def put(self, key: K, item: ResourceSlice) -> None:
-        """Add a slice to a group, in place of one of the same name."""
         self._sorted.pop(key, None)
         self._members.setdefault(key, {})[item.name] = item
 
     def drop(self, key: K, name: str) -> None:
-        """Remove a slice from a group."""
         self._sorted.pop(key, None)
         members = self._members.get(key)
         if members is not None:
@@ -198,7 +193,6 @@ class Overlays:
 
     @property
     def published(self) -> Mapping[str, ResourceSlice]:
-        """All slices as their drivers publish them, by name."""
         return self._published
 
     @property
@@ -221,13 +215,11 @@ class Overlays:
         self._effective.put(self._taints.apply(laid.effective).effective)
 
     def withdraw(self, name: str) -> None:
-        """Remove a slice."""
         self._published.pop(name, None)
         self._under_policy.pop(name, None)
         self._effective.drop(name)
 
     def use_rule(self, rule: DeviceTaintRule) -> Collection[PoolId]:
-        """Take in a taint rule that was made or changed."""
         old = self._rules.get(rule.name)
         self._rules[rule.name] = rule
         if old is not None and old.spec == rule.spec:
@@ -235,7 +227,6 @@ class Overlays:
         return self._taint_anew([rule] if old is None else [old, rule])
 
     def drop_rule(self, name: str) -> Collection[PoolId]:
-        """Remove a taint rule."""
         old = self._rules.pop(name, None)
         return () if old is None else self._taint_anew([old])
 

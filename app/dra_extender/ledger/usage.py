@@ -27,7 +27,6 @@ class UsageTable:
         return self._pools.get(pool_id, _EMPTY)
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """See Usage."""
         return pool_id in self._with_rules
 
     def names_node(self, node: str) -> bool:
@@ -41,11 +40,9 @@ class UsageTable:
 
     @property
     def pools(self) -> Iterable[PoolId]:
-        """The pools in which something is held."""
         return self._pools.keys()
 
     def add(self, holdings: Iterable[DeviceHolding]) -> None:
-        """Count these holdings."""
         for holding in holdings:
             pool_id = holding.pool_id
             if holding.compatible_only_with is not None:
@@ -89,7 +86,6 @@ class Overlaid:
         self._merged: dict[PoolId, PoolUsage] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """Return what is held in this pool by either."""
         extra = self._extra.pool(pool_id)
         if not extra:
             return self._base.pool(pool_id)
@@ -103,7 +99,6 @@ class Overlaid:
         return merged
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """See Usage."""
         return self._extra.has_compatibility_rules(pool_id) or self._base.has_compatibility_rules(pool_id)
 
 
@@ -119,7 +114,6 @@ class Reduced:
             self._gone.setdefault(holding.pool_id, []).append(holding)
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """Return what stays held in this pool."""
         gone = self._gone.get(pool_id)
         base = self._base.pool(pool_id)
         if not gone:
@@ -156,5 +150,4 @@ class UsageChange:
 
     @property
     def freed(self) -> bool:
-        """Return whether something became free that was not before."""
         return any(holding not in self.added for holding in self.removed)

@@ -206,7 +206,6 @@ def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({}
 
 
 def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:
-    """Return the node of `read_fit_node` from decoded JSON."""
     return _fit_node(from_json("Node", WholeNode, raw), unlisted)
 
 

@@ -47,7 +47,6 @@ class NodeFit:
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources that a node has, whichever it is."""
         return frozenset(name for node in self._nodes.values() for name, amount in node.allocatable.items() if amount)
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:

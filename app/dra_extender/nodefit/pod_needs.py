@@ -141,7 +141,6 @@ def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPor
 
 
 def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Return whether a wanted port excludes one that is taken."""
     return any(one.excludes(other) for one, other in product(wanted, tuple(taken)))
 
 
@@ -177,7 +176,6 @@ def read_pod_needs(data: bytes) -> PodNeeds:
 
 
 def pod_needs_from(raw: Any) -> PodNeeds:
-    """Return the needs of `read_pod_needs` from decoded JSON."""
     return _pod_needs(from_json("Pod", WholePod, raw))
 
 

@@ -376,11 +376,9 @@ class Extender:
             return kept
 
     def _check_running(self) -> None:
-        """Raise RetryableError if the service stops."""
         if self._shutdown.reason is not None:
             raise RetryableError(self._shutdown.reason)
 
     async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Run the background work, unless the service is about to stop."""
         if self._shutdown.reason is None:
             await run()

@@ -91,7 +91,6 @@ class HoldReporter:
         *,
         binding_timeout: float,
     ) -> None:
-        """`binding_timeout`: the setting, in seconds."""
         self._ledger = ledger
         self._plans = plans
         self._permit = permit

@@ -65,7 +65,6 @@ class PodResolver:
         return pod
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod:
-        """Read the pod from the API server."""
         if self._ledger.pods.was_deleted(uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         if self._lookups >= LOOKUPS:

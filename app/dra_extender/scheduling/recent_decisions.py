@@ -74,7 +74,6 @@ class RecentDecisions:
     """Keeps at most MOST_DECISIONS different decisions, of one namespace at most MOST_OF_A_NAMESPACE."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: seconds since the epoch."""
         self._now = now
         self._decisions: OrderedDict[_Key, Decision] = OrderedDict()
         self._by_namespace: dict[str, OrderedDict[_Key, None]] = {}

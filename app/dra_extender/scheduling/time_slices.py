@@ -114,7 +114,6 @@ class CallBudget(Budget):
 
     @property
     def over(self) -> bool:
-        """Return whether the call has taken all of its time."""
         return self._now() > self.end
 
     def __call__(self) -> bool:

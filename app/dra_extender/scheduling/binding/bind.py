@@ -341,11 +341,9 @@ class Bind:
                 session.recheck.fire()
 
     def recheck_node(self, node: str) -> None:
-        """Have the binds to this node look again for a reason to end."""
         self.recheck([uid for uid, session in self.sessions.items() if session.node == node])
 
     async def drain(self) -> None:
-        """Wait until the binds in progress have come to an end."""
         while tasks := [session.task for session in self.sessions.values()]:
             await asyncio.wait(tasks)
         await self.pending.drain()

@@ -221,7 +221,6 @@ class PreBindTimer:
         self._passed = True
 
     def resume(self) -> None:
-        """Go on measuring: there is more to do."""
         self._since = self._clock.monotonic()
         self._passed = False
 

@@ -291,7 +291,6 @@ class GuardReservations:
             _LOG.warning("a claim could not be reserved for a guard claim", claim=_name(record), problem=str(problem))
 
     async def keep_ending(self) -> None:
-        """End reservations until cancelled."""
         for record in self._ledger.claims.records():
             if guard_reservations(record.claim):
                 self._note(record)

@@ -56,7 +56,6 @@ class ConflictMonitor:
         return (self._ledger.events.subscribe(AllocationObserved, self._observe),)
 
     async def keep_reporting(self) -> None:
-        """Report conflicts that last until cancelled."""
         while True:
             await self._some_suspects.wait()
             self._some_suspects.clear()

@@ -28,7 +28,6 @@ class DeviceProblem(NamedTuple):
 
     @property
     def name(self) -> str:
-        """driver/pool/device."""
         return "/".join(self.device)
 
 
@@ -41,7 +40,6 @@ class ConditionVerdict(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The devices, each with its conditions, as a message."""
         if self.readiness is Readiness.FAILED:
             return "; ".join(
                 f"device {problem.name} reports {problem.conditions[0]}{problem.message and f': {problem.message}'}"

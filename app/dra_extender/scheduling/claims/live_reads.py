@@ -152,7 +152,6 @@ class UndeliveredClaims:
             self._slices.charge(pod, self._clock.monotonic() - began)
 
     def _missing(self, pod: Pod) -> str | None:
-        """Return the name of the first claim that the ledger lacks."""
         names = claim_names(self._ledger.pods.newest(pod), self._ledger)
         return next((name for name in names if self._lacks(pod.namespace, name)), None)
 

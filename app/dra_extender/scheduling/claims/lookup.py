@@ -36,12 +36,10 @@ class FoundClaim(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The claim as namespace/name."""
         return "/".join(self.record.claim.metadata.key)
 
     @property
     def reserved(self) -> bool:
-        """True if the consumer is in `reservedFor` already."""
         return self.record.claim.reserved_by(self.consumer.uid)
 
 

@@ -130,7 +130,6 @@ class GroupTrials:
         self._unable: dict[tuple[str, str], float] = {}
 
     async def keep_looking(self) -> None:
-        """Look every half second until cancelled."""
         self._due.clear()
         while True:
             await self.look()

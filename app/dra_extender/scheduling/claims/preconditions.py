@@ -23,7 +23,6 @@ class ClaimsByState(NamedTuple):
     open: tuple[FoundClaim, ...]
 
     def with_allocated(self, claim: FoundClaim) -> "ClaimsByState":
-        """Return these claims and a further one that is allocated."""
         return self._replace(allocated=(*self.allocated, claim))
 
 

@@ -35,7 +35,6 @@ class ClaimReserver:
         await done
 
     async def _write(self, uid: str, record: ClaimRecord) -> None:
-        """Write one batch after the other until none waits any more."""
         while batch := self._waiting[uid]:
             self._waiting[uid] = []
             refused: Exception | None = None

@@ -382,7 +382,6 @@ def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, st
 
 
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:
-    """Return whether the claim has the finalizer and this snapshot."""
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
 

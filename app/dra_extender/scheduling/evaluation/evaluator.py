@@ -170,7 +170,6 @@ class _Evaluation:
             self.limited |= result.limited
 
     def result(self, under_holds: Sequence[str]) -> EvaluationResult:
-        """Return the results so far."""
         table, uncached = self.table, self.uncached
         texts = list(map(table.rejected.__getitem__, self.rejected))
         batch = RejectedBatch(self.rejected, texts, table.rejection)

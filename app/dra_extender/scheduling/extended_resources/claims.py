@@ -73,7 +73,6 @@ class ExtendedClaims:
         return claim
 
     async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
-        """Publish the claim in the pod's status."""
         record = claimed.claim.record
         name = record.claim.metadata.name
         try:

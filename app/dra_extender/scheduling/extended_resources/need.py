@@ -65,7 +65,6 @@ class ExtendedNeed:
     """What a pod needs of extended resources; a device class backs at least one of them."""
 
     def __init__(self, pod: Pod, ledger: Ledger, existing: FoundClaim | None = None) -> None:
-        """`existing`: the claim that meets the need, if there is one."""
         self._pod = pod
         self._ledger = ledger
         self._existing = existing
@@ -74,7 +73,6 @@ class ExtendedNeed:
 
     @property
     def is_met(self) -> bool:
-        """Return whether a claim exists that serves it."""
         return self._existing is not None
 
     def on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:

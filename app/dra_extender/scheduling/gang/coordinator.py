@@ -250,13 +250,11 @@ class GangCoordinator:
         return best, limited
 
     def revoke(self, group_uid: str) -> None:
-        """Drop the plan of this gang."""
         for key, plan in list(self.plans.items()):
             if plan.group_uid == group_uid:
                 self._drop(key)
 
     def phase(self, group: PodGroup) -> GangPhase:
-        """Return how far the gang has come."""
         if self._permit.is_admitted(group):
             return GangPhase.BOUND
         plan = self.plans.get(group.metadata.key)
@@ -367,7 +365,6 @@ class GangCoordinator:
     def _hold(
         self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
     ) -> None:
-        """Hold each claim on the nodes of the members that use it."""
         unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():
@@ -383,7 +380,6 @@ class GangCoordinator:
                 self._holds.extend(held.uid, candidate.pod.uid)
 
     def _are_held(self, pods: Iterable[str]) -> bool:
-        """Return whether something is held for one of these members."""
         return any(self._ledger.holds.of_pod(uid) for uid in pods)
 
     def _covers(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
@@ -398,7 +394,6 @@ class GangCoordinator:
         )
 
     def _announce(self, plan: GangPlan, call: _Call, assignment: Assignment) -> FilterResult:
-        """Answer the call with the member's node."""
         uid, group = call.pod.uid, call.group
         if plan.phase is not GangPhase.ANNOUNCED:
             self.shares.offered(group.metadata.uid)

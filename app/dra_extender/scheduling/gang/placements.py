@@ -33,7 +33,6 @@ Pausable = Generator[None, None, T]
 
 
 def until_answered(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pausable[T]:
-    """Ask again after each pause, until there is an answer."""
     while True:
         try:
             return question(*args, **kwargs)

@@ -54,7 +54,6 @@ class GangPlan:
         return [uid for uid in self.assignments if uid not in self.announced]
 
     def revoke(self, pod_uid: str) -> None:
-        """Remove the member's assignment, announced or not."""
         self.announced.discard(pod_uid)
         self.assignments.pop(pod_uid, None)
 

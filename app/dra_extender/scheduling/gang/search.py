@@ -60,7 +60,6 @@ class PartialAssignment:
         self.clear()
 
     def clear(self) -> None:
-        """Unassign all members."""
         self._on_node: dict[str, list[GangMember]] = {}
         self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
         self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
@@ -137,7 +136,6 @@ class PartialAssignment:
         }
 
     def states(self) -> Mapping[str, Hashable]:
-        """Return the state of each node that has members."""
         return {node: self.state_of(node) for node, members in self._on_node.items() if members}
 
     def state_of(self, node: str) -> Hashable | None:

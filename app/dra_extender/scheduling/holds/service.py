@@ -91,11 +91,9 @@ class HoldService:
             self._ledger.hold_book.release_pod(uid)
 
     def release_claim(self, claim_uid: str) -> None:
-        """End the hold of this claim for all its pods."""
         self._ledger.hold_book.end(claim_uid)
 
     def expire(self) -> None:
-        """End the holds whose time is over."""
         self._ledger.hold_book.expire(self._clock.monotonic())
 
 

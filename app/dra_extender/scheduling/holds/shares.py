@@ -178,7 +178,6 @@ class HoldShares:
         return names[: min(most, 1)]
 
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        """Require that a gang may be planned now."""
         if self.waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 

@@ -93,7 +93,6 @@ class GangSnapshot:
 
     @property
     def cannot_start(self) -> bool:
-        """True if fewer members can be placed than the gang lacks."""
         return self.needed > len(self.candidates)
 
 

@@ -276,7 +276,6 @@ class PodGroupClaimController:
         await self._work.stop()
 
     def sweep(self) -> None:
-        """Reconcile every PodGroup in the next `reconcile_due`."""
         self._competing.prune()
         self._changed.update(group.metadata.key for group in self._ledger.pod_groups.all())
 
@@ -303,7 +302,6 @@ class PodGroupClaimController:
                 turn = loop.time()
 
     async def _reconcile(self, group: PodGroup) -> None:
-        """Plan what the group lacks, and do what is due of it."""
         key = group.metadata.key
         plan = await plan_reconcile(group, self._ledger, self._groups.api_version, lambda: asyncio.sleep(0))
         if self._work.is_stopping:

@@ -52,7 +52,6 @@ class ReconcilePlan:
 
     @property
     def is_done(self) -> bool:
-        """True if the group lacks nothing."""
         return not (self.create or self.record or self.publish or self.waiting)
 
 
@@ -235,7 +234,6 @@ class CompetingController:
         self._published_by_us.add(pod_uid)
 
     def prune(self) -> None:
-        """Forget pods and PodGroups that are gone."""
         known_uids = self._early | self._waiting | self._published_by_us
         gone = {uid for uid in known_uids if self._ledger.pods.by_uid(uid) is None}
         for known in (self._early, self._waiting, self._published_by_us):
@@ -273,7 +271,6 @@ class CompetingController:
 
 
 def _recorded(group: PodGroup) -> frozenset[str]:
-    """Return names of the claims in the status of the group."""
     return frozenset(status.resource_claim_name or "" for status in group.status.resource_claim_statuses)
 
 

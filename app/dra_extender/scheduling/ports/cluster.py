@@ -51,8 +51,7 @@ class Claims(Protocol):
     def keeps_groups(self) -> bool:
         """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
 
-    async def read(self, namespace: str, name: str) -> bytes:
-        """Read the live object."""
+    async def read(self, namespace: str, name: str) -> bytes: ...
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.
@@ -79,8 +78,7 @@ class Claims(Protocol):
 class Pods(Protocol):
     """Reads, nominates and binds pods."""
 
-    async def read(self, namespace: str, name: str) -> Pod:
-        """Read the live pod."""
+    async def read(self, namespace: str, name: str) -> Pod: ...
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
@@ -117,8 +115,7 @@ class Pods(Protocol):
 class ClaimTemplates(Protocol):
     """Reads ResourceClaimTemplates."""
 
-    async def read(self, namespace: str, name: str) -> bytes:
-        """Read the live object."""
+    async def read(self, namespace: str, name: str) -> bytes: ...
 
 
 class PodGroups(Protocol):
@@ -137,8 +134,7 @@ class PodGroups(Protocol):
         ConflictError: the group is not in the resourceVersion of `group` any more.
         """
 
-    async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Take this finalizer off."""
+    async def unprotect(self, group: PodGroup, finalizer: str) -> None: ...
 
 
 class Events(Protocol):

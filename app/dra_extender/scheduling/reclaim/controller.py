@@ -124,7 +124,6 @@ class ReclaimController:
         await self._check((record for record in suspects if record is not None), blocking)
 
     async def sweep(self) -> None:
-        """Check every claim."""
         if self.options.reclaim_enabled:
             await self._check(list(self.ledger.claims.records()), self.facts.blocking_claims())
 

@@ -284,7 +284,6 @@ class ReclaimFacts:
         return blocking.keys()
 
     def is_being_bound(self, claim_uid: str) -> bool:
-        """Return whether a bind in progress uses this claim."""
         record = self._ledger.claims.by_uid(claim_uid)
         if record is not None and record.pending is not None:
             return True
@@ -347,7 +346,6 @@ class ReclaimFacts:
         return deleted_group_state(_newest(self.users(claim, consumer), live), lambda pod: self._busy(pod.uid))
 
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
-        """Return the pods that name this PodGroup and this claim."""
         members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
         uid = claim.metadata.uid
         return tuple(pod for pod in members if any(known.claim.metadata.uid == uid for known in self._claims_of(pod)))

@@ -271,7 +271,6 @@ class UnschedulablePods:
         self._metrics.upstream.unschedulable(self._by_profile)
 
     def changes(self) -> SeenChanges:
-        """Return how many changes of each kind there are by now."""
         changes = self._ledger.changes
         return SeenChanges(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
 
@@ -281,7 +280,6 @@ class UnschedulablePods:
         return next((hint for pod in self._rejected.values() if (hint := pod.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
-        """Return every rejected pod."""
         return tuple(self._rejected.values())
 
     def blocked_by_allocation(self) -> tuple[Pod, ...]:
@@ -309,5 +307,4 @@ class UnschedulablePods:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Return whether the pod waits for a node."""
     return not (pod.node_name or pod.finished or pod.deleting)

@@ -192,7 +192,6 @@ class Waker:
         return fits is True
 
     def _defer(self, uid: str, own: str | None) -> None:
-        """Try this pod later."""
         self._deferred.add(uid)
         if own is not None:
             self._reconsidered.setdefault(uid, own)
