@@ -18,9 +18,9 @@ class NodeVersions:
 
     __slots__ = ("_all", "_begin", "_journal", "_local", "_orders")
 
-    def __init__(self, local: dict[str, int] | None = None, every: int = 0) -> None:
-        self._local = local if local is not None else {}
-        self._all = every
+    def __init__(self) -> None:
+        self._local: dict[str, int] = {}
+        self._all = 0
         # Nodes in the order of their changes; entries before place `_begin` are dropped.
         self._journal: list[str] = []
         self._begin = 0
@@ -55,23 +55,17 @@ class NodeVersions:
             known = self._orders[nodes] = sorted(nodes)
         return known
 
+    @property
+    def place(self) -> int:
+        """The present place in the journal: equal as long as nothing changes."""
+        return self._begin + len(self._journal)
+
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:
         """Return the nodes that changed since this place in the journal (None: possibly all), and the present place."""
-        reached = self._begin + len(self._journal)
+        reached = self.place
         if place == reached:
             return (), reached
         return (None if place < self._begin else self._journal[place - self._begin :]), reached
-
-    def changed_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
-        """Return the nodes that changed since `earlier` was copied from here; None: possibly any node."""
-        before, every = earlier.parts()
-        if self._all != every:
-            return None
-        return frozenset(node for node, version in self._local.items() if before.get(node, 0) != version)
-
-    def copy(self) -> "NodeVersions":
-        """Return the versions as they are now."""
-        return NodeVersions(dict(self._local), self._all)
 
     def parts(self) -> tuple[Mapping[str, int], int]:
         """For loops over many nodes: `version(node)` is `mapping.get(node, 0) + number`, until the next change."""

@@ -77,7 +77,7 @@ class GangOffers:
             known = _GangOffers(uid)
         self._gangs[key] = known
         before = known.size
-        names, place = frozenset(nodes), self._ledger.node_changes.since(-1)[1]
+        names, place = frozenset(nodes), self._ledger.node_changes.place
         assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
         if assumed is None or assumed.nodes != names:
             known.revision += 1

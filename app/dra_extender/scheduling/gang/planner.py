@@ -7,7 +7,6 @@ from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
@@ -84,14 +83,13 @@ class _Answer(NamedTuple):
 
 
 class _OngoingPlan(NamedTuple):
-    """A search that may be paused, the facts at its start, and the versions of each node (state, holds)."""
+    """A search that may be paused, and the facts at its start."""
 
     question: _Question
     facts: _Facts
     oracle: PlacementOracle
     search: GangSearch
     running: Pausable[Mapping[str, Assignment] | None]
-    versions: tuple[NodeVersions, NodeVersions]
 
     def can_continue(self, question: _Question, facts: _Facts) -> bool:
         """Return whether claims, nodes and classes are the same as at the start, and so are the nodes of each member."""
@@ -187,7 +185,7 @@ class GangPlanner:
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
         """
-        key, facts = question.key, self._facts(question)
+        ledger, key, facts = self._ledger, question.key, self._facts(question)
         answer: _Answer | None = budget.answers.get(key)
         if answer is None or answer.facts != facts:
             self._require_specs(question, budget)
@@ -205,9 +203,12 @@ class GangPlanner:
             else:
                 self._paused[key] = ongoing
                 raise SearchPaused
-            if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
-                # Something changed during a pause: the next slice begins a new search.
-                raise SearchPaused
+            if facts != ongoing.facts:
+                nodes = {assignment.node for assignment in (assignments or {}).values()}
+                by_state, by_held = ledger.state.since(ongoing.facts.state)[0], ledger.held.since(ongoing.facts.held)[0]
+                if not nodes or by_state is None or by_held is None or not nodes.isdisjoint((*by_state, *by_held)):
+                    # Something changed during a pause: the next slice begins a new search.
+                    raise SearchPaused
             unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
             answer = budget.answers[key] = _Answer(facts, assignments, unplaceable)
         if answer.assignments is None:
@@ -241,27 +242,15 @@ class GangPlanner:
             budget,
         )
         search = GangSearch(members, offered.nodes, oracle, question.steps)
-        running = search.solve(question.needed)
-        return _OngoingPlan(question, facts, oracle, search, running, (ledger.state.copy(), ledger.held.copy()))
-
-    def _is_valid(self, ongoing: _OngoingPlan, assignments: Mapping[str, Assignment] | None) -> bool:
-        """Return whether nothing has changed on the nodes of these assignments since the search began."""
-        if not assignments:
-            return False
-        ledger, (state, held) = self._ledger, ongoing.versions
-        nodes = {assignment.node for assignment in assignments.values()}
-        return all(
-            ledger.state.version(name) == state.version(name) and ledger.held.version(name) == held.version(name)
-            for name in nodes
-        )
+        return _OngoingPlan(question, facts, oracle, search, search.solve(question.needed))
 
     def _facts(self, question: _Question) -> _Facts:
         ledger, members = self._ledger, question.candidates
         claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
         return _Facts(
-            state=ledger.state.since(-1)[1],
-            held=ledger.held.since(-1)[1],
-            nodes=ledger.node_changes.since(-1)[1],
+            state=ledger.state.place,
+            held=ledger.held.place,
+            nodes=ledger.node_changes.place,
             classes=ledger.changes.classes,
             claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),
             offered=tuple(question.offered.nodes),

@@ -162,24 +162,20 @@ class GangFailures:
         failure.end = end if limited else failure.end
 
     def _facts(self, group: PodGroup, offers: int) -> _Facts:
-        ledger = self._ledger
+        ledger, backoff = self._ledger, self._device_backoff
+        members = [
+            (uid, backoff.devices_of(uid), backoff.nodes_of(uid))
+            for uid in backoff.pods
+            if (pod := ledger.pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
+        ]
         return _Facts(
             group,
             offers,
-            ledger.state.since(-1)[1],
-            ledger.held.since(-1)[1],
-            ledger.node_changes.since(-1)[1],
+            ledger.state.place,
+            ledger.held.place,
+            ledger.node_changes.place,
             ledger.changes.claims,
             ledger.changes.classes,
             ledger.serves_extended_resources,
-            self._backoffs(group),
+            frozenset(member for member in members if member[1] or member[2]),
         )
-
-    def _backoffs(self, group: PodGroup) -> frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]:
-        backoff, pods = self._device_backoff, self._ledger.pods
-        members = []
-        for uid in backoff.pods:
-            pod = pods.by_uid(uid)
-            if pod is not None and (pod.namespace, pod.pod_group) == group.metadata.key:
-                members.append((uid, backoff.devices_of(uid), backoff.nodes_of(uid)))
-        return frozenset(member for member in members if member[1] or member[2])

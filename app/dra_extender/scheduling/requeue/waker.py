@@ -11,7 +11,6 @@ import structlog
 
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
@@ -72,7 +71,8 @@ class Waker:
         self._pending_reason: str | None = None
         self._reconsidered: dict[str, str] = {}
         self._reconsider_now = Notifier()
-        self._seen: tuple[NodeVersions, NodeVersions] | None = None
+        # The places in the journals of states and of holds up to which changed nodes were looked at.
+        self._places = (-1, -1)
         # Pods with a queueing hint that were not tried to the end yet, and those of them whose search was begun.
         self._deferred: set[str] = set()
         self._begun: set[str] = set()
@@ -129,7 +129,15 @@ class Waker:
             # All of them are woken.
             self._deferred.clear()
         self._unschedulable.advance(mark, self._deferred)
-        self._pending_reason = None if reason is None or await self._wake(reason) else reason
+        if reason is not None:
+            try:
+                await self._scheduler.wake()
+                self._metrics.scheduler_wakes.labels(reason).inc()
+                reason = None
+            except ClusterError as problem:
+                waiting = len(self._unschedulable)
+                _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=waiting)
+        self._pending_reason = reason
         return seconds
 
     async def _first_hint(
@@ -214,22 +222,10 @@ class Waker:
 
     def _changed_nodes(self) -> Sequence[str] | None:
         """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""
-        seen = self._seen
-        self._seen = state, held = self._ledger.state.copy(), self._ledger.held.copy()
-        if seen is None:
-            return None
-        by_state, by_held = state.changed_since(seen[0]), held.changed_since(seen[1])
-        return None if by_state is None or by_held is None else sorted(by_state | by_held)
-
-    async def _wake(self, reason: str) -> bool:
-        """Wake kube-scheduler; returns whether that succeeded."""
-        try:
-            await self._scheduler.wake()
-        except ClusterError as problem:
-            _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=len(self._unschedulable))
-            return False
-        self._metrics.scheduler_wakes.labels(reason).inc()
-        return True
+        by_state, state_place = self._ledger.state.since(self._places[0])
+        by_held, held_place = self._ledger.held.since(self._places[1])
+        self._places = state_place, held_place
+        return None if by_state is None or by_held is None else sorted({*by_state, *by_held})
 
 
 @dataclass(slots=True)
