@@ -106,7 +106,18 @@ class Extender:
         )
         self.conflict_monitor = ConflictMonitor(ledger, cluster.events, metrics, self.supervisor, self.binder.recheck)
         self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
-        self.reclaim = self._build_reclaim()
+        self.reclaim = ReclaimController(
+            ledger=ledger,
+            cluster=cluster,
+            facts=ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options),
+            claim_writer=self._writer,
+            pending=self._pending,
+            holds=self._holds,
+            device_backoff=self.device_backoff,
+            metrics=metrics,
+            options=options,
+            supervisor=self.supervisor,
+        )
         self.group_claims = PodGroupClaimController(ledger, cluster, self._writer, metrics, options, self.supervisor)
         self.group_trials = GroupTrials(ledger, cluster, self._writer, metrics, options)
 
@@ -209,22 +220,6 @@ class Extender:
             spec_reader=self._spec_reader,
             undelivered=UndeliveredClaims(ledger, self._cluster.claims, slices, options),
             unschedulable=self.unschedulable,
-        )
-
-    def _build_reclaim(self) -> ReclaimController:
-        ledger, cluster, options = self._ledger, self._cluster, self._options
-        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options)
-        return ReclaimController(
-            ledger=ledger,
-            cluster=cluster,
-            facts=facts,
-            claim_writer=self._writer,
-            pending=self._pending,
-            holds=self._holds,
-            device_backoff=self.device_backoff,
-            metrics=self._metrics,
-            options=options,
-            supervisor=self.supervisor,
         )
 
     def _apply_server_features(self) -> None:

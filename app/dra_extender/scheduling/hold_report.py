@@ -4,6 +4,7 @@ Holds are in memory alone: API objects do not show them.  Parameters of drivers,
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -79,23 +80,15 @@ class HoldReport(Value, frozen=True, rename=None):
     binding_timeout_seconds: float | None = None
 
 
+@dataclass(eq=False)
 class HoldReporter:
     """Makes reports from the memory of the service."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        plans: Mapping[tuple[str, str], GangPlan],
-        permit: Permit,
-        clock: Clock,
-        *,
-        binding_timeout: float,
-    ) -> None:
-        self._ledger = ledger
-        self._plans = plans
-        self._permit = permit
-        self._clock = clock
-        self._binding_timeout = binding_timeout
+    ledger: Ledger
+    plans: Mapping[tuple[str, str], GangPlan]
+    permit: Permit
+    clock: Clock
+    binding_timeout: float
 
     def report(self, *, leads: bool) -> HoldReport:
         """Report what is held now; the work is bounded by the limits of a report."""
@@ -103,19 +96,19 @@ class HoldReporter:
         plans = tuple(self._planned())
         return HoldReport(
             format=FORMAT,
-            taken_at=self._clock.now(),
+            taken_at=self.clock.now(),
             leads=leads,
             holds=holds,
             plans=plans,
-            left_out=left_out + len(self._plans) - len(plans),
-            binding_timeout_seconds=self._binding_timeout,
+            left_out=left_out + len(self.plans) - len(plans),
+            binding_timeout_seconds=self.binding_timeout,
         )
 
     def _held(self) -> tuple[tuple[HeldClaim, ...], int]:
         """Return the holds that fit into the limit, and how many do not."""
         claims: list[HeldClaim] = []
         left = MOST_DEVICES
-        holds = self._ledger.holds
+        holds = self.ledger.holds
         for hold in holds.all():
             left -= sum(len(placement.holdings) for placement in hold.placements.values())
             if left < 0:
@@ -124,25 +117,25 @@ class HoldReporter:
         return tuple(claims), len(holds) - len(claims)
 
     def _held_claim(self, hold: Hold) -> HeldClaim:
-        record = self._ledger.claims.by_uid(hold.claim_uid)
+        record = self.ledger.claims.by_uid(hold.claim_uid)
         return HeldClaim(
             claim_uid=hold.claim_uid,
             claim="" if record is None else record.claim.metadata.name,
             namespace=hold.namespace,
             pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
-            until=self._clock.now() + hold.end - self._clock.monotonic(),
+            until=self.clock.now() + hold.end - self.clock.monotonic(),
             nominated=hold.nominated,
             nodes=tuple(HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()),
         )
 
     def _planned(self) -> Iterator[ReportedPlan]:
         left = MOST_MEMBERS
-        for (namespace, name), plan in islice(self._plans.items(), MOST_MEMBERS):
+        for (namespace, name), plan in islice(self.plans.items(), MOST_MEMBERS):
             left -= len(plan.assignments)
             if left < 0:
                 return
-            group = self._ledger.pod_groups.get(namespace, name)
-            waiting = self._permit.waiting_gang(plan.group_uid)
+            group = self.ledger.pod_groups.get(namespace, name)
+            waiting = self.permit.waiting_gang(plan.group_uid)
             yield ReportedPlan(
                 pod_group=f"{namespace}/{name}",
                 phase=plan.phase,
@@ -155,5 +148,5 @@ class HoldReporter:
             )
 
     def _pod(self, uid: str) -> str:
-        pod = self._ledger.pods.by_uid(uid)
+        pod = self.ledger.pods.by_uid(uid)
         return "" if pod is None else pod.key

@@ -1,6 +1,7 @@
 """The wait for the binding conditions of allocated devices (KEP-5007), and the metrics that the KEP names."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -50,32 +51,25 @@ class _DevicesFailedError(ClaimReleasedError):
     """A device reports a binding failure condition."""
 
 
+@dataclass(eq=False)
 class ConditionWait:
     """Holds a bind back until the drivers report the pod's devices ready; releases the claims if they fail or take too long."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        metrics: Metrics,
-        options: Options,
-        unreserve: Unreserve,
-        backoff: DeviceBackoff,
-        conflicts: ConflictYield,
-    ) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._metrics = metrics
-        self._options = options
-        self._unreserve = unreserve
-        self._backoff = backoff
-        self._conflicts = conflicts
+    ledger: Ledger
+    cluster: Cluster
+    metrics: Metrics
+    options: Options
+    unreserve: Unreserve
+    backoff: DeviceBackoff
+    conflicts: ConflictYield
+
+    def __post_init__(self) -> None:
         self._waiting = 0
-        metrics.before_render(lambda: metrics.binding.bindingconditions_waiting_pods.set(self._waiting))
+        self.metrics.before_render(lambda: self.metrics.binding.bindingconditions_waiting_pods.set(self._waiting))
 
     def concerns(self, claims: Sequence[FoundClaim]) -> bool:
         """Return whether any device of these claims, allocated or pending, has binding conditions."""
-        if not self._options.binding_conditions:
+        if not self.options.binding_conditions:
             return False
         return any(
             any(result.binding_conditions for result in pending.allocation.devices.results)
@@ -91,11 +85,11 @@ class ConditionWait:
             RetryableError: a device failed or took too long (then the pod's part of the claim is released, and other devices are
                 tried first for it for a while), a claim is not the pod's any more, or as `ConflictYield.release_conflicting`.
         """
-        await self._conflicts.release_conflicting(bind)
+        await self.conflicts.release_conflicting(bind)
         devices = [result for claim in bind.claims for result in conditional_devices(claim.record.claim)]
-        if not devices or not self._options.binding_conditions:
+        if not devices or not self.options.binding_conditions:
             return
-        since = self._cluster.clock.now()
+        since = self.cluster.clock.now()
         status = "error"
         self._waiting += 1
         try:
@@ -109,21 +103,21 @@ class ConditionWait:
             raise
         finally:
             self._waiting -= 1
-            seconds = self._cluster.clock.now() - since
+            seconds = self.cluster.clock.now() - since
             drivers = [device.driver for device in devices]
-            self._metrics.binding.waited(bind.pod.scheduler_name, drivers, status, seconds)
+            self.metrics.binding.waited(bind.pod.scheduler_name, drivers, status, seconds)
 
     async def confirm(self, claims: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
         """Return if every device is still ready after the bind waited for other things.
 
         Claims that are the same objects as in `ready`, when they were ready, are not looked at again.
         """
-        if not self._options.binding_conditions:
+        if not self.options.binding_conditions:
             return
-        if all(self._unreserve.current(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
+        if all(self.unreserve.current(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
             return
         try:
-            pending = await self._pending(claims, pod, self._cluster.clock.now())
+            pending = await self._pending(claims, pod, self.cluster.clock.now())
         except (_DevicesFailedError, BindingTimeoutError):
             await self._nominate(pod, "")
             raise
@@ -131,24 +125,24 @@ class ConditionWait:
             raise RetryableError(f"not ready any more: {'; '.join(claim.verdict.text for claim in pending)}")
 
     async def _wait(self, bind: "BindSession") -> None:
-        pod, node, since = bind.pod, bind.node, self._cluster.clock.now()
+        pod, node, since = bind.pod, bind.node, self.cluster.clock.now()
         published, nominated = "", pod.nominated_node_name == node
         try:
             while pending := await self._pending(bind.claims, pod, since):
                 text = _message(pending, pod, node)
                 if text != published:
                     published = text
-                    self._cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
+                    self.cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
                 if nominated:
                     # A claim that is ready may fail yet.
-                    signals = [self._ledger.claims.change_of(claim.uid) for claim in bind.claims]
-                    left = min(claim.verdict.deadline for claim in pending) - self._cluster.clock.now()
+                    signals = [self.ledger.claims.change_of(claim.uid) for claim in bind.claims]
+                    left = min(claim.verdict.deadline for claim in pending) - self.cluster.clock.now()
                     await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
                 else:
                     # The next look finds what changed during this call.
                     nominated = True
                     await self._nominate(pod, node)
-                await self._conflicts.release_conflicting(bind)
+                await self.conflicts.release_conflicting(bind)
         except ClaimReleasedError:
             if nominated:
                 await self._nominate(pod, "")
@@ -161,10 +155,10 @@ class ConditionWait:
             RetryableError: a claim is not the pod's any more.
             _DevicesFailedError, BindingTimeoutError: the claims of such devices are released.
         """
-        timeout = self._options.binding_timeout_seconds
+        timeout = self.options.binding_timeout_seconds
         verdicts = []
         for claim in claims:
-            known, now = self._unreserve.current(claim, pod), self._cluster.clock.now()
+            known, now = self.unreserve.current(claim, pod), self.cluster.clock.now()
             verdict = evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout)
             verdicts.append(_ClaimVerdict(claim, verdict))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
@@ -172,7 +166,7 @@ class ConditionWait:
             if bad:
                 self._begin_backoff(bad, pod)
                 for claim, _ in bad:
-                    await self._unreserve.release(claim, pod)
+                    await self.unreserve.release(claim, pod)
                 text = "; ".join(claim.verdict.text for claim in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
         return [claim for claim in verdicts if claim.verdict.readiness is Readiness.PENDING]
@@ -183,16 +177,16 @@ class ConditionWait:
             devices = frozenset(problem.device for problem in verdict.problems)
             waiting = {pod.uid}
             if is_group(claim.consumer):
-                members = self._ledger.pods.members(pod.namespace, claim.consumer.name)
+                members = self.ledger.pods.members(pod.namespace, claim.consumer.name)
                 waiting |= {member.uid for member in members if not (member.node_name or member.finished)}
             for uid in waiting:
-                if not devices <= self._backoff.devices_of(uid):
-                    self._backoff.start(uid, devices)
+                if not devices <= self.backoff.devices_of(uid):
+                    self.backoff.start(uid, devices)
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         """Publish where the pod is going, for autoscalers and a scheduler that starts meanwhile; a failure is logged only."""
         try:
-            await self._cluster.pods.nominate(pod.namespace, pod.name, pod.uid, node)
+            await self.cluster.pods.nominate(pod.namespace, pod.name, pod.uid, node)
         except ClusterError as problem:
             _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
 

@@ -7,6 +7,7 @@ allocation yields to its.  The rule of the search decides what is a conflict (`d
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -198,34 +199,22 @@ class _Loss(NamedTuple):
         return f"{self.conflict.text}; pod {self.competitor.key} of scheduler {scheduler} waits for such a device"
 
 
+@dataclass(eq=False)
 class ConflictYield:
     """Releases the claims of a bind whose devices were allocated to another claim first, and begins a backoff of the node.
 
     If the other claim is another scheduler's, the release waits for pods that could be given the device, too (`YieldPolicy`).
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        allocator: NodeAllocator,
-        unreserve: Unreserve,
-        backoff: DeviceBackoff,
-        guards: GuardClaims,
-        reservations: GuardReservations,
-        metrics: Metrics,
-        options: Options,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._allocator = allocator
-        self._unreserve = unreserve
-        self._backoff = backoff
-        self._guards = guards
-        self._reservations = reservations
-        self._metrics = metrics
-        self._policy = options.yield_policy
-        self._slice_seconds = options.search_slice_seconds
+    ledger: Ledger
+    clock: Clock
+    allocator: NodeAllocator
+    unreserve: Unreserve
+    backoff: DeviceBackoff
+    guards: GuardClaims
+    reservations: GuardReservations
+    metrics: Metrics
+    options: Options
 
     async def release_conflicting(self, bind: "BindSession") -> None:
         """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
@@ -237,24 +226,24 @@ class ConflictYield:
         """
         bind.check()
         text = ""
-        now = self._clock.monotonic()
-        budget = CallBudget(self._clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
+        now = self.clock.monotonic()
+        budget = CallBudget(self.clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
         for claim in bind.claims:
             loss = await self._wait_while_unsafe(claim, bind, budget)
             if loss is None:
                 continue
             conflict = loss.conflict
             text = f"claim {claim.name}: {loss.text}"
-            self._metrics.allocation_overlaps.labels(conflict.kind, "yielded", conflict.writer).inc()
+            self.metrics.allocation_overlaps.labels(conflict.kind, "yielded", conflict.writer).inc()
             _LOG.warning(
                 "an allocation overlaps another one and is released",
                 claim=claim.name,
                 node=bind.node,
                 **conflict._asdict(),
             )
-            await self._unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
+            await self.unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
         if text:
-            self._backoff.bind_undone(bind.pod.uid, bind.node)
+            self.backoff.bind_undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
 
     async def wait_for_guards(self, record: ClaimRecord, bind: "BindSession") -> None:
@@ -262,12 +251,12 @@ class ConflictYield:
 
         Its deletion would remove the device from the other scheduler's set again, if it came after our write.
         """
-        if record.pending is None or not len(self._ledger.guards):
+        if record.pending is None or not len(self.ledger.guards):
             return
         devices = whole_devices(record.pending.holdings)
-        until = min(bind.deadline, self._clock.monotonic() + MOST_WAIT_SECONDS)
-        while leaving := [device for device in devices if self._guards.is_leaving(device)]:
-            if self._clock.monotonic() >= until:
+        until = min(bind.deadline, self.clock.monotonic() + MOST_WAIT_SECONDS)
+        while leaving := [device for device in devices if self.guards.is_leaving(device)]:
+            if self.clock.monotonic() >= until:
                 _LOG.warning("a guard claim is not deleted; its device is allocated all the same", devices=leaving)
                 return
             await wait_for_any((bind.recheck,), LOOK_SECONDS)
@@ -285,10 +274,10 @@ class ConflictYield:
         while conflict is not None:
             is_foreign_device = (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)
             if not prepared:
-                await self._guards.prepare(whole_devices(claim.record.holdings))
+                await self.guards.prepare(whole_devices(claim.record.holdings))
                 prepared = True
-            elif self._policy is YieldPolicy.WAIT and is_foreign_device:
-                if self._clock.monotonic() >= bind.deadline:
+            elif self.options.yield_policy is YieldPolicy.WAIT and is_foreign_device:
+                if self.clock.monotonic() >= bind.deadline:
                     raise RetryableError(
                         f"claim {claim.name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
                     )
@@ -296,25 +285,25 @@ class ConflictYield:
             elif not is_foreign_device:
                 return _Loss(conflict, None)
             else:
-                budget.open_slice(self._slice_seconds)
-                judged = self._reservations.find_competitor(claim.record, bind.pod.scheduler_name, budget, competitor)
+                budget.open_slice(self.options.search_slice_seconds)
+                judged = self.reservations.find_competitor(claim.record, bind.pod.scheduler_name, budget, competitor)
                 if isinstance(judged, Pending):
-                    await self._reservations.add(claim.record, bind.pod)
+                    await self.reservations.add(claim.record, bind.pod)
                     await asyncio.sleep(0)
                 else:
                     competitor = judged
                     if competitor is None or budget.seconds_left <= 0:
                         return _Loss(conflict, competitor)
-                    await self._reservations.add(claim.record, bind.pod)
+                    await self.reservations.add(claim.record, bind.pod)
                     await wait_for_any((bind.recheck,), LOOK_SECONDS)
             bind.check()
             conflict = self._conflict(claim, bind)
         return None
 
     def _conflict(self, claim: FoundClaim, bind: "BindSession") -> AllocationConflict | None:
-        node = self._ledger.nodes.get(bind.node)
-        pools = None if node is None else self._allocator.pools_of(node)
+        node = self.ledger.nodes.get(bind.node)
+        pools = None if node is None else self.allocator.pools_of(node)
         conflict = find_conflict(
-            claim.record, self._ledger.claims, self._ledger.slices, pools, self._allocator.compatibility_check
+            claim.record, self.ledger.claims, self.ledger.slices, pools, self.allocator.compatibility_check
         )
-        return None if conflict is None or self._unreserve.runs_elsewhere(claim, bind.pod) else conflict
+        return None if conflict is None or self.unreserve.runs_elsewhere(claim, bind.pod) else conflict

@@ -8,6 +8,7 @@ last one, the allocation; another scheduler's pending pod would be given the dev
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -231,6 +232,7 @@ class _Reserved(NamedTuple):
     competitor: Pod | None = None
 
 
+@dataclass(eq=False)
 class GuardReservations:
     """Reserves our claims for guard claims, and ends these reservations as soon as the end of the allocation harms no other pod.
 
@@ -239,28 +241,19 @@ class GuardReservations:
     The allocation ends with the last reservation.  All of it follows from the stored claims, so that a restart carries on.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        writer: ClaimWriter,
-        guards: GuardClaims,
-        competitors: Competitors,
-        slice_seconds: float,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._writer = writer
-        self._guards = guards
-        self._competitors = competitors
-        self._slice_seconds = slice_seconds
-        self._schedulers: dict[str, str] = {}
-        self._reserved: dict[str, _Reserved] = {}
-        self._some_reserved = asyncio.Event()
+    ledger: Ledger
+    clock: Clock
+    writer: ClaimWriter
+    guards: GuardClaims
+    competitors: Competitors
+    slice_seconds: float
+    _schedulers: dict[str, str] = field(default_factory=dict, init=False)
+    _reserved: dict[str, _Reserved] = field(default_factory=dict, init=False)
+    _some_reserved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def subscribe(self) -> tuple[Subscription, ...]:
         """Look at each claim that is reserved for a guard claim, until the subscription is closed."""
-        subscribe = self._ledger.events.subscribe
+        subscribe = self.ledger.events.subscribe
         return (subscribe(GuardReservationObserved, lambda event: self._note(event.record)),)
 
     def forget_all(self) -> None:
@@ -271,7 +264,7 @@ class GuardReservations:
         self, record: ClaimRecord, scheduler: str, budget: CallBudget, known: Pod | None = None
     ) -> Pod | Literal[Pending.TIME_SLICE] | None:
         """Return a pod to which a scheduler other than this one could give a device twice if the claim were released now."""
-        return within_slice(partial(self._competitors.find, self._lost(record), scheduler, budget, known))
+        return within_slice(partial(self.competitors.find, self._lost(record), scheduler, budget, known))
 
     async def add(self, record: ClaimRecord, pod: Pod) -> None:
         """Reserve the claim of this pod for the guard claim of a device that another scheduler's claim has, too.
@@ -280,18 +273,18 @@ class GuardReservations:
         """
         if guard_reservations(record.claim):
             return
-        guards = (self._ledger.guards.of_device(device) for device in sorted(self._lost(record)))
+        guards = (self.ledger.guards.of_device(device) for device in sorted(self._lost(record)))
         guard = next((guard for guard in guards if guard is not None), None)
         if guard is None:
             return
         try:
-            await self._writer.reserve(record, ((reservation_for(guard), MAX_RESERVATIONS),))
+            await self.writer.reserve(record, ((reservation_for(guard), MAX_RESERVATIONS),))
             self._schedulers[record.claim.metadata.uid] = pod.scheduler_name
         except RetryableError as problem:
             _LOG.warning("a claim could not be reserved for a guard claim", claim=_name(record), problem=str(problem))
 
     async def keep_ending(self) -> None:
-        for record in self._ledger.claims.records():
+        for record in self.ledger.claims.records():
             if guard_reservations(record.claim):
                 self._note(record)
         while True:
@@ -303,46 +296,42 @@ class GuardReservations:
             await asyncio.sleep(LOOK_SECONDS if all(done) else _RETRY_SECONDS)
 
     def _note(self, record: ClaimRecord) -> None:
-        self._reserved.setdefault(record.claim.metadata.uid, _Reserved(CallBudget(self._clock, MOST_WAIT_SECONDS)))
+        self._reserved.setdefault(record.claim.metadata.uid, _Reserved(CallBudget(self.clock, MOST_WAIT_SECONDS)))
         self._some_reserved.set()
 
     def _lost(self, record: ClaimRecord) -> frozenset[DeviceId]:
-        return self._guards.needed(whole_devices(record.holdings))
+        return self.guards.needed(whole_devices(record.holdings))
 
     async def _end_if_due(self, uid: str) -> bool:
         """End the reservation of this claim if it may end; return whether the API server took every write."""
-        record = self._ledger.claims.by_uid(uid)
+        record = self.ledger.claims.by_uid(uid)
         guards = frozenset[str]() if record is None else guard_reservations(record.claim)
         if record is None or not guards:
             self._reserved.pop(uid, None)
             return True
         consumers = record.claim.status.reserved_for
         # kube-controller-manager may be slow: what it removes later would end the allocation unseen.
-        ended = guards.union(pod.uid for pod in consumers if self._ledger.pods.was_deleted(pod.uid))
-        if not self._may_end(record, is_used=any(consumer.uid not in ended for consumer in consumers)):
-            return True
+        ended = guards.union(pod.uid for pod in consumers if self.ledger.pods.was_deleted(pod.uid))
+        reserved = self._reserved.get(uid) or _Reserved(CallBudget(self.clock, MOST_WAIT_SECONDS))
+        if reserved.budget.seconds_left > 0 and self._lost(record):
+            if any(consumer.uid not in ended for consumer in consumers):
+                return True
+            reserved.budget.open_slice(self.slice_seconds)
+            scheduler = self._schedulers.get(uid, "")
+            competitor = self.find_competitor(record, scheduler, reserved.budget, reserved.competitor)
+            if isinstance(competitor, Pending):
+                return True
+            self._reserved[uid] = reserved._replace(competitor=competitor)
+            if competitor is not None:
+                return True
         try:
-            await self._writer.release(record, ended)
+            await self.writer.release(record, ended)
         except RetryableError as problem:
             _LOG.warning(
                 "the reservation for a guard claim could not be ended", claim=_name(record), problem=str(problem)
             )
             return False
         return True
-
-    def _may_end(self, record: ClaimRecord, *, is_used: bool) -> bool:
-        uid = record.claim.metadata.uid
-        reserved = self._reserved.get(uid) or _Reserved(CallBudget(self._clock, MOST_WAIT_SECONDS))
-        if reserved.budget.seconds_left <= 0 or not self._lost(record):
-            return True
-        if is_used:
-            return False
-        reserved.budget.open_slice(self._slice_seconds)
-        competitor = self.find_competitor(record, self._schedulers.get(uid, ""), reserved.budget, reserved.competitor)
-        if isinstance(competitor, Pending):
-            return False
-        self._reserved[uid] = reserved._replace(competitor=competitor)
-        return competitor is None
 
 
 def _name(record: ClaimRecord) -> str:

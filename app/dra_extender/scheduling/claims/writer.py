@@ -5,10 +5,10 @@ finalizer would never be cleaned up.  Allocation, timestamp and reservation foll
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 import structlog
@@ -263,12 +263,12 @@ class ClaimWriter:
         was stored (`allocate`), in the version that the claim had then.  Each write is retried until the API server answers, for at
         most `MOST_SECONDS` in total; namespaces take turns.  The ledger must contain every claim that the earlier leader stored.
         """
-        prepared = [
-            record
-            for record in self._ledger.claims.records()
-            if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations
-        ]
-        waiting = iter(_in_turns(prepared))
+        by_namespace: dict[str, list[ClaimRecord]] = {}
+        for record in self._ledger.claims.records():
+            if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations:
+                by_namespace.setdefault(record.claim.metadata.namespace, []).append(record)
+        prepared = [record for turn in zip_longest(*by_namespace.values()) for record in turn if record is not None]
+        waiting = iter(prepared)
 
         async def withdraw_waiting() -> None:
             for record in waiting:
@@ -406,14 +406,3 @@ def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> b
     if stored is None or same_devices(stored, written):
         return stored is not None
     return claim.metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot and lost_share(claim) is not None
-
-
-def _in_turns(records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
-    """Return the first claim of each namespace, then the second of each, and so on."""
-    seen: Counter[str] = Counter()
-    turns = []
-    for record in records:
-        namespace = record.claim.metadata.namespace
-        turns.append((seen[namespace], record))
-        seen[namespace] += 1
-    return [record for _, record in sorted(turns, key=lambda turn: turn[0])]

@@ -71,18 +71,18 @@ class GangCoordinator:
     `on_assigned` is called with the UID of each member that gets an assignment in a call for another member.
     """
 
-    _ledger: Ledger
-    _planner: GangPlanner
-    _permit: Permit
-    _failures: GangFailures
-    _holds: HoldService
+    ledger: Ledger
+    planner: GangPlanner
+    permit: Permit
+    failures: GangFailures
+    holds: HoldService
     shares: HoldShares
     stale: StaleHolds
-    _on_assigned: Callable[[str], None]
+    on_assigned: Callable[[str], None]
     plans: dict[GroupKey, GangPlan] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._offers = GangOffers(self._ledger)
+        self._offers = GangOffers(self.ledger)
         self.stale.subscribe(self.revoke)
 
     def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
@@ -92,7 +92,7 @@ class GangCoordinator:
         plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
         invalid, the whole gang is planned anew; other members keep their announced assignments if the gang fits with these.
         """
-        rejection = too_large(group, self._ledger)
+        rejection = too_large(group, self.ledger)
         if rejection is not None:
             return rejected_everywhere(nodes, rejection)
         call = _Call(pod, group, nodes, budget)
@@ -103,7 +103,7 @@ class GangCoordinator:
             self._drop(group.metadata.key)
             plan = None
         if plan is None or pod.uid not in plan.assignments:
-            cached = self._failures.find(group, pod.uid, self._offers.revision(group))
+            cached = self.failures.find(group, pod.uid, self._offers.revision(group))
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
@@ -112,7 +112,7 @@ class GangCoordinator:
                 if not self._are_held(known.assignments):
                     del self.plans[key]
             plan = GangPlan(group.metadata.uid)
-        deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
+        deleted = [uid for uid in plan.assignments if self.ledger.pods.was_deleted(uid)]
         for uid in deleted:
             plan.revoke(uid)
         # After a deletion the others may be too few.
@@ -123,7 +123,7 @@ class GangCoordinator:
                 if deleted or may_restart or not self._extend(plan, call):
                     failure = self._plan_unannounced(plan, call)
                 if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
-                    self._holds.release_pods(*plan.assignments)
+                    self.holds.release_pods(*plan.assignments)
                     plan.restart()
                     failure = self._plan_unannounced(plan, call)
             except PlanUnfinishedError as unfinished:
@@ -140,7 +140,7 @@ class GangCoordinator:
 
     def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
         """Note that the other filters of kube-scheduler let the pod use these nodes alone; of no effect for one in no group."""
-        if (group := self._ledger.pod_groups.get(pod.namespace, pod.pod_group or "")) is not None:
+        if (group := self.ledger.pod_groups.get(pod.namespace, pod.pod_group or "")) is not None:
             self._offers.record(group, pod.uid, nodes)
 
     def may_fit(
@@ -154,11 +154,11 @@ class GangCoordinator:
         plan = self.plans.get(group.metadata.key)
         if plan is not None and self._are_held(plan.assignments):
             return True
-        if self._failures.find(group, pod.uid, self._offers.revision(group)) is not None:
+        if self.failures.find(group, pod.uid, self._offers.revision(group)) is not None:
             return False
-        if too_large(group, self._ledger) is not None:
+        if too_large(group, self.ledger) is not None:
             return False
-        snapshot = take_snapshot(group, self._ledger)
+        snapshot = take_snapshot(group, self.ledger)
         if any(other.uid == pod.uid for other, _ in snapshot.missing):
             return False
         lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
@@ -171,7 +171,7 @@ class GangCoordinator:
         offered = self._offers.among(group, pod.uid, self._offers.last(group, pod.uid) or nodes)
         needed = max(snapshot.needed, 1)
         try:
-            planned = self._planner.plan_members(
+            planned = self.planner.plan_members(
                 pod.uid, snapshot.candidates, needed, offered, budget, unit=group.metadata.uid
             )
         except PlanUnfinishedError as unfinished:
@@ -186,17 +186,17 @@ class GangCoordinator:
 
         Members without an offer may go to these nodes.  Without `partly` no member is placed if the gang does not fit.
         """
-        snapshot = take_snapshot(group, self._ledger)
+        snapshot = take_snapshot(group, self.ledger)
         candidates = snapshot.candidates
         undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.missing}
         diagnosis = GangDiagnosis(
             group=group,
             needed=snapshot.needed,
-            decided=tuple(pod for pod in existing_members(group, self._ledger) if pod.uid not in undecided),
+            decided=tuple(pod for pod in existing_members(group, self.ledger) if pod.uid not in undecided),
             waiting=tuple(member.pod for member in candidates),
             unready=snapshot.missing,
         )
-        refusal = too_large(group, self._ledger)
+        refusal = too_large(group, self.ledger)
         if refusal is not None or not candidates or diagnosis.cannot_start:
             yield diagnosis._replace(limit="" if refusal is None else refusal.detail)
             return
@@ -212,7 +212,7 @@ class GangCoordinator:
                 limit="a plan was not searched to its end" if limited else "",
             )
         finally:
-            self._holds.release_pods(*plan)
+            self.holds.release_pods(*plan)
 
     def _plan_first_members(
         self,
@@ -231,7 +231,7 @@ class GangCoordinator:
         def planned(count: int, least: int) -> dict[str, Assignment]:
             nonlocal limited
             chosen = candidates[:count]
-            result = self._planner.plan_members(chosen[0].pod.uid, chosen, least, offered, budget)
+            result = self.planner.plan_members(chosen[0].pod.uid, chosen, least, offered, budget)
             limited |= result.limited
             return dict(result.assignments)
 
@@ -255,7 +255,7 @@ class GangCoordinator:
                 self._drop(key)
 
     def phase(self, group: PodGroup) -> GangPhase:
-        if self._permit.is_admitted(group):
+        if self.permit.is_admitted(group):
             return GangPhase.BOUND
         plan = self.plans.get(group.metadata.key)
         return GangPhase.NEW if plan is None or plan.group_uid != group.metadata.uid else plan.phase
@@ -263,7 +263,7 @@ class GangCoordinator:
     def _drop(self, key: GroupKey) -> None:
         plan = self.plans.pop(key, None)
         if plan is not None:
-            self._holds.release_pods(*plan.assignments)
+            self.holds.release_pods(*plan.assignments)
 
     def _has_valid_assignment(self, plan: GangPlan, call: _Call) -> bool:
         """Return whether the member's assignment can be announced; the node of an announced one must be unchanged."""
@@ -286,7 +286,7 @@ class GangCoordinator:
         for other in list(plan.announced):
             if other == uid or not self._covers(other, plan.assignments[other], unchanged=True):
                 plan.revoke(other)
-                self._holds.release_pods(other)
+                self.holds.release_pods(other)
         return True
 
     def _extend(self, plan: GangPlan, call: _Call) -> bool:
@@ -296,13 +296,13 @@ class GangCoordinator:
         if not others or not all(self._covers(uid, plan.assignments[uid]) for uid in others - plan.announced):
             return False
         plan.revoke(pod.uid)
-        self._holds.release_pods(pod.uid)
-        candidate = candidate_of(pod, self._ledger)
+        self.holds.release_pods(pod.uid)
+        candidate = candidate_of(pod, self.ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
         offered = self._offers.among(group, pod.uid, nodes)
         steps = MAX_STEPS // _EXTENSION_DIVISOR
-        planned = self._planner.plan_members(
+        planned = self.planner.plan_members(
             pod.uid, (candidate,), 1, offered, budget, steps=steps, unit=group.metadata.uid
         )
         if pod.uid not in planned.assignments:
@@ -316,10 +316,10 @@ class GangCoordinator:
         Returns why the member of the call gets no assignment, if it does not get one and needs one.
         """
         pod, group, nodes, budget = call
-        self._holds.release_pods(pod.uid, *plan.unannounced)
+        self.holds.release_pods(pod.uid, *plan.unannounced)
         for uid in plan.unannounced:
             plan.revoke(uid)
-        snapshot = take_snapshot(group, self._ledger, pod.uid)
+        snapshot = take_snapshot(group, self.ledger, pod.uid)
         if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
             not_ready = (why for other, why in snapshot.missing if other.uid == pod.uid)
@@ -332,7 +332,7 @@ class GangCoordinator:
         if len(candidates) < needed:
             return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
         offered = self._offers.among(group, pod.uid, nodes)
-        planned = self._planner.plan_members(pod.uid, candidates, needed, offered, budget, unit=group.metadata.uid)
+        planned = self.planner.plan_members(pod.uid, candidates, needed, offered, budget, unit=group.metadata.uid)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
         if pod.uid in planned.assignments:
@@ -360,12 +360,12 @@ class GangCoordinator:
         self._hold(call.group, assignments, candidates)
         for uid in assignments:
             if uid != call.pod.uid:
-                self._on_assigned(uid)
+                self.on_assigned(uid)
 
     def _hold(
         self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
     ) -> None:
-        unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
+        unit = self.holds.unit(group.metadata.namespace, group.metadata.uid)
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():
             for claim in assignment.placements:
@@ -373,18 +373,18 @@ class GangCoordinator:
         for claim, pods in users.items():
             placement = with_own_shares(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
-            versions = {name: self._ledger.state.version(name) for name in nodes}
-            self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
+            versions = {name: self.ledger.state.version(name) for name in nodes}
+            self.holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
         for candidate in candidates:
             for held in candidate.claims.held if candidate.pod.uid in assignments else ():
-                self._holds.extend(held.uid, candidate.pod.uid)
+                self.holds.extend(held.uid, candidate.pod.uid)
 
     def _are_held(self, pods: Iterable[str]) -> bool:
-        return any(self._ledger.holds.of_pod(uid) for uid in pods)
+        return any(self.ledger.holds.of_pod(uid) for uid in pods)
 
     def _covers(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
         """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
-        holds, state = self._ledger.holds, self._ledger.state.version(assignment.node)
+        holds, state = self.ledger.holds, self.ledger.state.version(assignment.node)
         return all(
             (hold := holds.get(uid)) is not None
             and pod_uid in hold.pods
@@ -402,7 +402,7 @@ class GangCoordinator:
         self.plans[group.metadata.key] = plan
         plan.announced.add(uid)
         for claim in assignment.placements:
-            self._holds.extend(claim, uid)
+            self.holds.extend(claim, uid)
         result = rejected_everywhere([name for name in call.nodes if name != assignment.node], _ELSEWHERE)
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result
@@ -412,11 +412,11 @@ class GangCoordinator:
         group, cached = call.group, failure.cached
         if failure.short:
             self._drop(group.metadata.key)
-            self._permit.reject(group)
+            self.permit.reject(group)
         if cached is not None:
             limited = cached.code is Code.SEARCH_LIMIT
             whole_gang, revision = limited or failure.short, self._offers.revision(group)
-            self._failures.record(group, call.pod.uid, revision, cached, whole_gang=whole_gang, limited=limited)
+            self.failures.record(group, call.pod.uid, revision, cached, whole_gang=whole_gang, limited=limited)
         return failure.result
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:

@@ -1,6 +1,7 @@
 """Plans for gangs as the ledger stands."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
@@ -99,23 +100,18 @@ class _OngoingPlan(NamedTuple):
         )
 
 
+@dataclass(eq=False)
 class GangPlanner:
     """Plans the members of a gang; paused searches and the capacities of equivalent nodes outlive a call."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        allocator: NodeAllocator,
-        equivalence: NodeEquivalence,
-        device_backoff: DeviceBackoff,
-        stale: StaleHolds,
-    ) -> None:
-        self._ledger = ledger
-        self._allocator = allocator
-        self._equivalence = equivalence
+    ledger: Ledger
+    allocator: NodeAllocator
+    equivalence: NodeEquivalence
+    device_backoff: DeviceBackoff
+    stale: StaleHolds
+
+    def __post_init__(self) -> None:
         self._capacities: dict[Hashable, int] = {}
-        self._device_backoff = device_backoff
-        self._stale = stale
         self._paused: LruCache[Hashable, _OngoingPlan] = LruCache(_MOST_PAUSED)
 
     def plan_members(
@@ -138,7 +134,7 @@ class GangPlanner:
         """
         if budget.closed:
             raise PlanUnfinishedError
-        ledger = self._ledger
+        ledger = self.ledger
         question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
 
         def planned(usage: Callable[[], Usage], without: frozenset[str]) -> Mapping[str, Assignment]:
@@ -149,7 +145,7 @@ class GangPlanner:
         except PlanLimitError:
             return PlanResult(limited=True)
         assignments = answer.assignments or {}
-        endable = self._stale.endable_holds(besides=unit)
+        endable = self.stale.endable_holds(besides=unit)
         try:
             without_holds: Mapping[str, Assignment] = {}
             if pod_uid not in assignments and not endable.is_empty:
@@ -174,7 +170,7 @@ class GangPlanner:
         reasons = []
         for member in question.candidates:
             if member.pod.uid in answer.unplaceable:
-                demand = self._allocator.demand(member.claims.open, budget) if member.claims.open else None
+                demand = self.allocator.demand(member.claims.open, budget) if member.claims.open else None
                 if isinstance(demand, UnreadSpecs):
                     raise PlanUnfinishedError(demand)
                 reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
@@ -185,7 +181,7 @@ class GangPlanner:
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
         """
-        ledger, key, facts = self._ledger, question.key, self._facts(question)
+        ledger, key, facts = self.ledger, question.key, self._facts(question)
         answer: _Answer | None = budget.answers.get(key)
         if answer is None or answer.facts != facts:
             self._require_specs(question, budget)
@@ -219,21 +215,21 @@ class GangPlanner:
         """Require that the specs of all members are kept: those that are not are read together, before the search begins."""
         unread: dict[bytes, ClaimRecord] = {}
         for member in question.candidates:
-            for record in self._allocator.unread_specs(member.claims.open).records:
+            for record in self.allocator.unread_specs(member.claims.open).records:
                 if record.claim.metadata.uid not in budget.read_again:
                     unread.setdefault(record.spec_digest, record)
         if unread:
             raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
     def _begin(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
-        ledger, candidates, offered = self._ledger, question.candidates, question.offered
+        ledger, candidates, offered = self.ledger, question.candidates, question.offered
         members = members_of(candidates, offered.to)
         if len(self._capacities) > _MOST_CAPACITIES:
             self._capacities.clear()
         oracle = PlacementOracle(
             ledger,
-            self._allocator,
-            self._equivalence,
+            self.allocator,
+            self.equivalence,
             self._capacities,
             candidates,
             offered,
@@ -245,7 +241,7 @@ class GangPlanner:
         return _OngoingPlan(question, facts, oracle, search, search.solve(question.needed))
 
     def _facts(self, question: _Question) -> _Facts:
-        ledger, members = self._ledger, question.candidates
+        ledger, members = self.ledger, question.candidates
         claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
         return _Facts(
             state=ledger.state.place,
@@ -255,7 +251,7 @@ class GangPlanner:
             claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),
             offered=tuple(question.offered.nodes),
             backed_off=frozenset(
-                device for member in members for device in self._device_backoff.devices_of(member.pod.uid)
+                device for member in members for device in self.device_backoff.devices_of(member.pod.uid)
             ),
         )
 

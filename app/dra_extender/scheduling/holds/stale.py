@@ -1,7 +1,7 @@
 """Stale holds wait too long for their bind; they are revoked for a pod that fits only without them."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -64,30 +64,23 @@ class EndableHolds:
 _NOTHING: Final = EndableHolds(frozenset(), frozenset(), frozenset())
 
 
+@dataclass(eq=False)
 class StaleHolds:
     """Finds and revokes holds that last longer than binds take, that no nomination keeps, and whose bind has not begun.
 
     All holds of a pod are revoked together, and so is the plan of a gang with its members at the permit.
+
+    `binding`: UIDs of the pods that are being bound, as they are at the time of each question.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        shares: HoldShares,
-        permit: Permit,
-        binding: Collection[str],
-        holds: HoldService,
-        clock: Clock,
-    ) -> None:
-        """`binding`: UIDs of the pods that are being bound, as they are at the time of each question."""
-        self._ledger = ledger
-        self._shares = shares
-        self._permit = permit
-        self._binding = binding
-        self._holds = holds
-        self._clock = clock
-        self._progress: dict[str, float] = {}
-        self._subscribers: list[Callable[[str], None]] = []
+    ledger: Ledger
+    shares: HoldShares
+    permit: Permit
+    binding: Collection[str]
+    holds: HoldService
+    clock: Clock
+    _progress: dict[str, float] = field(default_factory=dict, init=False)
+    _subscribers: list[Callable[[str], None]] = field(default_factory=list, init=False)
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
         """Call the handler with the UID of each pod or PodGroup whose holds are revoked."""
@@ -95,18 +88,18 @@ class StaleHolds:
 
     def progressed(self, unit: str) -> None:
         """Record progress of a gang: a further member was offered its node."""
-        self._progress[unit] = self._clock.monotonic()
-        if len(self._progress) > 2 * len(self._ledger.holds) + 1:
-            units = {hold.unit for hold in self._ledger.holds.all()} | {unit}
+        self._progress[unit] = self.clock.monotonic()
+        if len(self._progress) > 2 * len(self.ledger.holds) + 1:
+            units = {hold.unit for hold in self.ledger.holds.all()} | {unit}
             self._progress = {known: at for known, at in self._progress.items() if known in units}
 
     def endable_holds(self, besides: str = "") -> EndableHolds:
         """Return the present holds, except those of the gang or pod `besides`."""
-        if not len(self._ledger.holds) and not self._permit.has_members:
+        if not len(self.ledger.holds) and not self.permit.has_members:
             return _NOTHING
-        holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
+        holds = [hold for hold in self.ledger.holds.all() if not besides or hold.unit != besides]
         # A nomination keeps a hold, and so does a bind that has begun.
-        loose = [hold for hold in holds if not (hold.nominated or any(uid in self._binding for uid in hold.pods))]
+        loose = [hold for hold in holds if not (hold.nominated or any(uid in self.binding for uid in hold.pods))]
         return EndableHolds(
             loose=frozenset(hold.claim_uid for hold in loose),
             multi_node=frozenset(hold.claim_uid for hold in holds if not hold.is_single_node),
@@ -121,48 +114,48 @@ class StaleHolds:
 
     def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke the stale holds that stand in the way of these placements."""
-        holds = self._ledger.holds
+        holds = self.ledger.holds
         wanted_holdings = [holding for placement in wanted for holding in placement.holdings]
         for claim_uid in sorted(self.endable_holds().stale):
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
                 self._publish_revoked(hold.unit)
                 if hold.unit and hold.unit not in hold.pods:
-                    gang = self._permit.waiting_gang(hold.unit)
+                    gang = self.permit.waiting_gang(hold.unit)
                     if gang is not None:
-                        self._permit.evict(gang)
-                self._holds.release_pods(*sorted(hold.pods))
+                        self.permit.evict(gang)
+                self.holds.release_pods(*sorted(hold.pods))
         for gang in self._stale_gangs():
             if _conflict(wanted_holdings, list(self._allocated_at_permit(gang)), scope):
                 self._publish_revoked(gang.uid)
-                self._permit.evict(gang)
+                self.permit.evict(gang)
 
     def _is_stale(self, hold: Hold) -> bool:
         """Return whether nothing has happened for too long; a gang is not stale while a member is being bound."""
         since = max(hold.since, self._progress.get(hold.unit, hold.since))
-        if self._clock.monotonic() - since <= self._shares.stale_after:
+        if self.clock.monotonic() - since <= self.shares.stale_after:
             return False
         if hold.unit in hold.pods or not hold.unit:
             return True
-        gang = self._permit.waiting_gang(hold.unit)
+        gang = self.permit.waiting_gang(hold.unit)
         if gang is not None:
             return self._is_stale_at_permit(gang)
-        being_bound = self._groups_of(self._binding)
+        being_bound = self._groups_of(self.binding)
         return not being_bound or being_bound.isdisjoint(self._groups_of(hold.pods))
 
     def _groups_of(self, pods: Iterable[str]) -> set[tuple[str, str]]:
-        known = (self._ledger.pods.by_uid(uid) for uid in pods)
+        known = (self.ledger.pods.by_uid(uid) for uid in pods)
         return {(pod.namespace, pod.pod_group) for pod in known if pod is not None and pod.pod_group is not None}
 
     def _stale_gangs(self) -> Sequence[WaitingMembers]:
-        return [gang for gang in self._permit.waiting_gangs() if self._is_stale_at_permit(gang)]
+        return [gang for gang in self.permit.waiting_gangs() if self._is_stale_at_permit(gang)]
 
     def _is_stale_at_permit(self, gang: WaitingMembers) -> bool:
         since = max(gang.since, self._progress.get(gang.uid, gang.since))
-        if self._clock.monotonic() - since <= PERMIT_SECONDS:
+        if self.clock.monotonic() - since <= PERMIT_SECONDS:
             return False
-        members = self._ledger.pods.members(gang.namespace, gang.name)
-        return not any(pod.uid in self._binding and pod.uid not in gang.members for pod in members)
+        members = self.ledger.pods.members(gang.namespace, gang.name)
+        return not any(pod.uid in self.binding and pod.uid not in gang.members for pod in members)
 
     def _allocated_at_permit(self, gang: WaitingMembers) -> Iterable[DeviceHolding]:
         """Yield the allocations of the members at the permit, which release them when they are evicted."""
@@ -170,14 +163,14 @@ class StaleHolds:
         records = {
             record.claim.metadata.uid: record
             for uid in consumers
-            for record in self._ledger.claims.of_consumer(uid)
+            for record in self.ledger.claims.of_consumer(uid)
             if all(consumer.uid in consumers for consumer in record.claim.status.reserved_for)
         }
         for record in records.values():
             yield from record.holdings
 
     def _publish_revoked(self, unit: str) -> None:
-        self._shares.revoked(unit)
+        self.shares.revoked(unit)
         for handler in self._subscribers:
             handler(unit)
 

@@ -154,18 +154,13 @@ class Obstacles:
             return Rejection(code=Code.POD_GATED, detail=gates)
         if pod.scheduler_name in self._absent:
             return Rejection(code=Code.SCHEDULER_ABSENT, detail=pod.scheduler_name)
-        refusal = self._ledger.member_fit.refusal(pod.uid) or self._report(pod)
+        refusal = self._ledger.member_fit.refusal(pod.uid)
+        # A scheduler that places the group as one asks about all members before it binds one, so nothing is held for its reports.
+        if not refusal and self._believes_reports:
+            report = self._ledger.pods.report_on(pod)
+            if report.startswith(_REPORT_BEGIN) and SUMMARY_BEGIN not in report:
+                refusal = report.partition(_PREEMPTION)[0]
         return Rejection(code=Code.NO_NODE, detail=refusal) if refusal else None
-
-    def _report(self, pod: Pod) -> str:
-        """Return kube-scheduler's report if it offered no node for the pod when it made that; empty otherwise.
-
-        A scheduler that places the group as one asks about all members before it binds one, so nothing is held for its reports.
-        """
-        report = self._ledger.pods.report_on(pod) if self._believes_reports else ""
-        if not report.startswith(_REPORT_BEGIN) or SUMMARY_BEGIN in report:
-            return ""
-        return report.partition(_PREEMPTION)[0]
 
 
 def lacking_members(

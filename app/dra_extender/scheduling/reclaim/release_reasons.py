@@ -323,27 +323,21 @@ class ReclaimFacts:
     def _consumer_states(
         self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, ConsumerState]:
-        states = {}
+        """Return the state of each consumer; a deleted PodGroup counts as in use without the API or the feature."""
+        states, groups = {}, self._ledger.pod_groups
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
-            if is_group(consumer):
-                states[uid] = self._group_state(claim, consumer, live)
-            else:
+            if not is_group(consumer):
                 pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
                 states[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
+            elif (members := self.members(claim.metadata.namespace, consumer)) is not None:
+                states[uid] = group_state(_newest(members, live), lambda pod: self._busy(pod.uid))
+            elif groups.served and groups.have_claims:
+                users = _newest(self.users(claim, consumer), live)
+                states[uid] = deleted_group_state(users, lambda pod: self._busy(pod.uid))
+            else:
+                states[uid] = ConsumerState.IN_USE
         return states
-
-    def _group_state(
-        self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]
-    ) -> ConsumerState:
-        """Return the state of a consumer that is a PodGroup; a deleted one counts as in use without the API or the feature."""
-        members = self.members(claim.metadata.namespace, consumer)
-        if members is not None:
-            return group_state(_newest(members, live), lambda pod: self._busy(pod.uid))
-        groups = self._ledger.pod_groups
-        if not (groups.served and groups.have_claims):
-            return ConsumerState.IN_USE
-        return deleted_group_state(_newest(self.users(claim, consumer), live), lambda pod: self._busy(pod.uid))
 
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
         members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)

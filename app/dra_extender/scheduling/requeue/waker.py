@@ -37,6 +37,7 @@ _READS_PER_TURN: Final = 8
 _LOG = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Waker:
     """Makes kube-scheduler retry rejected pods after a change that it does not watch, or that this process saw later than it did.
 
@@ -46,28 +47,17 @@ class Waker:
     One wake-up requeues all rejected pods; bursts are coalesced to about one per second.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        unschedulable: UnschedulablePods,
-        holds: HoldService,
-        may_fit: MayFit,
-        spec_reader: SpecReader,
-        cluster: Cluster,
-        metrics: Metrics,
-        options: Options,
-        supervisor: Supervisor,
-    ) -> None:
-        self._ledger = ledger
-        self._unschedulable = unschedulable
-        self._holds = holds
-        self._may_fit = may_fit
-        self._spec_reader = spec_reader
-        self._scheduler = cluster.waker
-        self._clock = cluster.clock
-        self._metrics = metrics
-        self._options = options
-        self._supervisor = supervisor
+    ledger: Ledger
+    unschedulable: UnschedulablePods
+    holds: HoldService
+    may_fit: MayFit
+    spec_reader: SpecReader
+    cluster: Cluster
+    metrics: Metrics
+    options: Options
+    supervisor: Supervisor
+
+    def __post_init__(self) -> None:
         self._pending_reason: str | None = None
         self._reconsidered: dict[str, str] = {}
         self._reconsider_now = Notifier()
@@ -86,17 +76,17 @@ class Waker:
 
         At the start it wakes kube-scheduler once for pods that an earlier process or leader rejected.
         """
-        if any(pod.needs_devices and is_pending(pod) for pod in self._ledger.pods.all()):
+        if any(pod.needs_devices and is_pending(pod) for pod in self.ledger.pods.all()):
             self._pending_reason = "start"
-        least = self._options.wake_interval_seconds
+        least = self.options.wake_interval_seconds
         pause = least
         while True:
             if not self._has_hint():
                 pause = least
-                signals = (self._ledger.hinted, self._ledger.holds.changed, self._reconsider_now)
+                signals = (self.ledger.hinted, self.ledger.holds.changed, self._reconsider_now)
                 await wait_for_any(signals, _LAPSE_SECONDS)
                 continue
-            await asyncio.sleep(self._options.wake_delay_seconds)
+            await asyncio.sleep(self.options.wake_delay_seconds)
             if self._has_hint():
                 seconds = await self.try_rejected()
                 await asyncio.sleep(max(pause, _PAUSE_PER_TURN * seconds))
@@ -104,23 +94,23 @@ class Waker:
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
         """Try this pod soon if it was rejected: something changed for it alone; `reason` names the change."""
-        if pod_uid in self._unschedulable.uids:
+        if pod_uid in self.unschedulable.uids:
             self._reconsidered[pod_uid] = reason
             self._reconsider_now.fire()
 
     def _has_hint(self) -> bool:
         """Return whether something has changed for some rejected pod since its rejection."""
-        self._holds.expire()
-        self._unschedulable.forget_resolved()
+        self.holds.expire()
+        self.unschedulable.forget_resolved()
         return (
             self._pending_reason is not None
             or bool(self._reconsidered)
-            or self._unschedulable.any_queueing_hint() is not None
+            or self.unschedulable.any_queueing_hint() is not None
         )
 
     async def try_rejected(self) -> float:
         """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the trials took."""
-        mark, changed = self._unschedulable.changes(), self._changed_nodes()
+        mark, changed = self.unschedulable.changes(), self._changed_nodes()
         reconsidered, self._reconsidered = self._reconsidered, {}
         seconds, reason = 0.0, self._pending_reason
         if reason is None:
@@ -128,14 +118,14 @@ class Waker:
         if reason is not None:
             # All of them are woken.
             self._deferred.clear()
-        self._unschedulable.advance(mark, self._deferred)
+        self.unschedulable.advance(mark, self._deferred)
         if reason is not None:
             try:
-                await self._scheduler.wake()
-                self._metrics.scheduler_wakes.labels(reason).inc()
+                await self.cluster.waker.wake()
+                self.metrics.scheduler_wakes.labels(reason).inc()
                 reason = None
             except ClusterError as problem:
-                waiting = len(self._unschedulable)
+                waiting = len(self.unschedulable)
                 _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=waiting)
         self._pending_reason = reason
         return seconds
@@ -148,13 +138,13 @@ class Waker:
         Pods that are not tried when the time is over, and those whose search is not finished, are tried in a later turn; neither
         is a reason to wake kube-scheduler.
         """
-        now, turn = self._unschedulable.changes(), _Turn()
+        now, turn = self.unschedulable.changes(), _Turn()
         before, self._deferred = self._deferred, set()
-        for rejected in self._ordered(self._unschedulable.all()):
+        for rejected in self._ordered(self.unschedulable.all()):
             uid = rejected.pod.uid
             own = reconsidered.get(uid)
             reason = own or rejected.queueing_hint(now)
-            if reason is None or uid not in self._unschedulable.uids:
+            if reason is None or uid not in self.unschedulable.uids:
                 continue
             if turn.seconds >= _TURN_SECONDS:
                 self._defer(uid, own)
@@ -174,23 +164,23 @@ class Waker:
         self._last_namespace = rejected.pod.namespace
         self._trials += 1
         self._last_tried[uid] = self._trials
-        budget = CallBudget(self._clock, _TURN_SECONDS)
+        budget = CallBudget(self.cluster.clock, _TURN_SECONDS)
         budget.open_slice(_SLICE_SECONDS)
         # A pod whose trial fails with an error is tried again at the next change for it.
         fits: bool | Pending | UnreadSpecs = False
-        with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
-            nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
+        with self.supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
+            nodes = rejected.nodes.among(self.ledger.nodes if changed is None else changed)
             if nodes:
-                fits = self._may_fit(rejected.pod, nodes, budget, rejected.lacking)
+                fits = self.may_fit(rejected.pod, nodes, budget, rejected.lacking)
         used = budget.lap()
         turn.seconds += used
-        self._metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
+        self.metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
         if isinstance(fits, UnreadSpecs):
             self._defer(uid, own)
             turn.reads += 1
             if turn.reads <= _READS_PER_TURN:
                 with suppress(RetryableError):
-                    await self._spec_reader.read(fits, budget)
+                    await self.spec_reader.read(fits, budget)
             return False
         if isinstance(fits, Pending):
             self._begun.add(uid)
@@ -222,8 +212,8 @@ class Waker:
 
     def _changed_nodes(self) -> Sequence[str] | None:
         """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""
-        by_state, state_place = self._ledger.state.since(self._places[0])
-        by_held, held_place = self._ledger.held.since(self._places[1])
+        by_state, state_place = self.ledger.state.since(self._places[0])
+        by_held, held_place = self.ledger.held.since(self._places[1])
         self._places = state_place, held_place
         return None if by_state is None or by_held is None else sorted({*by_state, *by_held})
 
