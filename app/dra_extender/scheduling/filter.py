@@ -114,12 +114,7 @@ class Filter:
     unschedulable: UnschedulablePods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
-        """Return the nodes on which the pod fits, at most `offered_nodes` if devices are held there, and why the others do not fit.
-
-        Raises:
-            RetryableError: the searches did not end within the pod's time, the pod may be offered no node at present, or one of its
-                claims exists and is not delivered yet.
-        """
+        """Return on which nodes the pod fits, at most `offered_nodes` if devices are held there, and why it does not on the others."""
         ledger = self.ledger
         ledger.pod_asked_about(pod)
         if not pod.needs_devices:

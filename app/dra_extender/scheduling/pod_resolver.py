@@ -35,12 +35,7 @@ class PodResolver:
         self._lookups = 0
 
     async def resolve(self, sent: Pod | RequestPod) -> Pod:
-        """Return the pod to place; a pod that is unknown and needs no devices is used as sent: no decision depends on it.
-
-        Raises:
-            RetryableError: there is no such pod, it has another name than sent, it is bound or finished, it belongs to another
-                scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
-        """
+        """Return the pod to place; a pod that is unknown and needs no devices is used as sent: no decision depends on it."""
         known = self._ledger.pods.by_uid(sent.uid)
         if known is not None and not (
             names_missing(known) and version_number(sent.resource_version) > version_number(known.resource_version)

@@ -59,12 +59,7 @@ class SpecReader:
         return live
 
     async def read(self, unread: UnreadSpecs, budget: CallBudget) -> Mapping[str, bytes]:
-        """Read these claims; then the decision can be made again.  Returns the live objects by UID.
-
-        Raises:
-            RetryableError: one of them was deleted or replaced, the API server does not answer, or the claims of one call do not
-                fit in the memory for such specs.  Never a reason to call a pod unschedulable.
-        """
+        """Read these claims; then the decision can be made again.  Returns the live objects by UID."""
         uids = {record.claim.metadata.uid for record in unread.records}
         if uids & budget.read_again:
             raise RetryableError(f"claim {unread}: the claims of one pod are too large to be read again together")
@@ -126,10 +121,6 @@ class UndeliveredClaims:
 
         kube-scheduler waits meanwhile, so the wait is charged as a search is.  For a namespace that has taken more than its share
         of time there is none: the watch alone decides what exists.
-
-        Raises:
-            RetryableError: a claim exists and was not delivered in time, or the API server did not answer.  Never a reason to call
-                the pod unschedulable.
         """
         if budget.overdrawn or not self._seconds:
             return False

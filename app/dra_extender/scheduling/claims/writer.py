@@ -104,10 +104,8 @@ class ClaimWriter:
     async def reserve(self, record: ClaimRecord, wanted: Sequence[tuple[ConsumerReference, int]]) -> frozenset[str]:
         """Add consumers to an allocated claim in one update, as far as they are missing and there is room.
 
-        `wanted`: consumers, each with the number of entries that the claim may have at most including it.
-
-        Returns:
-            UIDs of the consumers for which there is no room.
+        `wanted`: consumers, each with the number of entries that the claim may have at most including it.  Return the UIDs of the
+        consumers for which there is no room.
         """
         added: set[str] = set()
 
@@ -185,8 +183,7 @@ class ClaimWriter:
         is written if the claim is not allocated as in `record` any more.  Whose allocation it is does not matter here: the caller
         knows.  With `tries` of one nothing is written if anything else about the claim has changed, either.
 
-        Returns:
-            Whether the claim is without an allocation now.
+        Return whether the claim is without an allocation now.
         """
         known = record.claim.status.allocation
 
@@ -214,12 +211,7 @@ class ClaimWriter:
             return True
 
     async def create(self, namespace: str, body: bytes, owner: tuple[str, str]) -> ClaimRecord:
-        """Store a new claim for an owner (its API group and kind); returns it as the API server stores it.
-
-        Raises:
-            ConflictError: there is one of that name.
-            ClusterError: any other kind.
-        """
+        """Store a new claim for an owner (its API group and kind); raises a ClusterError, unlike the other writes."""
         counted = partial(self._metrics.upstream.claim_made, owner, admin_access=asks_admin_access(body))
         try:
             stored = await self._counted("create", self._claims.create(namespace, body))

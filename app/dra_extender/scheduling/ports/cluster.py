@@ -4,7 +4,7 @@ Each call may raise a ClusterError, whose kinds are what the caller can do about
 
     ClusterError
     ├── NotFoundError            the object does not exist: stop
-    ├── ConflictError            another client wrote: read again, decide again
+    ├── ConflictError            another client wrote, so that the guard of the call fails: read again, decide again
     ├── RequestRejectedError     the API server refused (validation, admission, rights): report, retry much later
     └── ServerUnavailableError   no answer, or try again later: the outcome of a write is unknown, read before repeating it
 """
@@ -54,22 +54,13 @@ class Claims(Protocol):
     async def read(self, namespace: str, name: str) -> bytes: ...
 
     async def create(self, namespace: str, body: bytes) -> bytes:
-        """Store a new claim.
-
-        ConflictError: there is one of that name.
-        """
+        """Store a new claim; a ConflictError says that there is one of that name."""
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
-        """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
-
-        ConflictError: the claim of that name has another UID or version.
-        """
+        """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked."""
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        """Change finalizers and annotations and nothing else.
-
-        ConflictError: the claim is not the object or not the version for which the change is.
-        """
+        """Change finalizers and annotations and nothing else, guarded by the UID and the version of the change."""
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace the status; `body` carries the resourceVersion it was made from."""
@@ -81,10 +72,7 @@ class Pods(Protocol):
     async def read(self, namespace: str, name: str) -> Pod: ...
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Post the Binding, guarded by the UID.
-
-        ConflictError: the pod is bound already, is being deleted, or has another UID.
-        """
+        """Post the Binding, guarded by the UID; a pod that is bound already or being deleted is a ConflictError, too."""
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back."""
@@ -94,22 +82,11 @@ class Pods(Protocol):
     ) -> bool:
         """Publish which claim serves the pod's extended resources, guarded by the UID: `status.extendedResourceClaimStatus`.
 
-        Args:
-            namespace: Where the pod is.
-            name: The pod.
-            uid: Its UID.
-            claim: Name of the claim.
-            mappings: (container, resource, request of the claim), each.
-
-        Returns:
-            Whether the API server keeps the field.
+        `mappings`: (container, resource, request of the claim), each.  Return whether the API server keeps the field.
         """
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
-        """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
-
-        ConflictError: the pod is not in this resourceVersion any more.
-        """
+        """Record claims made for entries of the pod ({entry: claim}) beside those in its status, guarded by the version."""
 
 
 class ClaimTemplates(Protocol):
@@ -129,10 +106,7 @@ class PodGroups(Protocol):
         """Read the live object.  Raises NotFoundError also where none are served."""
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
-
-        ConflictError: the group is not in the resourceVersion of `group` any more.
-        """
+        """Record claims made for entries of the group ({entry: claim}) beside those in its status, guarded by its version."""
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None: ...
 

@@ -234,11 +234,7 @@ class ReclaimController:
         return live
 
     async def _pods_of(self, claim: ClaimHead, consumer: ConsumerReference) -> Sequence[tuple[str, str]]:
-        """Return UID and name of each pod of a reservation.
-
-        Raises:
-            RetryableError: the consumer is a PodGroup that exists after all: the watch may be behind.
-        """
+        """Return UID and name of each pod of a reservation."""
         namespace = claim.metadata.namespace
         members = self.facts.members(namespace, consumer)
         if members is None and is_group(consumer):
@@ -247,6 +243,7 @@ class ReclaimController:
             except NotFoundError:
                 group = None
             if group is not None and group.metadata.uid == consumer.uid:
+                # The watch is behind.
                 raise RetryableError(f"PodGroup {namespace}/{consumer.name} exists")
             members = self.facts.users(claim, consumer)
         return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]

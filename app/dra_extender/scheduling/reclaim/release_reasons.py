@@ -161,12 +161,8 @@ def find_releasable(
 ) -> Releasable | None:
     """Return the unused part of a claim that no bind of this process works on; None when all of it is in use.
 
-    Args:
-        claim: The claim.
-        consumer_states: The state of each consumer, by UID.
-        readiness: The state of its binding conditions; None without any.
-        reachable: Some node exists on which the allocation can be used.
-        blocks_pod: A pending pod fits nowhere because this claim is allocated for other nodes.
+    `consumer_states`: by UID.  `readiness`: of its binding conditions; None without any.  `reachable`: some node exists where the
+    allocation can be used.  `blocks_pod`: a pending pod fits nowhere because this claim is allocated for other nodes.
     """
     if claim.status.allocation is None:
         metadata = claim.metadata

@@ -221,8 +221,8 @@ class UnschedulablePods:
     def record(self, pod: Pod, result: FilterResult, budget: CallBudget | None = None) -> None:
         """Record the rejection, and publish an Event on the pod with all details.
 
-        A claim that its template has not been instantiated for yet causes no Event: every such pod is in that state for a moment.
-        The cost of the note is charged to `budget`.
+        A claim that is not created from its template yet causes no Event: every such pod is in that state for a moment.  The cost
+        of the note is charged to `budget`.
         """
         reasons = result.why()
         by_code = {reason.rejection.code: reason.rejection for reason in reasons}
