@@ -114,7 +114,7 @@ class Filter:
     unschedulable: UnschedulablePods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
-        """Return on which nodes the pod fits, at most `offered_nodes` if devices are held there, and why it does not on the others."""
+        """Return on which nodes the pod fits, at most `offered_nodes` if devices are held there, and why not on the others."""
         ledger = self.ledger
         ledger.pod_asked_about(pod)
         if not pod.needs_devices:

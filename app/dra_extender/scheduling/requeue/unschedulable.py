@@ -212,7 +212,6 @@ class UnschedulablePods:
         self._metrics = metrics
         # In the order of their first rejections.
         self._rejected: dict[str, UnschedulablePod] = {}
-        self._by_profile: Counter[str] = Counter()
         self.uids: Final = self._rejected.keys()
 
     def __len__(self) -> int:
@@ -231,8 +230,6 @@ class UnschedulablePods:
         # There may be thousands of nodes, and only the waker reads them, after the response.
         asyncio.get_running_loop().call_soon(asked.shrink)
         known, now = self._rejected.get(pod.uid), self._clock.monotonic()
-        if known is None:
-            self._by_profile[pod.scheduler_name] += 1
         self._rejected[pod.uid] = UnschedulablePod(
             pod=pod,
             nodes=asked,
@@ -256,19 +253,15 @@ class UnschedulablePods:
 
     def forget(self, pod_uid: str) -> None:
         """Forget a pod that was offered a node, was bound, or is gone."""
-        known = self._rejected.pop(pod_uid, None)
-        if known is not None:
-            profile = known.pod.scheduler_name
-            self._by_profile[profile] -= 1
-            if not self._by_profile[profile]:
-                del self._by_profile[profile]
+        if self._rejected.pop(pod_uid, None) is not None:
             self._metrics.waiting_pods.set(len(self._rejected))
 
     def publish(self) -> None:
         """Count the pods by scheduler, and for how long the first of them has waited, in the metrics."""
         first = next(iter(self._rejected.values()), None)
         self._metrics.waiting_pods_longest_seconds.set(0.0 if first is None else self._clock.monotonic() - first.since)
-        self._metrics.upstream.unschedulable(self._by_profile)
+        by_profile = Counter(rejected.pod.scheduler_name for rejected in self._rejected.values())
+        self._metrics.upstream.unschedulable(by_profile)
 
     def changes(self) -> SeenChanges:
         changes = self._ledger.changes
