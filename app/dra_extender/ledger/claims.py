@@ -81,10 +81,8 @@ class ClaimIndex:
     ) -> None:
         """Begin with nothing.
 
-        Args:
-            users: Returns the UIDs of the pods that run on the devices of a claim.
-            namespace_bytes: What is kept of the claims of one namespace; the specs of what goes beyond are not.  0: no limit.
-            specs_dropped: Called with a namespace when its claims begin to exceed that.
+        `users`: returns the UIDs of the pods that run on the devices of a claim.  `namespace_bytes`: what is kept of the claims of
+        one namespace (0: all); `specs_dropped`: called with a namespace when its claims begin to exceed that, without their specs.
         """
         self._users = users
         self._by_uid: dict[str, ClaimRecord] = {}
@@ -198,9 +196,6 @@ class ClaimIndex:
         """Take over the spec of a claim from the live object; returns why that is impossible, or an empty text.
 
         The bytes are kept if they are of the known version and there is room for them by now.
-
-        Raises:
-            ModelError: the object cannot be read.
         """
         live = read_claim(data)
         uid = live.metadata.uid
@@ -267,11 +262,7 @@ class ClaimIndex:
         return self._recount(record, before)
 
     async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
-        """Wait until the watch has brought this version or a later one; False if the claim is deleted.
-
-        Raises:
-            TimeoutError: the watch is behind by more than `seconds`.
-        """
+        """Wait until the watch has brought this version or a later one; return False if the claim is deleted."""
         wanted = version_number(resource_version)
         # Not `wait_for`, which loses a cancellation that comes together with the delivery.
         async with asyncio.timeout(seconds):

@@ -15,7 +15,7 @@ from typing import Final
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
-from dra_extender.model.metadata import ObjectMeta, version_number
+from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference, ResourceClaim
 
 GUARD_PREFIX: Final = "dra-extender-guard-"
@@ -70,22 +70,18 @@ class GuardIndex:
             return known
         results = () if allocation is None else allocation.devices.results
         device = (results[0].driver, results[0].pool, results[0].device) if results else None
-        guard = Guard(
+        # Of the three parts of the annotation, only the pool may have slashes.
+        driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
+        pool, _, name = rest.rpartition("/")
+        candidates = (device, (driver, pool, name))
+        guard = self._guards[meta.name] = Guard(
             name=meta.name,
             uid=meta.uid,
             raw=raw,
             version=version_number(meta.resource_version),
-            made_for=next(
-                (
-                    made_for
-                    for made_for in (device, _annotated(meta))
-                    if made_for and name_of_guard(made_for) == meta.name
-                ),
-                None,
-            ),
+            made_for=next((each for each in candidates if each and name_of_guard(each) == meta.name), None),
             device=device,
         )
-        self._guards[meta.name] = guard
         return guard
 
     def drop(self, name: str, uid: str) -> Guard | None:
@@ -96,13 +92,6 @@ class GuardIndex:
 
 def annotation_text(device: DeviceId) -> str:
     return "/".join(device)
-
-
-def _annotated(meta: ObjectMeta) -> DeviceId:
-    """Return the device in the annotation; of its three parts, only the pool may have slashes."""
-    driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
-    pool, _, name = rest.rpartition("/")
-    return driver, pool, name
 
 
 def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:

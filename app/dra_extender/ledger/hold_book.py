@@ -112,12 +112,7 @@ class HoldBook(HoldView):
         changed: Callable[[Collection[PoolId]], None],
         ended: Callable[[Hold, Sequence[DeviceHolding], bool], None] = lambda *_: None,
     ) -> None:
-        """Begin without holds.
-
-        Args:
-            changed: Called with the pools in which the overlay changed.
-            ended: Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
-        """
+        """`changed` is called with the pools in which the overlay changed, `ended` with the parts of a `HoldEnded`."""
         super().__init__()
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
         self._report_changed = changed

@@ -35,11 +35,7 @@ class MemberFit:
         self._answers: LruCache[bytes, str] = LruCache(_MOST_ANSWERS)
 
     def put_node(self, data: bytes) -> bool:
-        """Add or replace a node (API JSON); returns whether a waiting member may fit now that did not before.
-
-        Raises:
-            ModelError: not a Node; the message names the field.
-        """
+        """Add or replace a node (API JSON); returns whether a waiting member may fit now that did not before."""
         node = read_fit_node(data, UNLISTED)
         if self._nodes.get(node.name) == node:
             return False
@@ -57,11 +53,7 @@ class MemberFit:
         return "" if node is None else node.closed
 
     def put_pod(self, pod: Pod, data: bytes) -> bool:
-        """Add, replace or remove the pod in `data` (API JSON); returns whether a member needs something else than before.
-
-        Raises:
-            ModelError: not a Pod; the message names the field.
-        """
+        """Add, replace or remove the pod in `data` (API JSON); returns whether a member needs something else than before."""
         before = self._members.pop(pod.uid, None)
         self._others.pop(pod.uid, None)
         is_member = pod.pod_group is not None

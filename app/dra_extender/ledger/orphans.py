@@ -86,7 +86,15 @@ def _pods_of(consumer: ConsumerReference, claim: ClaimHead, pods: PodIndex) -> S
     """Return the pods that may use the claim through this reservation."""
     if is_group(consumer):
         members = pods.members(claim.metadata.namespace, consumer.name)
-        return [pod for pod in members if _names(pod, claim.metadata.name)]
+        name = claim.metadata.name
+        # An entry after a draft of KEP-5729 names the claim only through its group.
+        return [
+            pod
+            for pod in members
+            if pod.extended_claim == name
+            or any(name == entry.resource_claim_name or entry.pod_group_resource_claim for entry in pod.claims)
+            or any(name == status.resource_claim_name for status in pod.claim_statuses)
+        ]
     pod = pods.by_uid(consumer.uid)
     # A claim that was made for extended resources for which the pod uses another claim is not the pod's.
     uses_another = pod is None or (bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name))
@@ -101,12 +109,3 @@ def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Nod
         return allocation is not None and allocation.usable_on(pod.node_name, {} if node is None else node.labels)
     except ModelError:
         return True
-
-
-def _names(pod: Pod, claim: str) -> bool:
-    """Return whether the pod may mean this claim; an entry after a draft of KEP-5729 names the claim only through its group."""
-    return (
-        any(claim == entry.resource_claim_name or entry.pod_group_resource_claim for entry in pod.claims)
-        or any(claim == status.resource_claim_name for status in pod.claim_statuses)
-        or pod.extended_claim == claim
-    )

@@ -260,17 +260,15 @@ class GroupReservationTrials:
         known = self._kept_free.get(claim_uid)
         if known is None or known[0] is not claim:
             # Callers ask for each of thousands of nodes.
-            known = self._kept_free[claim_uid] = claim, self._pods_needing_entries(claim_uid, claim)
+            reserved = () if claim is None else {consumer.uid for consumer in claim.status.reserved_for}
+            pods = (uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
+            known = self._kept_free[claim_uid] = claim, frozenset(pods)
         return len(known[1]) - (besides in known[1])
 
     def free_entries(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
         """Return how many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""
         least = min(most, MAX_RESERVATIONS - self.entries_kept_free(claim.metadata.uid, consumer_uid))
         return least - len(claim.status.reserved_for)
-
-    def _pods_needing_entries(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
-        reserved = () if claim is None else {consumer.uid for consumer in claim.status.reserved_for}
-        return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
 
     def _may_not_start(self, pod_uid: str) -> bool:
         """Return whether the pod may not start with its group's entry alone."""
