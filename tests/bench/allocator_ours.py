@@ -17,7 +17,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import EvaluationResult
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -34,7 +34,7 @@ class OurTime(NamedTuple):
 
     seconds: float
     processor: float
-    evaluation: EvaluationResult
+    evaluation: FilterResult
 
 
 class Ours:
@@ -86,9 +86,10 @@ class Ours:
     def ask(self) -> "OurTime":
         """One pod over all nodes."""
         gc.collect()
+        result = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
-        evaluation = self._evaluator.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False)
-        return OurTime(perf_counter() - begin, process_time() - begin_processor, evaluation)
+        self._evaluator.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False, result)
+        return OurTime(perf_counter() - begin, process_time() - begin_processor, result)
 
     def after_a_change(self) -> float:
         """Seconds for one pod, after somebody took the last device of some node, or gave it back."""
@@ -124,7 +125,7 @@ class Ours:
         return demand
 
 
-def decisions(evaluation: EvaluationResult, names: Sequence[str]) -> str:
+def decisions(evaluation: FilterResult, names: Sequence[str]) -> str:
     """A digest of every device that was found on every node."""
     digest = hashlib.sha256()
     for name in names:

@@ -24,8 +24,7 @@ from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonito
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
-from dra_extender.scheduling.claims.reservations import ClaimReserver
-from dra_extender.scheduling.claims.writer import ClaimWriter
+from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator

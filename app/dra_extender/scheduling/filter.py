@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
@@ -13,15 +13,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import (
-    ClaimsByState,
-    excluded,
-    fully_reserved,
-    not_ready,
-    sort_claims,
-    useless_on,
-)
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, usable_claims, useless_on
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
@@ -36,15 +29,13 @@ from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
-from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds, search_without_holds
+from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices, within_slice
-
-_HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
 
 
 class _PodQuery(NamedTuple):
@@ -237,7 +228,7 @@ class Filter:
 
     def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
-        ledger, claims, uid = self.ledger, query.claims, query.pod.uid
+        claims, uid = query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
         for extended_claim, names in self._reject_excluded_nodes(query, nodes, result):
             wanted = claims.open if extended_claim is None else (*claims.open, extended_claim)
@@ -258,33 +249,23 @@ class Filter:
             max_feasible = self.options.offered_nodes - len(result.fits)
             in_backoff = self.backoff.devices_of(uid)
             if in_backoff:
-                evaluation = self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
-            else:
-                evaluation = self.evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
-            result.add(evaluation)
-            if not (result.fits or in_backoff or (endable := self.stale.endable_holds()).is_empty):
-                unheld = search_without_holds(
-                    ledger, self.evaluator.allocator, endable, demand, evaluation.under_holds, names, budget
-                )
-                result.without_holds += unheld.placements
-                result.revocable = result.revocable or unheld.revocable
-                for name in unheld.multi_node:
-                    result.multi_node_holds = True
-                    result.reject(name, _HELD_FOR_OTHERS)
+                self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget, result)
+                continue
+            under_holds = self.evaluator.evaluate_nodes(demand, in_order, max_feasible, budget, result)
+            if not result.fits:
+                allocator = self.evaluator.allocator
+                self.stale.search_without_holds(allocator, demand, under_holds, names, budget, result)
         return result
 
     def _build_query(self, pod: Pod, budget: CallBudget) -> _PodQuery | Rejection | UnreadSpecs:
         """Return what the pod asks for, or the precondition that fails on every node."""
         ledger, options, allocator = self.ledger, self.options, self.evaluator.allocator
-        pod_claims = find_claims(pod, ledger)
-        if isinstance(pod_claims, Rejection):
-            return pod_claims
-        rejection = fully_reserved(pod_claims, ledger)
-        if rejection is None and options.binding_conditions:
-            rejection = not_ready(pod_claims, pod, ledger, self.clock.now(), options.binding_timeout_seconds)
-        if rejection is not None:
+        claims = usable_claims(pod, ledger)
+        if isinstance(claims, Rejection):
+            return claims
+        now, timeout = self.clock.now(), options.binding_timeout_seconds
+        if options.binding_conditions and (rejection := not_ready(claims.allocated, pod, ledger, now, timeout)):
             return rejection
-        claims = sort_claims(pod_claims, ledger)
         need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
         demand = allocator.demand(claims.open, budget) if claims.open else None
         if isinstance(demand, (Rejection, UnreadSpecs)):

@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import EvaluationResult
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
@@ -250,18 +250,18 @@ class CachedSearch:
             for constraints in range(len(CONSTRAINTS)):
                 demand = self.demand(requests, constraints)
                 for node in NODES:
-                    evaluation = self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False)
+                    result = FilterResult()
+                    self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False, result)
                     searched = self.search(demand, node)
-                    assert result_of(evaluation, node) == plain(searched), (requests, constraints, node)
+                    assert result_of(result, node) == plain(searched), (requests, constraints, node)
 
 
-def result_of(evaluation: EvaluationResult, node: str) -> Any:
-    result = evaluation.fits.get(node)
-    if result is not None:
-        assert result.placement is not None
-        return plain(result.placement)
-    assert node in evaluation.rejected.nodes
-    return evaluation.rejected.rejection_of(node)
+def result_of(result: FilterResult, node: str) -> Any:
+    fit = result.fits.get(node)
+    if fit is not None:
+        assert fit.placement is not None
+        return plain(fit.placement)
+    return result.reasons[result.texts[node]][1]
 
 
 def plain(answer: Placement | NoFit) -> Any:
@@ -390,9 +390,12 @@ def test_a_node_with_compatible_only_with_is_equivalent_to_no_other() -> None:
 def test_the_result_for_an_equivalent_node_names_its_own_pool_and_node() -> None:
     cached = CachedSearch()
     demand = cached.demand(0, 0)
-    evaluation = cached.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False)
+    result = FilterResult()
+    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False, result)
     for node in NODES:
-        placement = evaluation.fits[node].placement
+        fit = result.fits[node]
+        assert fit is not None
+        placement = fit.placement
         assert placement is not None
         claim = placement.claims[0]
         assert [each.pool for each in claim.allocation.devices.results] == [f"pool-{node}"]
@@ -413,7 +416,7 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
         return search(demand, node, usage, deadline, under)
 
     cached.searching.search = counting  # type: ignore[method-assign]
-    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False)
+    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
     assert searched == ["n0"]
 
 

@@ -33,7 +33,7 @@ def test_only_the_service_and_the_ledger_change_holds() -> None:
     package = Path(dra_extender.__file__).parent
     change = re.compile(r"\.hold_book\b(?! import)")
     users = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if change.search(path.read_text())}
-    assert users == {"ledger/ledger.py", "scheduling/holds/service.py", "inspection/extender_view.py"}
+    assert users == {"ledger/ledger.py", "scheduling/holds/service.py", "inspection/holds.py"}
 
 
 def test_a_hold_lasts_for_its_time_and_longer_once_a_further_pod_uses_its_claim() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.allocator.state.reasons import Code, Rejection
-from dra_extender.scheduling.evaluation.result import FilterResult, RejectedBatch
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.errors import OneText
 
 NODES = ["n2", "n1", "n3"]
@@ -41,7 +41,7 @@ def test_a_result_with_one_reason_is_no_dictionary_and_may_become_one() -> None:
 
 def test_batches_are_joined() -> None:
     result = rejected("n1")
-    result.reject_batch(RejectedBatch(["n2", "n3"], [OTHER.summary] * 2, lambda _: OTHER))
+    result.reject_batch(["n2", "n3"], [OTHER.summary] * 2, lambda _: OTHER)
     assert result.texts == {"n1": FULL.summary, "n2": OTHER.summary, "n3": OTHER.summary}
     result.reject("n1", OTHER)
     assert result.codes == {Code.NODE_UNKNOWN}

@@ -25,8 +25,7 @@ from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
 from dra_extender.scheduling.claims.pod_group_reservations import most_entries, relying
-from dra_extender.scheduling.claims.reservations import ClaimReserver
-from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.holds.service import HoldService

@@ -15,8 +15,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import fully_reserved, sort_claims, useless_on
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import usable_claims, useless_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import existing_claim, extended_need
 from dra_extender.scheduling.time_slices import CallBudget
@@ -118,11 +118,9 @@ class Competitors:
         ledger = self._ledger
         if pod.gates:
             return False
-        found = find_claims(pod, ledger)
-        refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
-        if refusal is not None or isinstance(found, Rejection):
-            return refusal is not None and refusal.code not in _NOT_NOW
-        claims = sort_claims(found, ledger)
+        claims = usable_claims(pod, ledger)
+        if isinstance(claims, Rejection):
+            return claims.code not in _NOT_NOW
         need = None if existing_claim(pod, ledger) is not None else extended_need(pod, ledger)
         undecided = (*claims.held, *claims.open)
         if need is None:

@@ -22,7 +22,7 @@ from dra_extender.scheduling.claims.conditions import (
     evaluate_conditions,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.reservations import ClaimReleasedError
+from dra_extender.scheduling.claims.writer import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -35,7 +35,7 @@ from dra_extender.scheduling.binding.guards import (
 )
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.reservations import ClaimReleasedError
+from dra_extender.scheduling.claims.writer import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock

@@ -8,8 +8,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.reservations import ClaimReleasedError
-from dra_extender.scheduling.claims.writer import ClaimWriter
+from dra_extender.scheduling.claims.writer import ClaimReleasedError, ClaimWriter
 
 
 class Unreserve:

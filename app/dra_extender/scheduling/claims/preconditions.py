@@ -11,7 +11,7 @@ from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
-from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, is_crowded
 from dra_extender.scheduling.claims.pod_group_reservations import crowded_out, why_full
 
 
@@ -36,6 +36,14 @@ def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState
         else:
             still_open.append(claim)
     return ClaimsByState(tuple(allocated), tuple(held), tuple(still_open))
+
+
+def usable_claims(pod: Pod, ledger: Ledger) -> ClaimsByState | Rejection:
+    """Return the claims of a pod that has no node yet, or why no node can be had with them: one is missing, or has no room."""
+    claims = find_claims(pod, ledger)
+    if isinstance(claims, Rejection):
+        return claims
+    return fully_reserved(claims, ledger) or sort_claims(claims, ledger)
 
 
 def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:

@@ -18,7 +18,7 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, PlacementTemplate, RejectedBatch
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.time_slices import CallBudget, within_slice
@@ -169,19 +169,6 @@ class _Evaluation:
             self.uncached[name] = result
             self.limited |= result.limited
 
-    def result(self, under_holds: Sequence[str]) -> EvaluationResult:
-        table, uncached = self.table, self.uncached
-        texts = list(map(table.rejected.__getitem__, self.rejected))
-        batch = RejectedBatch(self.rejected, texts, table.rejection)
-        if uncached:
-            texts += [result.text for result in uncached.values()]
-            batch = RejectedBatch([*self.rejected, *uncached], texts, self._rejection)
-        return EvaluationResult(self.fits, batch, under_holds, self.limited, self.searched)
-
-    def _rejection(self, name: str) -> Rejection:
-        result = self.uncached.get(name)
-        return self.table.rejection(name) if result is None or result.rejection is None else result.rejection
-
 
 class NodeEvaluator:
     """Evaluates many nodes for one demand and caches the results."""
@@ -204,9 +191,14 @@ class NodeEvaluator:
         metrics.before_render(self._publish)
 
     def evaluate_nodes(
-        self, demand: Demand, nodes: Iterable[str], max_feasible: int, out_of_time: Callable[[], bool]
-    ) -> EvaluationResult:
-        """Evaluate the nodes in this order, those under holds and those with a paused search last.
+        self,
+        demand: Demand,
+        nodes: Iterable[str],
+        max_feasible: int,
+        out_of_time: Callable[[], bool],
+        result: FilterResult,
+    ) -> Sequence[str]:
+        """Evaluate the nodes in this order, those under holds and those with a paused search last; return those under holds.
 
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
         takes, never the outcome.
@@ -214,9 +206,6 @@ class NodeEvaluator:
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
         table.drop_changed(ledger.state, ledger.held, under_holds)
-        if not table.asked:
-            table.alternatives = has_alternatives(demand)
-            table.reads = reads_of(demand)
         table.asked += 1
         if table.asked == _SECOND:
             # From the second call on, all nodes are worth a prefetch.
@@ -226,7 +215,8 @@ class NodeEvaluator:
             texts = table.texts_of(nodes)
             if texts is not None:
                 self._cached_results += len(nodes)
-                return EvaluationResult({}, RejectedBatch(nodes, texts, table.rejection), (), limited=False)
+                result.reject_batch(nodes, texts, table.rejection)
+                return ()
         evaluation = _Evaluation(demand, table, out_of_time, under_holds, equal=not table.alternatives)
         held: list[str] = []
         paused: list[str] = []
@@ -234,10 +224,10 @@ class NodeEvaluator:
         fits, rejected = evaluation.fits, evaluation.rejected
         # Without function calls for nodes with a cached result: the loop runs over thousands of them.
         for name in nodes:
-            result = cached.get(name)
-            if result is not None:
-                fits[name] = result
-                if result.score_terms:
+            node_result = cached.get(name)
+            if node_result is not None:
+                fits[name] = node_result
+                if node_result.score_terms:
                     evaluation.equal = False
             elif name in known_rejected:
                 rejected.append(name)
@@ -249,9 +239,9 @@ class NodeEvaluator:
                 paused.append(name)
                 continue
             else:
-                result = self._node_result(evaluation, name)
-                evaluation.add(name, result)
-                if result.rejection is not None:
+                node_result = self._node_result(evaluation, name)
+                evaluation.add(name, node_result)
+                if node_result.rejection is not None:
                     continue
             if len(fits) >= max_feasible and evaluation.equal:
                 break
@@ -259,8 +249,19 @@ class NodeEvaluator:
             if len(fits) >= max_feasible and evaluation.equal:
                 break
             evaluation.add(name, self._node_result(evaluation, name))
-        self._cached_results += len(fits) + len(rejected) + len(evaluation.uncached) - evaluation.searched
-        return evaluation.result(held)
+        uncached = evaluation.uncached
+        self._cached_results += len(fits) + len(rejected) + len(uncached) - evaluation.searched
+        result.fits.update(fits)
+        result.limited |= evaluation.limited
+        result.searched += evaluation.searched
+        texts = [*map(known_rejected.__getitem__, rejected), *(rejection.text for rejection in uncached.values())]
+
+        def rejection_of(name: str) -> Rejection:
+            known = uncached.get(name)
+            return table.rejection(name) if known is None or known.rejection is None else known.rejection
+
+        result.reject_batch([*rejected, *uncached] if uncached else rejected, texts, rejection_of)
+        return held
 
     def evaluate_around(
         self,
@@ -269,7 +270,8 @@ class NodeEvaluator:
         nodes: Iterable[str],
         max_feasible: int,
         budget: CallBudget,
-    ) -> EvaluationResult:
+        result: FilterResult,
+    ) -> None:
         """Evaluate the nodes without these devices, which are in backoff for one pod, until `max_feasible` nodes fit.
 
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
@@ -292,15 +294,16 @@ class NodeEvaluator:
             fits[name] = NodeResult(state.version(name), held.version(name), answer, None, "", score_terms)
             if len(fits) >= max_feasible:
                 break
-        limited = any(rejection.code is Code.SEARCH_LIMIT for rejection in rejected.values())
+        result.limited |= any(rejection.code is Code.SEARCH_LIMIT for rejection in rejected.values())
         for name in () if fits else rejected:
             node = ledger.nodes.get(name)
             if node is not None and isinstance(
                 allocator.search_in_call(demand, node, usage, budget, "all devices"), Placement
             ):
                 rejected[name] = DEVICES_IN_BACKOFF
+        result.fits.update(fits)
         texts = [rejection.summary for rejection in rejected.values()]
-        return EvaluationResult(fits, RejectedBatch(list(rejected), texts, rejected.__getitem__), (), limited)
+        result.reject_batch(list(rejected), texts, rejected.__getitem__)
 
     def prefetch(self, demand: Demand, count: int, max_feasible: int, out_of_time: Callable[[], bool]) -> bool:
         """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.
@@ -325,7 +328,8 @@ class NodeEvaluator:
     def _table(self, demand: Demand) -> ResultTable:
         table = self._tables.use(demand.signature)
         if table is None:
-            table = self._tables[demand.signature] = ResultTable()
+            table = ResultTable(alternatives=has_alternatives(demand), reads=reads_of(demand))
+            self._tables[demand.signature] = table
         return table
 
     def _node_result(self, evaluation: _Evaluation, name: str) -> NodeResult:

@@ -89,28 +89,6 @@ class NodeResult:
         return self._placement
 
 
-class RejectedBatch(NamedTuple):
-    """Nodes that do not fit, and for each the summary of its rejection.  `rejection_of` returns the rejection of one of them."""
-
-    nodes: Sequence[str]
-    texts: Sequence[str]
-    rejection_of: Callable[[str], Rejection]
-
-
-class EvaluationResult(NamedTuple):
-    """The results of one demand on many nodes.
-
-    `under_holds` are the nodes under holds among those that were visited.  `limited`: the search on some node was not finished.
-    `searched`: on so many nodes, the others have a cached result or that of an equivalent node.
-    """
-
-    fits: Mapping[str, NodeResult]
-    rejected: RejectedBatch
-    under_holds: Sequence[str]
-    limited: bool
-    searched: int = 0
-
-
 class RejectionGroup(NamedTuple):
     """Nodes with the same rejection: how many, the first of them, and the rejection with all details."""
 
@@ -130,7 +108,7 @@ class FilterResult:
     `multi_node_holds`: some node would fit if the pods whose holds keep several nodes went to others.
     `limited`: the search on some node was not finished.
     `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if stale holds were revoked.
-    `searched`: see EvaluationResult.
+    `searched`: on so many nodes; the others have a cached result or that of an equivalent node.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
 
@@ -173,17 +151,10 @@ class FilterResult:
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
 
-    def add(self, evaluation: EvaluationResult) -> None:
-        """Add the results of nodes that had none before."""
-        self.fits.update(evaluation.fits)
-        self.limited |= evaluation.limited
-        self.searched += evaluation.searched
-        if evaluation.rejected.nodes:
-            self.reject_batch(evaluation.rejected)
-
-    def reject_batch(self, batch: RejectedBatch) -> None:
-        """Record that these nodes do not fit; none of them was rejected before.  One rejection is read per summary."""
-        nodes, texts = batch.nodes, batch.texts
+    def reject_batch(
+        self, nodes: Sequence[str], texts: Sequence[str], rejection_of: Callable[[str], Rejection]
+    ) -> None:
+        """Record that these nodes, none of which was rejected before, do not fit; one rejection is read per summary."""
         if not nodes:
             return
         counts = _counted(texts)
@@ -193,11 +164,11 @@ class FilterResult:
             self._counts[text] = self._counts.get(text, 0) + count
             if text not in self.reasons:
                 example = nodes[texts.index(text)]
-                self.reasons[text] = (example, batch.rejection_of(example))
+                self.reasons[text] = (example, rejection_of(example))
 
     def reject_all(self, nodes: Sequence[str], rejection: Rejection) -> None:
         """Record that none of these nodes fits, for one reason; none of them was rejected before."""
-        self.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
+        self.reject_batch(nodes, [rejection.summary] * len(nodes), lambda _: rejection)
 
     def reword(self, named: Callable[[Rejection], Rejection]) -> None:
         """Put `named(rejection)`, which may be the same object, in the place of each rejection."""

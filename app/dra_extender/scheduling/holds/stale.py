@@ -3,14 +3,16 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
@@ -61,6 +63,7 @@ class EndableHolds:
         return ledger.usage_without(self.multi_node)
 
 
+_HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
 _NOTHING: Final = EndableHolds(frozenset(), frozenset(), frozenset())
 
 
@@ -111,6 +114,43 @@ class StaleHolds:
                 for holding in self._allocated_at_permit(gang)
             ),
         )
+
+    def search_without_holds(
+        self,
+        allocator: NodeAllocator,
+        demand: Demand,
+        under_holds: Sequence[str],
+        nodes: Sequence[str],
+        budget: CallBudget,
+        result: FilterResult,
+    ) -> None:
+        """Find out whether the pod, which fits on none of the `nodes`, would fit but for holds that may end.
+
+        The nodes under holds are searched, and the other nodes that reach devices of stale gangs at the permit.
+        """
+        ledger, endable = self.ledger, self.endable_holds()
+        if endable.is_empty:
+            return
+
+        def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
+            for name in names:
+                node = ledger.nodes.get(name)
+                if node is not None:
+                    answer = allocator.search_in_call(demand, node, usage, budget, under)
+                    if isinstance(answer, Placement):
+                        yield name, answer
+
+        concerned = _reaching(ledger, endable.freed, under_holds, nodes) if endable.freed else under_holds
+        fits = dict(fitting(concerned, endable.without_loose(ledger), ("loose", endable.loose, endable.freed)))
+        result.without_holds += tuple(claim for placement in fits.values() for claim in placement.claims)
+        if fits and endable.has_stale and not result.revocable:
+            stale = fitting(fits, endable.without_stale(ledger), ("stale", endable.stale, endable.freed))
+            result.revocable = next((placement.claims for _, placement in stale), ())
+        if endable.multi_node != endable.loose:
+            fits = dict(fitting(fits, endable.without_multi_node(ledger), ("multi node", endable.multi_node)))
+        for name in fits:
+            result.multi_node_holds = True
+            result.reject(name, _HELD_FOR_OTHERS)
 
     def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke the stale holds that stand in the way of these placements."""
@@ -182,49 +222,6 @@ def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], sc
         return not {holding.pool_id for holding in wanted}.isdisjoint(holding.pool_id for holding in kept)
     devices = {(*holding.pool_id, holding.device) for holding in wanted}
     return any((*holding.pool_id, holding.device) in devices for holding in kept)
-
-
-class PlacementsWithoutHolds(NamedTuple):
-    """What the pod would get without loose holds (`placements`), and if stale holds were revoked (`revocable`).
-
-    On the `multi_node` nodes it would fit if the pods whose holds keep several nodes went to others.
-    """
-
-    placements: tuple[ClaimPlacement, ...] = ()
-    revocable: tuple[ClaimPlacement, ...] = ()
-    multi_node: Collection[str] = ()
-
-
-def search_without_holds(
-    ledger: Ledger,
-    allocator: NodeAllocator,
-    endable: EndableHolds,
-    demand: Demand,
-    under_holds: Sequence[str],
-    nodes: Sequence[str],
-    budget: CallBudget,
-) -> PlacementsWithoutHolds:
-    """Search the nodes under holds; also the other `nodes` that reach devices of stale gangs at the permit."""
-
-    def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
-        for name in names:
-            node = ledger.nodes.get(name)
-            if node is not None:
-                answer = allocator.search_in_call(demand, node, usage, budget, under)
-                if isinstance(answer, Placement):
-                    yield name, answer
-
-    concerned = _reaching(ledger, endable.freed, under_holds, nodes) if endable.freed else under_holds
-    fits = dict(fitting(concerned, endable.without_loose(ledger), ("loose", endable.loose, endable.freed)))
-    revocable: tuple[ClaimPlacement, ...] = ()
-    if fits and endable.has_stale:
-        stale = fitting(fits, endable.without_stale(ledger), ("stale", endable.stale, endable.freed))
-        revocable = next((placement.claims for _, placement in stale), ())
-    multi_node: Collection[str] = fits
-    if endable.multi_node != endable.loose:
-        multi_node = dict(fitting(fits, endable.without_multi_node(ledger), ("multi node", endable.multi_node)))
-    placements = tuple(claim for placement in fits.values() for claim in placement.claims)
-    return PlacementsWithoutHolds(placements, revocable, multi_node)
 
 
 def _reaching(

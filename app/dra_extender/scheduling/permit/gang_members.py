@@ -10,8 +10,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, usable_claims
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,
@@ -195,11 +194,9 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
     """Return what is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
-    pod_claims = find_claims(pod, ledger)
-    refusal = pod_claims if isinstance(pod_claims, Rejection) else fully_reserved(pod_claims, ledger)
-    if refusal is not None or isinstance(pod_claims, Rejection):
-        return refusal
-    claims, need = sort_claims(pod_claims, ledger), extended_need(pod, ledger)
+    claims, need = usable_claims(pod, ledger), extended_need(pod, ledger)
+    if isinstance(claims, Rejection):
+        return claims
     existing = None if need is None else existing_claim(pod, ledger)
     if need is not None and existing is not None:
         claims, need = claims.with_allocated(existing), need.met_by(existing)

@@ -110,11 +110,14 @@ class Waker:
 
     async def try_rejected(self) -> float:
         """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the trials took."""
-        mark, changed = self.unschedulable.changes(), self._changed_nodes()
+        mark, turn, reason = self.unschedulable.changes(), _Turn(), self._pending_reason
+        by_state, state_place = self.ledger.state.since(self._places[0])
+        by_held, held_place = self.ledger.held.since(self._places[1])
+        self._places = state_place, held_place
+        changed = None if by_state is None or by_held is None else sorted({*by_state, *by_held})
         reconsidered, self._reconsidered = self._reconsidered, {}
-        seconds, reason = 0.0, self._pending_reason
         if reason is None:
-            seconds, reason = await self._first_hint(changed, reconsidered)
+            reason = await self._first_hint(changed, reconsidered, turn)
         if reason is not None:
             # All of them are woken.
             self._deferred.clear()
@@ -128,17 +131,17 @@ class Waker:
                 waiting = len(self.unschedulable)
                 _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=waiting)
         self._pending_reason = reason
-        return seconds
+        return turn.seconds
 
     async def _first_hint(
-        self, changed: Sequence[str] | None, reconsidered: Mapping[str, str]
-    ) -> tuple[float, str | None]:
-        """Return the seconds spent, and the first kind of change that makes a rejected pod schedulable.
+        self, changed: Sequence[str] | None, reconsidered: Mapping[str, str], turn: "_Turn"
+    ) -> str | None:
+        """Return the first kind of change that makes a rejected pod schedulable; `changed`: the nodes that changed (None: any).
 
         Pods that are not tried when the time is over, and those whose search is not finished, are tried in a later turn; neither
         is a reason to wake kube-scheduler.
         """
-        now, turn = self.unschedulable.changes(), _Turn()
+        now = self.unschedulable.changes()
         before, self._deferred = self._deferred, set()
         for rejected in self._ordered(self.unschedulable.all()):
             uid = rejected.pod.uid
@@ -151,10 +154,10 @@ class Waker:
                 continue
             any_node = own is not None or changed is None or uid in before or rejected.concerns_all_nodes(now)
             if await self._try(rejected, None if any_node else changed, own, turn):
-                return turn.seconds, reason
+                return reason
             await asyncio.sleep(0)
         self._begun &= self._deferred
-        return turn.seconds, None
+        return None
 
     async def _try(
         self, rejected: UnschedulablePod, changed: Sequence[str] | None, own: str | None, turn: "_Turn"
@@ -209,13 +212,6 @@ class Waker:
             keys[waiting.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
         return sorted(rejected, key=lambda waiting: keys[waiting.pod.uid])
-
-    def _changed_nodes(self) -> Sequence[str] | None:
-        """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""
-        by_state, state_place = self.ledger.state.since(self._places[0])
-        by_held, held_place = self.ledger.held.since(self._places[1])
-        self._places = state_place, held_place
-        return None if by_state is None or by_held is None else sorted({*by_state, *by_held})
 
 
 @dataclass(slots=True)
