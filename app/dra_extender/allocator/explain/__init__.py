@@ -1,0 +1,1 @@
+"""Why a node does not fit: shortfalls, reasons by device, messages."""

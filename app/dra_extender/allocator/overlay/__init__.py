@@ -1,0 +1,1 @@
+"""What an administrator's policy and DeviceTaintRules add to published devices."""

@@ -1,0 +1,1 @@
+"""Mistakes in expressions that can be found without devices."""

@@ -1,0 +1,1 @@
+"""The values that expressions compute with: a module for each kind."""
