@@ -48,6 +48,18 @@ async def test_our_own_write_is_not_read_again_when_the_watch_brings_it(claims: 
     assert await wait
 
 
+async def test_a_version_that_a_list_brings_counts_when_the_list_is_complete(claims: ClaimIndex) -> None:
+    """Claims come by name in a list: one that was written before may come after it."""
+    claims.begin_list()
+    claims.store(claim(3), from_watch=True)
+    wait = await begun(claims, 3)
+    claims.store(claim(4), from_watch=True)
+    await asyncio.sleep(0)
+    assert not wait.done()
+    claims.end_list()
+    assert await wait
+
+
 async def test_it_ends_with_the_claim(claims: ClaimIndex) -> None:
     wait = await begun(claims, 3)
     claims.delete("ns", "c", UID)

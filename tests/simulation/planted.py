@@ -147,6 +147,7 @@ _UNCOMPARED: Final = _instead(BindDecision, "_conflict", _nothing)
 
 PLANTED: Final[dict[str, Plant]] = {
     "bind does not wait for the watch": _instead(BindSession, "_confirm_delivery", _nothing_awaited),
+    "a list counts before it is complete": _instead(ClaimIndex, "begin_list", _nothing),
     "bind does not wait for binding conditions": _instead(BindSession, "_wait_for_conditions", _forever_ready),
     "bind looks at nothing before the Binding": _instead(ConditionWait, "confirm", _nothing_awaited),
     "the Binding comes before the claims": _instead(BindSession, "_write_claims", _binding_first),

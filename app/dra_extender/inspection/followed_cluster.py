@@ -62,6 +62,9 @@ class KeptObjects:
         if self._objects.pop((namespace, name), None) is not None:
             self._on_change()
 
+    def listing(self) -> None:
+        """See EventSink."""
+
     def synced(self) -> None:
         self._on_change()
 

@@ -91,6 +91,8 @@ class ClaimIndex:
         self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
         # Who waits for the next change or delivery of a claim, by its UID.
         self._waiting: dict[str, Notifier] = {}
+        # From the beginning of a list until one is complete.
+        self._listing = False
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(
             lambda claim: (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
         )
@@ -261,12 +263,29 @@ class ClaimIndex:
         before, record.pending = record.counted, None
         return self._recount(record, before)
 
+    def begin_list(self) -> None:
+        """Take note that claims are delivered by name from now on: claims that were written before may come later."""
+        self._listing = True
+
+    def end_list(self) -> None:
+        """Take note that every claim has been delivered, and that the watch goes on in the order of writes."""
+        self._listing = False
+        for uid in tuple(self._waiting):
+            self._fire(uid)
+
     async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
-        """Wait until the watch has brought this version or a later one; return False if the claim is deleted."""
+        """Wait until the watch has brought this version or a later one, and every write of a claim before it.
+
+        Returns:
+            False if the claim is deleted.
+
+        Raises:
+            TimeoutError: the watch is behind by more than `seconds`.
+        """
         wanted = version_number(resource_version)
         # Not `wait_for`, which loses a cancellation that comes together with the delivery.
         async with asyncio.timeout(seconds):
-            while (record := self._by_uid.get(uid)) is not None and record.delivered < wanted:
+            while (record := self._by_uid.get(uid)) is not None and (self._listing or record.delivered < wanted):
                 await self.change_of(uid).wait()
         return record is not None
 

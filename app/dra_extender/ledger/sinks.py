@@ -30,6 +30,9 @@ class EventSink(Protocol):
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """Take in the deletion of an object, possibly while no watch was open.  The namespace may be empty."""
 
+    def listing(self) -> None:
+        """Take note that a list begins.  Its objects come by name, not in the order of their writes as those of a watch."""
+
     def synced(self) -> None:
         """Take note that a list has been delivered completely.  Called after every list, not only the first."""
 
@@ -55,6 +58,9 @@ class _LedgerSink:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    def listing(self) -> None:
+        pass
 
     def synced(self) -> None:
         pass
@@ -149,6 +155,12 @@ class _TaintRuleSink(_LedgerSink):
 
 
 class _ClaimSink(_LedgerSink):
+    def listing(self) -> None:
+        self._ledger.claims.begin_list()
+
+    def synced(self) -> None:
+        self._ledger.claims.end_list()
+
     def changed(self, data: bytes) -> None:
         self._ledger.claim_seen(data)
 

@@ -105,6 +105,9 @@ class Recorder:
         assert uid
         self.received.append(f"deleted {namespace}/{name}")
 
+    def listing(self) -> None:
+        self.received.append("listing")
+
     def synced(self) -> None:
         self.received.append("synced")
 

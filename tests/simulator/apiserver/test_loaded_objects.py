@@ -24,6 +24,9 @@ class Noted:
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         self.names.append(f"{name} gone")
 
+    def listing(self) -> None:
+        return
+
     def synced(self) -> None:
         self.names.append("synced")
 

@@ -406,6 +406,9 @@ async def test_changes_are_delivered_before_the_next_pod_is_tried(bench: Bench) 
         def deleted(self, namespace: str, name: str, uid: str) -> None:
             seen.append(f"-{name}")
 
+        def listing(self) -> None:
+            pass
+
         def synced(self) -> None:
             pass
 

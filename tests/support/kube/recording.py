@@ -28,6 +28,9 @@ class RecordingSink:
         """`-name uid`, with the namespace before the name if there is one."""
         self.told.append(f"-{'/'.join(filter(None, (namespace, name)))} {uid}")
 
+    def listing(self) -> None:
+        """Tell nothing."""
+
     def synced(self) -> None:
         """Count a completed list."""
         self.lists += 1

@@ -110,6 +110,13 @@ class EventDispatcher:
         """Return the delivered objects that are not among these."""
         return [key for key in self._delivered if key not in present]
 
+    def begin_list(self) -> None:
+        """Tell the sink that a list begins."""
+        try:
+            self._sink.listing()
+        except Exception:  # noqa: BLE001 - as above
+            _LOG.exception("beginning of a list was not delivered", kind=self._kind)
+
     def complete(self) -> None:
         """Tell the sink that everything that exists has been delivered."""
         self._nameless = 0

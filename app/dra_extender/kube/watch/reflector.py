@@ -128,6 +128,7 @@ class Reflector:
         started = self._clock.monotonic()
         self._asked = False
         self._version = ""
+        self._dispatcher.begin_list()
         present: set[Key] = set()
         version = ""
         settings = self._settings

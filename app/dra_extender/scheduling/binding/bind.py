@@ -224,9 +224,8 @@ class BindSession:
         """
         parts = self._parts
         for claim in self.claims:
-            if claim.record.allocated_version:
-                continue
-            version = claim.record.claim.metadata.resource_version
+            record = claim.record
+            version = str(record.allocated_version or record.claim.metadata.resource_version)
             try:
                 alive = await parts.ledger.claims.delivered(claim.uid, version, parts.options.watch_lag_seconds)
             except TimeoutError as late:
