@@ -1,7 +1,7 @@
 """What can be told of the image without an engine that builds it."""
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -9,72 +9,18 @@ from tests.chart.programs import REPOSITORY
 
 pytestmark = pytest.mark.chart
 
-Instruction = tuple[str, str]
 
-
-def stages() -> list[list[Instruction]]:
+def stages() -> list[list[tuple[str, str]]]:
     """Instructions of the Dockerfile, stage by stage; the first list is what comes before any stage."""
     text = (REPOSITORY / "Dockerfile").read_text()
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE))
-    found: list[list[Instruction]] = [[]]
+    found: list[list[tuple[str, str]]] = [[]]
     for line in filter(None, joined.splitlines()):
         word, _, rest = line.partition(" ")
         if word == "FROM":
             found.append([])
         found[-1].append((word, rest.strip()))
     return found
-
-
-def final(word: str) -> list[str]:
-    """Arguments of an instruction in the last stage."""
-    return [rest for each, rest in stages()[-1] if each == word]
-
-
-def context_copies() -> list[str]:
-    """Sources of all COPY instructions that take from the build context."""
-    copies = [rest.split() for stage in stages() for word, rest in stage if word in {"COPY", "ADD"}]
-    return [source for parts in copies if not parts[0].startswith("--from=") for source in parts[:-1]]
-
-
-def ignored(path: str) -> bool:
-    """Whether .dockerignore keeps a path out of the build context; the last pattern that matches it or a parent decides."""
-    verdict = False
-    for line in (REPOSITORY / ".dockerignore").read_text().splitlines():
-        pattern = line.strip()
-        if not pattern or pattern.startswith("#"):
-            continue
-        if matches(path, pattern.removeprefix("!")):
-            verdict = not pattern.startswith("!")
-    return verdict
-
-
-def matches(path: str, pattern: str) -> bool:
-    candidates = [PurePosixPath(path), *list(PurePosixPath(path).parents)[:-1]]
-    anywhere = pattern.removeprefix("**/")
-    if anywhere != pattern:
-        return any(PurePosixPath(each.name).match(anywhere) for each in candidates)
-    return any(len(each.parts) == len(PurePosixPath(pattern).parts) and each.match(pattern) for each in candidates)
-
-
-def test_everything_copied_from_the_context_exists_and_is_let_in() -> None:
-    sources = context_copies()
-    assert "app" in sources
-    assert [source for source in sources if not (REPOSITORY / source).exists()] == []
-    assert [source for source in sources if ignored(source)] == []
-
-
-def test_what_the_image_does_not_need_stays_out_of_the_context() -> None:
-    assert not ignored("app/dra_extender/model/device.py")
-    for path in (
-        ".git",
-        ".venv/bin/python",
-        "tests/model",
-        "docs/start/install.md",
-        "app/__pycache__",
-        "app/x.pyc",
-        "deploy/base/rbac.yaml",
-    ):
-        assert ignored(path), path
 
 
 def test_everything_installed_is_checked_against_a_hash_or_made_here() -> None:

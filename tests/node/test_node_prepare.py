@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.usefixtures("never_twice"),
 ]
 
+
 NODE: Final = "127.0.0.2"
 SECONDS: Final = 120.0
 BROKEN: Final = "the device does not answer"
