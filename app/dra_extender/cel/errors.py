@@ -25,7 +25,7 @@ class CelCompileError(CelError):
         self.reason = message
         self.source = source
         self.offset = offset
-        self.line, self.column = place_of(source, offset)
+        self.line, self.column = source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
         first = max(0, self.column - 1 - _SHOWN_WIDTH // 2)
         excerpt = source[offset + 1 - self.column :].partition("\n")[0][first : first + _SHOWN_WIDTH]
         super().__init__(f"{self.line}:{self.column}: {message}\n | {excerpt}\n | {'.' * (self.column - 1 - first)}^")
@@ -50,8 +50,3 @@ class CelBudgetError(CelCostError):
 def quoted(expression: str) -> str:
     """Return the expression in quotes, for messages; a long one is cut."""
     return repr(expression if len(expression) <= _SHOWN_WIDTH else f"{expression[: _SHOWN_WIDTH - 3]}...")
-
-
-def place_of(source: str, offset: int) -> tuple[int, int]:
-    """Return line and column of an offset, both from 1."""
-    return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)

@@ -10,7 +10,7 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.explain.evaluation import ExplainableExpression
-from dra_extender.cel.explain.explain import explain, one_line
+from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.nearness import distance, required_driver
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import Program
@@ -110,7 +110,7 @@ class UnmetSelectors:
             return ""
         prepared = self._explainable(program)
         deadline = None if budget is not None else self._deadline
-        text = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
+        text = explain(prepared, activation, deadline=deadline, budget=budget).text
         return "" if budget is not None and budget.left <= 0 else shortened(text, _LONGEST)
 
     def _explainable(self, program: Program) -> ExplainableExpression:

@@ -1,16 +1,16 @@
 """Why an expression is true or false for a device, or why it fails there."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.environment import LATEST, Release
-from dra_extender.cel.errors import place_of
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
 from dra_extender.cel.explain.messages import condition_message, failure_message
-from dra_extender.cel.explain.values import EvalVerdict, Part, shown
+from dra_extender.cel.explain.values import shown
 from dra_extender.cel.program import Program
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
@@ -19,8 +19,33 @@ from dra_extender.cel.values.values import Optional, type_name, unwrapped
 
 _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
-_MOST_EXAMPLES: Final = 3
 _MOST_REASONS: Final = 3
+
+
+class EvalVerdict(StrEnum):
+    """The result of an expression; STOPPED if the cost limit or the deadline left it undecided."""
+
+    TRUE = "true"
+    FALSE = "false"
+    VALUE = "value"
+    ERROR = "error"
+    STOPPED = "stopped"
+
+
+class Explanation(NamedTuple):
+    """The result of an expression for a device, and the reasons: one for each part that decided."""
+
+    verdict: EvalVerdict
+    reasons: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """At most three reasons: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
+        reasons = list(dict.fromkeys(self.reasons))
+        more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+        return "; ".join(reasons[:_MOST_REASONS]) + more
+
+
 _TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
 
@@ -31,43 +56,24 @@ def explain(
     deadline: Deadline | None = None,
     emulate: Release = LATEST,
     budget: Budget | None = None,
-) -> Part:
+) -> Explanation:
     """Say which parts decided the result of an expression for a device.
 
-    The explanation is deterministic and has about 60 parts at most. Of a false conjunction it names the false operands with the
-    values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within the
-    limits of one evaluation; those beyond the limits, the deadline or the budget are STOPPED. The text of an expression is compiled
-    first, with the libraries of one release; one that is not valid is a CelCompileError.
+    The explanation is deterministic and looks at about 60 parts at most. Of a false conjunction it names the false operands with
+    the values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within
+    the limits of one evaluation; those beyond the limits, the deadline or the budget are STOPPED. The text of an expression is
+    compiled first, with the libraries of one release; one that is not valid is a CelCompileError.
     """
     if isinstance(program, Program):
         program = ExplainableExpression(program.expression, program.emulate, budget)
     evaluation = Evaluation(program, device, deadline, emulate, budget)
     if device.defect is not None:
-        message = f"the device cannot be read: {device.defect}"
-        return Part(evaluation.text(evaluation.root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, message)
-    return _Explainer(evaluation).part(evaluation.root, wanted=True)
+        return Explanation(EvalVerdict.ERROR, (f"the device cannot be read: {device.defect}",))
+    return _Explainer(evaluation).explain(evaluation.root, wanted=True)
 
 
-def one_line(part: Part) -> str:
-    """Return the reasons alone, at most three: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
-    reasons = list(dict.fromkeys(_reasons(part)))
-    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
-    return "; ".join(reasons[:_MOST_REASONS]) + more
-
-
-def _reasons(part: Part) -> Iterator[str]:
-    """Yield the messages of the leaves; the message of a part that counts elements is followed by those of its first example."""
-    if not part.parts:
-        yield part.message or f"{part.expression} is {part.verdict}"
-    elif part.message and not part.message.startswith("where "):
-        yield f"{part.message} ({', '.join(_reasons(part.parts[0]))})"
-    else:
-        for inner in part.parts:
-            yield from _reasons(inner)
-
-
-def explain_failure(evaluation: Evaluation, node: TypedNode) -> Part:
-    """Return the innermost part that failed, with a message; `node` must have failed."""
+def explain_failure(evaluation: Evaluation, node: TypedNode) -> str:
+    """Return the message about the innermost part that failed; `node` must have failed."""
     bound: dict[int, TypedNode] = {}
     bindings: list[str] = []
     while True:
@@ -78,8 +84,7 @@ def explain_failure(evaluation: Evaluation, node: TypedNode) -> Part:
         bindings += [variables] if variables else []
     message = failure_message(evaluation, node, evaluation.outcome(node).error or "it failed")
     where = f" (where {', '.join(bindings)})" if bindings else ""
-    place = place_of(evaluation.source, node.offset)
-    return Part(evaluation.text(node), *place, EvalVerdict.ERROR, message + where)
+    return message + where
 
 
 def _failing_part(evaluation: Evaluation, node: TypedNode, bound: dict[int, TypedNode]) -> tuple[TypedNode | None, str]:
@@ -134,94 +139,74 @@ class _Explainer:
         self._evaluation = evaluation
         self._left = _MOST_PARTS
 
-    def part(self, node: TypedNode, *, wanted: bool) -> Part:
+    def explain(self, node: TypedNode, *, wanted: bool) -> Explanation:
         """Explain the value of a condition that should have been `wanted`."""
+        evaluation = self._evaluation
         self._left -= 1
-        outcome = self._evaluation.outcome(node)
+        outcome = evaluation.outcome(node)
         if outcome.stopped:
             self._left -= 1
-            text = f"{self._evaluation.text(node)} was not decided: {outcome.error}"
-            return self._part(node, EvalVerdict.STOPPED, text)
+            return Explanation(EvalVerdict.STOPPED, (f"{evaluation.text(node)} was not decided: {outcome.error}",))
         if outcome.error is not None:
             self._left -= 1
-            failure = explain_failure(self._evaluation, node)
-            same = failure.expression == self._evaluation.text(node)
-            return failure if same else self._part(node, EvalVerdict.ERROR, parts=(failure,))
+            return Explanation(EvalVerdict.ERROR, (explain_failure(evaluation, node),))
         value = unwrapped(outcome.value)
         if value is not True and value is not False:
-            text = f"{self._evaluation.text(node)} is {shown(value)}, a {type_name(value)}"
-            return self._part(node, EvalVerdict.VALUE, f"{text}, where true or false was wanted")
-        if self._left > 0:
-            match node:
-                case typed_ast.Logical():
-                    return self._logical(node, value=value, wanted=wanted)
-                case typed_ast.Conditional():
-                    held = self._evaluation.outcome(node.condition).value is True
-                    branch = node.chosen if held else node.other
-                    parts = (self.part(node.condition, wanted=held), self.part(branch, wanted=wanted))
-                    return self._part(node, _TRUTH[value], parts=parts)
-                case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
-                    return self._quantified(node, value=value, wanted=wanted)
-                case typed_ast.CelBind():
-                    self._evaluation.defer(node.slot, node.source)
-                    return self._part(node, _TRUTH[value], parts=(self.part(node.body, wanted=wanted),))
-                case typed_ast.Invoke() if node.function.name == "!_":
-                    return self._part(node, _TRUTH[value], parts=(self.part(node.arguments[0], wanted=not wanted),))
-        message = condition_message(self._evaluation, node, value=value, wanted=wanted)
-        return self._part(node, _TRUTH[value], message)
+            text = f"{evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
+            return Explanation(EvalVerdict.VALUE, (text,))
+        reasons = self._reasons(node, value=value, wanted=wanted) if self._left > 0 else None
+        if reasons is None:
+            reasons = (condition_message(evaluation, node, value=value, wanted=wanted),)
+        return Explanation(_TRUTH[value], reasons)
 
-    def _part(
-        self,
-        node: TypedNode,
-        verdict: EvalVerdict,
-        message: str = "",
-        parts: tuple[Part, ...] = (),
-        *,
-        cut: bool = False,
-    ) -> Part:
-        place = place_of(self._evaluation.source, node.offset)
-        return Part(self._evaluation.text(node), *place, verdict, message, parts, cut)
+    def _reasons(self, node: TypedNode, *, value: bool, wanted: bool) -> tuple[str, ...] | None:
+        """Return the reasons of the parts that decide a condition; None if it has no such parts."""
+        match node:
+            case typed_ast.Logical():
+                # The false operands of a false `&&`, all operands of a true one; the reverse for `||`.
+                terms = list(node.terms)
+                if value is node.absorbing:
+                    terms = [term for term in terms if self._evaluation.outcome(term).value is value]
+                reasons: list[str] = []
+                for term in terms[:_MOST_CHILDREN]:
+                    if self._left <= 0:
+                        break
+                    reasons += self.explain(term, wanted=wanted).reasons
+                return tuple(reasons)
+            case typed_ast.Conditional():
+                held = self._evaluation.outcome(node.condition).value is True
+                branch = node.chosen if held else node.other
+                return self.explain(node.condition, wanted=held).reasons + self.explain(branch, wanted=wanted).reasons
+            case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
+                return (self._quantified(node, value=value, wanted=wanted),)
+            case typed_ast.CelBind():
+                self._evaluation.defer(node.slot, node.source)
+                return self.explain(node.body, wanted=wanted).reasons
+            case typed_ast.Invoke() if node.function.name == "!_":
+                return self.explain(node.arguments[0], wanted=not wanted).reasons
+        return None
 
-    def _logical(self, node: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
-        """Explain the false operands of a false `&&`, all operands of a true one; the reverse for `||`."""
-        terms = list(node.terms)
-        if value is node.absorbing:
-            terms = [term for term in terms if self._evaluation.outcome(term).value is value]
-        parts: list[Part] = []
-        for term in terms[:_MOST_CHILDREN]:
-            if self._left <= 0:
-                break
-            parts.append(self.part(term, wanted=wanted))
-        return self._part(node, _TRUTH[value], parts=tuple(parts), cut=len(parts) < len(terms))
-
-    def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool) -> Part:
+    def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool) -> str:
+        """Return how many elements satisfy the body, and the reasons for the first element that decides."""
         evaluation = self._evaluation
         values = evaluation.outcome(node.source).value
         rounds = list(rounds_of(values, len(node.slots)))
         if not rounds:
-            return self._part(node, _TRUTH[value], f"{evaluation.text(node.source)} is empty")
+            return f"{evaluation.text(node.source)} is empty"
         results = []
         for variables in rounds:
             evaluation.set_variables(node.slots, variables)
             results.append(evaluation.outcome(node.body).value)
         count = sum(result is True for result in results)
         decisive = count == len(results) if node.kind == "all" else count > 0
-        chosen = [variables for variables, result in zip(rounds, results, strict=True) if result is decisive]
-        if decisive and node.kind != "exists_one":
-            chosen = chosen[:1]
         elements = f"the {len(values)} elements of {evaluation.text(node.source)}"
         verb = "satisfies" if count == 1 else "satisfy"
         message = f"{count or 'none'} of {elements} {verb} {evaluation.text(node.body)}"
         if node.kind == "exists_one" and not value:
             message += ", wanted exactly one"
-        parts: list[Part] = []
-        for variables in chosen[:_MOST_EXAMPLES]:
-            if self._left <= 0:
-                break
-            self._left -= 1
-            evaluation.set_variables(node.slots, variables)
-            evaluation.outcome(node.body)
-            explained = self.part(node.body, wanted=wanted)
-            where = f"where {' and '.join(_bindings(node, variables))}"
-            parts.append(self._part(node.body, explained.verdict, where, (explained,)))
-        return self._part(node, _TRUTH[value], message, tuple(parts), cut=len(parts) < len(chosen))
+        if decisive not in results or self._left <= 0:
+            return message
+        self._left -= 1
+        evaluation.set_variables(node.slots, rounds[results.index(decisive)])
+        evaluation.outcome(node.body)
+        return f"{message} ({', '.join(self.explain(node.body, wanted=wanted).reasons)})"

@@ -1,11 +1,8 @@
-"""The parts of an explanation, and the texts of values and positions in it."""
+"""The texts of values in messages."""
 
 from collections.abc import Callable
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
-
-import msgspec
 
 from dra_extender.cel.syntax.printer import text_literal
 from dra_extender.cel.values.integers import Uint
@@ -21,31 +18,6 @@ _LONGEST_STRING: Final = 60
 MOST_ITEMS: Final = 6
 _DEEPEST_VALUE: Final = 3
 _BINARY: Final = tuple((2**exponent, suffix) for suffix, exponent in BINARY_EXPONENTS.items())
-
-
-class EvalVerdict(StrEnum):
-    """The result of a part; STOPPED if the cost limit or the deadline left it undecided."""
-
-    TRUE = "true"
-    FALSE = "false"
-    VALUE = "value"
-    ERROR = "error"
-    STOPPED = "stopped"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """A part of an expression in canonical form, its place in the written text, its result for the device, and the reason.
-
-    `parts` decide the result; `cut` says that there were more of them than are listed.
-    """
-
-    expression: str
-    line: int
-    column: int
-    verdict: EvalVerdict
-    message: str = ""
-    parts: tuple["Part", ...] = ()
-    cut: bool = False
 
 
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:

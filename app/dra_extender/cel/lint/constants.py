@@ -24,7 +24,7 @@ def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
     failures = [node for node, outcome in outcomes if outcome.error is not None and not outcome.stopped]
     for node in failures:
         finding = error if truth is None else warning
-        cause = explain_failure(evaluation, node).message
+        cause = explain_failure(evaluation, node)
         lenient = ""
         if isinstance(node, typed_ast.Invoke) and node.function.name == "semver" and len(node.arguments) == 1:
             lenient = f"semver({print_expression(node.arguments[0].written)}, true)"
