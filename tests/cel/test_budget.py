@@ -5,7 +5,7 @@ import pytest
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelBudgetError, CelCostError, CelDeadlineError, CelRuntimeError
-from dra_extender.cel.explain.evaluation import Evaluation
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.program import compile_expression
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
@@ -37,12 +37,6 @@ def test_one_evaluation_is_limited_for_itself_whatever_is_left() -> None:
     assert not isinstance(caught.value, CelBudgetError | CelDeadlineError)
 
 
-def test_the_deadline_of_the_call_stops_evaluations_that_have_none_of_their_own() -> None:
-    with pytest.raises(CelDeadlineError):
-        LOOP.matches(DEVICE, budget=Budget(deadline=lambda: True))
-    assert LOOP.matches(DEVICE, deadline=lambda: False, budget=Budget(deadline=lambda: True))
-
-
 def test_work_that_costs_little_by_upstreams_formula_uses_the_budget_up_too() -> None:
     budget = Budget()
     free = compile_expression("cel.bind(l, lists.range(400), l.exists_one(a, l.exists_one(b, false)))")
@@ -54,7 +48,7 @@ def test_work_that_costs_little_by_upstreams_formula_uses_the_budget_up_too() ->
 
 def test_an_evaluation_that_takes_too_long_is_stopped_and_ends_the_call() -> None:
     now = iter(range(100))
-    budget = Budget(clock=lambda: next(now) / 10, seconds_each=0.25)
+    budget = Budget(clock=lambda: next(now) / 25)
     with pytest.raises(CelDeadlineError):
         compile_expression("lists.range(100000).all(x, true)").matches(DEVICE, budget=budget)
     assert next(now) == 4, "asked every hundred rounds, the first time to begin with"
@@ -65,7 +59,7 @@ def test_an_evaluation_that_takes_too_long_is_stopped_and_ends_the_call() -> Non
 
 def test_each_evaluation_has_its_own_time() -> None:
     now = iter(range(1000))
-    budget = Budget(clock=lambda: next(now) / 100, seconds_each=0.25)
+    budget = Budget(clock=lambda: next(now) / 250)
     for _ in range(10):
         assert LOOP.matches(DEVICE, budget=budget)
     assert next(now) > 2 * 25
@@ -76,7 +70,6 @@ def test_a_budget_is_a_deadline_that_passes_when_it_is_spent() -> None:
     assert not budget()
     LOOP.matches(DEVICE, budget=budget)
     assert budget()
-    assert Budget(deadline=lambda: True)()
 
 
 def test_an_evaluation_that_a_budget_may_end_is_freed_afterwards() -> None:
@@ -91,7 +84,7 @@ def test_an_evaluation_that_a_budget_may_end_is_freed_afterwards() -> None:
 
 
 def test_an_explanation_is_freed_afterwards() -> None:
-    evaluation = Evaluation("[1].exists(x, x == 1)", DEVICE)
+    evaluation = Evaluation(ExplainableExpression("[1].exists(x, x == 1)"), DEVICE)
     assert evaluation.outcome(evaluation.root).value is True
     held = weakref.ref(evaluation)
     del evaluation

@@ -139,7 +139,7 @@ def test_limits_and_budgets_that_are_not_reached_change_neither_value_nor_cost(c
         unlimited.setattr("dra_extender.cel.cost.COST_LIMIT", 10**12)
         unlimited.setattr("dra_extender.cel.cost.WORK_LIMIT", 10**12)
         assert program.evaluate(DEVICE) == (value, cost)
-    budget = Budget(10**9, deadline=lambda: False)
+    budget = Budget(10**9)
     if isinstance(value, bool):
         assert program.matches(DEVICE, budget=budget) is value
         assert budget.left <= 10**9 - cost

@@ -28,37 +28,26 @@ class Budget:
     deadline, and calls it often, so it is callable instead of having a method for this.
     """
 
-    __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left", "strict")
+    __slots__ = ("_clock", "_ends", "left", "strict")
 
     def __init__(
-        self,
-        cost: int = CALL_COST,
-        deadline: Deadline | None = None,
-        *,
-        clock: Callable[[], float] | None = None,
-        seconds_each: float = EVALUATION_SECONDS,
-        strict: bool = False,
+        self, cost: int = CALL_COST, *, clock: Callable[[], float] | None = None, strict: bool = False
     ) -> None:
         """Begin a call.
 
         Args:
             cost: Cost units for all evaluations together.
-            deadline: The deadline of the call, and of evaluations that are given none of their own.
             clock: Monotonic seconds; without it, only the counted limits end an evaluation.
-            seconds_each: Seconds that one evaluation may take. A longer one spends the whole budget, because the next devices would
-                take as long.
             strict: Also end an evaluation as soon as it has spent what was left when it began.
         """
         self.strict = strict
         self.left = cost
-        self.deadline = deadline
         self._clock = clock
-        self._seconds_each = seconds_each
         self._ends: float | None = None
 
     def __call__(self) -> bool:
         """Return whether no further evaluation may begin."""
-        return self.left <= 0 or (self.deadline is not None and self.deadline())
+        return self.left <= 0
 
     def begin(self) -> Deadline:
         """Begin an evaluation, unless the budget is spent; return its deadline, which starts to count when it is first called."""
@@ -82,14 +71,16 @@ class Budget:
         self.spend(work // _WORK_PER_COST)
 
     def _evaluation_is_late(self) -> bool:
-        if self._clock is not None:
-            now = self._clock()
-            if self._ends is None:
-                self._ends = now + self._seconds_each
-            if now > self._ends:
-                self.left = 0
-                return True
-        return self.deadline is not None and self.deadline()
+        """Return whether the evaluation took too long; the whole budget is spent then, as the next devices would take as long."""
+        if self._clock is None:
+            return False
+        now = self._clock()
+        if self._ends is None:
+            self._ends = now + EVALUATION_SECONDS
+        if now > self._ends:
+            self.left = 0
+            return True
+        return False
 
     def charge(self, frame: EvaluationFrame) -> None:
         """Charge what an evaluation spent: its cost, or its work where that is more."""

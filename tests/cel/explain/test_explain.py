@@ -67,7 +67,7 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
     ],
 )
 def test_the_message_of_a_false_condition_has_the_values_of_both_sides(expression: str, reason: str) -> None:
-    explanation = explain(compile_expression(expression), DEVICE)
+    explanation = explain(expression, DEVICE)
     assert explanation.verdict is EvalVerdict.FALSE
     assert explanation.text == reason
 

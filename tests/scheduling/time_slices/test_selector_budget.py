@@ -32,7 +32,7 @@ def charged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_on_in_the_next_call(
     charged: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (3 * COST_LIMIT, None))
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (3 * COST_LIMIT,))
     world = InMemoryExtender()
     world.node("n0")
     world.gpus("n0", 8)

@@ -9,7 +9,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, SupportsIndex
 
 from dra_extender.allocator.allocate import Allocation
-from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, conflict_of, differs
+from dra_extender.allocator.demand.constraints import (
+    REFUSED,
+    Constraint,
+    ConstraintConflict,
+    conflict_of,
+    differs,
+    value_set,
+)
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
@@ -109,7 +116,10 @@ class LastOfEachRequest(list[tuple[str, Attribute]]):
         """Whether a device with this attribute may join; the first one always may, if it has the attribute at all."""
         if attribute is None:
             return False
-        return not self or differs(attribute, self.seen.values(), lists=constraint.lists)
+        if not self or not constraint.lists:
+            return not self or differs(attribute, self.seen.values())
+        values = value_set(attribute)
+        return bool(values) and all(values.isdisjoint(value_set(each)) for each in self.seen.values())
 
 
 class LooseCounterTable(CounterTable):

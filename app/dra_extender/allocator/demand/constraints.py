@@ -41,7 +41,7 @@ class Constraint:
         if self.distinct:
             members = state or ()
             if not self.lists:
-                return (*members, attribute) if differs(attribute, members, lists=False) else REFUSED
+                return (*members, attribute) if differs(attribute, members) else REFUSED
             values = value_set(attribute)
             return (*members, values) if values and all(map(values.isdisjoint, members)) else REFUSED
         if self.lists:
@@ -106,11 +106,8 @@ def value_set(attribute: Attribute) -> ValueSet:
     return frozenset()
 
 
-def differs(attribute: Attribute, others: Collection[Attribute], *, lists: bool) -> bool:
-    """Return whether an attribute has no value in common with any of the others; False for one without a value."""
-    if lists:
-        values = value_set(attribute)
-        return bool(values) and all(values.isdisjoint(value_set(each)) for each in others)
+def differs(attribute: Attribute, others: Collection[Attribute]) -> bool:
+    """Return whether a scalar is none of the others; False for an attribute without a scalar beside others."""
     if not others:
         return True
     scalar = _scalar(attribute)

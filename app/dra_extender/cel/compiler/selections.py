@@ -182,6 +182,9 @@ _TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
 
 
 def _select(operand: Run, name: str, *, opens: bool) -> Run:
+    def key(_: EvaluationFrame) -> str:
+        return name
+
     def run(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
@@ -194,7 +197,7 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             except KeyError:
                 raise no_key(name) from None
         if type(value) is Optional and opens:
-            return _refunding(frame, lambda: _select_from_value(frame, value, name))
+            return _select_from_value(frame, value, key)
         raise no_key(name) if type(value) is Optional else no_overload(value)
 
     return run
@@ -208,11 +211,7 @@ def _presence(operand: Run, name: str, *, opens: bool) -> Run:
             frame.cost -= 1
             raise
         if type(value) is Optional and opens:
-            present = value.present and (
-                _refunding(frame, lambda: _look_up(value.value, name, lenient=True)) is not _ABSENT
-            )
-            frame.cost -= not present
-            return present
+            return _select_from_value(frame, value, lambda _: name).present
         return _look_up(value, name, lenient=True) is not _ABSENT
 
     return run
@@ -226,10 +225,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             frame.cost -= key_cost
             raise
         if type(value) is Optional and opens:
-            if value.present:
-                return _refunding(frame, lambda: _select_from_value(frame, value, key(frame)))
-            frame.cost -= key_cost
-            return NONE
+            return _select_from_value(frame, value, key, key_cost)
         wanted = key(frame)
         _charge(frame, wanted)
         selected = _look_up(value, wanted, lenient=False)
@@ -243,42 +239,36 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
 
 
 def _optional_selection(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
-    """Compile an optional selection; one that fails costs nothing, nor does a key that is not evaluated."""
-
     def run(frame: EvaluationFrame) -> Optional:
-        unspent = key_cost
         try:
             value = operand(frame)
-            if type(value) is Optional and not value.present and opens:
-                frame.cost -= key_cost
-                return NONE
-            unspent = 1
-            return _select_from_value(frame, value, key(frame), opens=opens)
         except CelRuntimeError:
-            frame.cost -= unspent
+            frame.cost -= key_cost
             raise
+        return _select_from_value(frame, value, key, key_cost, opens=opens)
 
     return run
 
 
-def _refunding(frame: EvaluationFrame, select: Callable[[], Any]) -> Any:
-    """Select from an optional value; a selection that fails costs nothing."""
+def _select_from_value(
+    frame: EvaluationFrame, value: Any, key: Run, key_cost: int = 1, *, opens: bool = True
+) -> Optional:
+    """Select from a value, or from the value inside of an optional.
+
+    A selection that fails or finds nothing costs nothing, and neither does a key that is not evaluated.
+    """
+    if type(value) is Optional and opens:
+        if not value.present:
+            frame.cost -= key_cost
+            return NONE
+        value = value.value
     try:
-        return select()
+        wanted = key(frame)
+        _charge(frame, wanted)
+        selected = _look_up(value, wanted, lenient=True)
     except CelRuntimeError:
         frame.cost -= 1
         raise
-
-
-def _select_from_value(frame: EvaluationFrame, value: Any, key: Any, *, opens: bool = True) -> Optional:
-    """Select from a value, or from the value inside of an optional; a selection that finds nothing costs nothing."""
-    if type(value) is Optional and opens:
-        if not value.present:
-            frame.cost -= 1
-            return NONE
-        value = value.value
-    _charge(frame, key)
-    selected = _look_up(value, key, lenient=True)
     if selected is _ABSENT:
         frame.cost -= 1
         return NONE

@@ -62,7 +62,6 @@ class ExplainableExpression:
     def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
         """Compile an expression, and charge `budget` for it; one that is not valid is a CelCompileError."""
         checker, self.root, _ = check_expression(source, emulate, CompileMeter(source, budget))
-        self.source = source
         self.slots = checker.slots
         self.recorder = _Recorder(source, dynamic_dispatch=checker.dynamic_dispatch)
         self.recorder.compile(self.root)
@@ -76,25 +75,21 @@ class Evaluation:
 
     def __init__(
         self,
-        source: str | ExplainableExpression,
+        expression: ExplainableExpression,
         device: DeviceActivation,
         deadline: Deadline | None = None,
-        emulate: Release = LATEST,
         budget: Budget | None = None,
     ) -> None:
-        """Compile the expression, unless it is prepared; one that is not valid is a CelCompileError."""
-        prepared = ExplainableExpression(source, emulate, budget) if isinstance(source, str) else source
-        self.root = prepared.root
-        self.source = prepared.source
+        self.root = expression.root
         self.device = device
-        self._recorder = prepared.recorder
+        self._recorder = expression.recorder
         self._stopped: EvalResult | None = None
         self._deadline = deadline
         self._budget = budget
         self._charged = 0
         self._texts: dict[int, tuple[SyntaxNode, str]] = {}
         self._open: dict[int, bool] = {}
-        self._frame = EvaluationFrame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
+        self._frame = EvaluationFrame(device, 0, [None] * expression.slots, self._interrupts, _OWNER)
 
     @property
     def cost(self) -> int:

@@ -7,11 +7,9 @@ from typing import Any, Final, NamedTuple
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
 from dra_extender.cel.explain.messages import condition_message, failure_message
 from dra_extender.cel.explain.values import shown
-from dra_extender.cel.program import Program
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.typed_ast import TypedNode, operands
@@ -50,11 +48,10 @@ _TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
 
 def explain(
-    program: Program | ExplainableExpression | str,
+    expression: ExplainableExpression | str,
     device: DeviceActivation,
     *,
     deadline: Deadline | None = None,
-    emulate: Release = LATEST,
     budget: Budget | None = None,
 ) -> Explanation:
     """Say which parts decided the result of an expression for a device.
@@ -62,11 +59,11 @@ def explain(
     The explanation is deterministic and looks at about 60 parts at most. Of a false conjunction it names the false operands with
     the values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within
     the limits of one evaluation; those beyond the limits, the deadline or the budget are STOPPED. The text of an expression is
-    compiled first, with the libraries of one release; one that is not valid is a CelCompileError.
+    compiled first; one that is not valid is a CelCompileError.
     """
-    if isinstance(program, Program):
-        program = ExplainableExpression(program.expression, program.emulate, budget)
-    evaluation = Evaluation(program, device, deadline, emulate, budget)
+    if isinstance(expression, str):
+        expression = ExplainableExpression(expression, budget=budget)
+    evaluation = Evaluation(expression, device, deadline, budget)
     if device.defect is not None:
         return Explanation(EvalVerdict.ERROR, (f"the device cannot be read: {device.defect}",))
     return _Explainer(evaluation).explain(evaluation.root, wanted=True)

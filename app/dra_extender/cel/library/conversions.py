@@ -71,18 +71,17 @@ def _text_to_double(text: str) -> float:
     return value
 
 
-_TRUE_TEXTS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_LONGEST_BOOL: Final = 6
-_FALSE_TEXTS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_BOOL_TEXTS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
 
 
 def _text_to_bool(text: str) -> bool:
-    start = text[:_LONGEST_BOOL]
-    if start in _TRUE_TEXTS:
-        return True
-    if start in _FALSE_TEXTS:
-        return False
-    raise CelRuntimeError("type conversion error from 'string' to 'bool'")
+    value = _BOOL_TEXTS.get(text[:6])
+    if value is None:
+        raise CelRuntimeError("type conversion error from 'string' to 'bool'")
+    return value
 
 
 def decode(frame: EvaluationFrame, value: bytes) -> str:

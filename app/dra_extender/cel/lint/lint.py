@@ -12,7 +12,7 @@ from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT, TOO_LARG
 from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelCompileError
-from dra_extender.cel.explain.evaluation import Evaluation
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.lint.comparisons import comparison_findings
 from dra_extender.cel.lint.constants import constant_findings
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
@@ -30,7 +30,9 @@ _LONGEST_VALUE: Final = 64
 _DRIVER: Final = "largest.example.com"
 
 
-def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[LintFinding]:
+def _limit_findings(
+    source: str, tree: ast.SyntaxNode, units: int, expression: ExplainableExpression
+) -> Iterator[LintFinding]:
     """Yield the findings about the limits of an expression; its cost is measured on a device as large as the API allows."""
     if units > _COSTLY * COMPILE_LIMIT:
         message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
@@ -38,7 +40,7 @@ def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[Li
     length = len(source.encode(errors="surrogatepass"))
     if length > _NEAR * MAX_LENGTH:
         yield warning(LintCode.LENGTH_LIMIT, 0, f"it has {length} of {MAX_LENGTH} bytes that an expression may have")
-    evaluation = Evaluation(source, _largest_device(tree))
+    evaluation = Evaluation(expression, _largest_device(tree))
     outcome = evaluation.outcome(evaluation.root)
     if outcome.stopped:
         yield error(LintCode.COST_LIMIT, 0, f"on a device with {_ATTRIBUTES} attributes it is stopped: {outcome.error}")
@@ -113,14 +115,14 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     findings = [*path_findings(tree, drivers), *comparison_findings(tree)]
     try:
         units = compile_expression(expression, derived=not condition).units
-        evaluation = Evaluation(expression, _NO_DEVICE)
+        prepared = ExplainableExpression(expression)
     except CelCompileError as problem:
         if not any(finding.severity is Severity.ERROR for finding in findings):
             findings.append(_not_compiling(problem))
         return _ordered(findings)
-    constants = constant_findings(evaluation)
+    constants = constant_findings(Evaluation(prepared, _NO_DEVICE))
     findings.extend(found for found in constants if condition or found.code is LintCode.CONSTANT_FAILURE)
-    findings.extend(limit_findings(expression, tree, units))
+    findings.extend(_limit_findings(expression, tree, units, prepared))
     if before is not None and not any(finding.severity is Severity.ERROR for finding in findings):
         findings.extend(guard_findings(tree, known))
     return _ordered(findings)

@@ -81,13 +81,11 @@ class Checker:
         constants: How many of the nodes are literals.
     """
 
-    def __init__(
-        self, source: str, functions: Library, device: Mapping[str, Type], meter: CompileMeter | None = None
-    ) -> None:
+    def __init__(self, source: str, functions: Library, device: Mapping[str, Type], meter: CompileMeter) -> None:
         self.slots = 0
         self.dynamic_dispatch = False
         self._source = source
-        self._meter = CompileMeter(source) if meter is None else meter
+        self._meter = meter
         self.nodes = 0
         self.constants = 0
         self._counted = 0
