@@ -243,7 +243,13 @@ def program_size(*roots: Any) -> int:
             continue
         seen.add(id(item))
         if kind is FunctionType:
-            total += _function_size(item, pending)
+            closure, defaults = item.__closure__ or (), item.__defaults__ or ()
+            if closure:
+                pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
+                total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
+            elif defaults:
+                total += _FUNCTION_BYTES
+            pending += (defaults,)
         elif kind in _PLAIN:
             total += getsizeof(item)
         elif kind in _SEQUENCES:
@@ -256,16 +262,3 @@ def program_size(*roots: Any) -> int:
             total += getsizeof(item)
             pending.append(item.value)
     return total
-
-
-def _function_size(function: FunctionType, pending: list[Any]) -> int:
-    """Return the bytes of a function with its cells; what the cells and defaults hold is left to be measured."""
-    size = 0
-    closure = function.__closure__
-    if closure is not None:
-        pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
-        size = _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
-    if function.__defaults__:
-        pending.append(function.__defaults__)
-        size = size or _FUNCTION_BYTES
-    return size

@@ -34,7 +34,6 @@ def nodes_of(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 
 def children_of(node: ast.SyntaxNode) -> list[ast.SyntaxNode]:
-    """Return the nodes directly below."""
     match node:
         case ast.Select():
             return [node.operand]

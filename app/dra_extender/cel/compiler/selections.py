@@ -55,7 +55,6 @@ def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> Comp
 
 
 def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
-    """Compile a selection by index or key."""
     if key.constant and type(key.value) not in _QUALIFIERS:
         raise CelCompileError(f"invalid qualifier type: {type_name(key.value)}", source, node.offset)
     shortcut = _device_path(node)
@@ -133,7 +132,6 @@ def _device_map(node: typed_ast.TypedNode) -> str | None:
 
 
 def is_presence_test(node: typed_ast.TypedNode) -> bool:
-    """Return whether a part is has()."""
     return isinstance(node, typed_ast.FieldSelection) and node.test
 
 

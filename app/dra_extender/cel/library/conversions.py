@@ -85,7 +85,6 @@ def _text_to_bool(text: str) -> bool:
 
 
 def decode(frame: EvaluationFrame, value: bytes) -> str:
-    """Return the text of bytes in UTF-8."""
     frame.build_text(len(value))
     try:
         return str(DECODE.call(frame, value))

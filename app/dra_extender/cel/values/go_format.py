@@ -56,16 +56,13 @@ def format_double(value: float) -> str:
         return f"{sign}0"
     leading = len(whole + fraction) - len(digits)
     scale = len(whole) - leading - 1 + int(exponent or 0)
-    return sign + _place_point(digits.rstrip("0"), scale)
-
-
-def _place_point(digits: str, scale: int) -> str:
-    """Return the digits with a point behind the first one, times ten to the power of `scale`, written out where that is short."""
+    digits = digits.rstrip("0")
+    # The digits with a point behind the first one, times ten to the power of `scale`, written out where that is short.
     if scale < _LEAST_EXPONENT or scale >= _MOST_EXPONENT:
         point = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
-        return f"{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
+        return f"{sign}{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
     if scale < 0:
-        return f"0.{'0' * (-scale - 1)}{digits}"
+        return f"{sign}0.{'0' * (-scale - 1)}{digits}"
     if len(digits) <= scale + 1:
-        return digits + "0" * (scale + 1 - len(digits))
-    return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
+        return sign + digits + "0" * (scale + 1 - len(digits))
+    return f"{sign}{digits[: scale + 1]}.{digits[scale + 1 :]}"

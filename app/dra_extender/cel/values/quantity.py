@@ -203,7 +203,6 @@ _cached: Final = lru_cache(maxsize=16384)(read_uncached)
 
 
 def whole_number(number: int) -> Quantity:
-    """Return the quantity of a 64-bit integer."""
     return Quantity(number * NANO, number, 0, decimal=False)
 
 
@@ -281,7 +280,6 @@ def _decimal_sum(one: Quantity, other: Quantity, sign: int) -> QuantitySum:
 
 
 def quantity(text: str) -> Quantity:
-    """Evaluate `quantity(text)`."""
     try:
         return read_quantity(text)
     except QuantityError as error:
