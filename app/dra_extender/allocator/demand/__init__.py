@@ -1,1 +1,0 @@
-"""What the claims of a pod ask for: validated requests, selectors, constraints."""

@@ -93,8 +93,8 @@ def _has_neighbour(one: PublishedDevice, numbers: Mapping[object, int]) -> bool:
     return any(numbers[pool, counter_set] > 1 for counter_set in sets)
 
 
-def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) -> Iterator[AsymmetricRule]:
-    """Neighbours whose rules disagree; of each pair of expressions the first two devices."""
+def asymmetric_rules(devices: Sequence[PublishedDevice]) -> Iterator[AsymmetricRule]:
+    """Yield neighbours whose rules disagree; of each pair of expressions the first two devices."""
     rules = _NeighbourRules()
     reported: set[tuple[str | None, str | None]] = set()
     for pairs, (one, other) in enumerate(
@@ -104,7 +104,7 @@ def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) 
         for other in devices
         if other is not one and is_neighbour(one.device.neighbours_on, one.scope, other.scope)
     ):
-        if pairs >= most:
+        if pairs >= MAX_PAIRS:
             return
         key = (one.device.compatible_only_with, other.device.compatible_only_with)
         if key not in reported and not rules.is_true(one, other) and rules.accepts(other, one):

@@ -42,17 +42,8 @@ def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) ->
     return False
 
 
-def reachable_devices(published: ResourceSlice, node: Node) -> bytes | None:
-    """One byte for each device: REACHABLE, UNREACHABLE or MALFORMED; None when the slice as a whole decides.
-
-    A malformed node selector of a device is an error only once a search needs to know.
-    """
-    if not published.per_device_node_selection:
-        return None
-    return bytes(_reach(device, node) for device in published.devices)
-
-
 def _reach(device: Device, node: Node) -> int:
+    """Return REACHABLE, UNREACHABLE or MALFORMED: a malformed node selector is an error only once a search needs to know."""
     try:
         return REACHABLE if reaches(device, node) else UNREACHABLE
     except ModelError:
@@ -193,7 +184,7 @@ class Pool:
 class SliceView:
     """A slice that offers devices to a node; device i of it has location `base` + i.
 
-    `reachable` has one byte for each device (see `node_match`), or is None when all can be used.
+    `reachable` has one byte for each device: REACHABLE, UNREACHABLE or MALFORMED; it is None when the slice as a whole decides.
     """
 
     pool: Pool
@@ -306,7 +297,9 @@ def gather(
     views: list[SliceView] = []
     for _, pool, offering in built:
         for published in offering:
-            reachable = reachable_devices(published, node)
+            reachable = None
+            if published.per_device_node_selection:
+                reachable = bytes(_reach(device, node) for device in published.devices)
             view = SliceView(pool=pool, published=published, base=len(devices), reachable=reachable)
             devices.extend(published.devices)
             views.extend([view] * len(published.devices))
@@ -335,14 +328,11 @@ def gather(
 
 
 def pool_problem(
-    pool_id: PoolId,
-    relevant: Sequence[ResourceSlice],
-    pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
-    rules: ReleaseBehaviour = OWN,
+    pool_id: PoolId, relevant: Sequence[ResourceSlice], pool_slices: Callable[[PoolId], Sequence[ResourceSlice]]
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
     known = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
-    return "" if known is None else _build(pool_id, known, partitionable=True, rules=rules).pool.detail
+    return "" if known is None else _build(pool_id, known, partitionable=True, rules=OWN).pool.detail
 
 
 class _BuiltPool(NamedTuple):

@@ -1,1 +1,0 @@
-"""What the allocator is given and returns: usage, features, release rules, results and rejections."""

@@ -70,11 +70,10 @@ def _compile_overloads(
 ) -> CompiledPart:
     """Compile a call of one overload where the static types prove it right, otherwise a call that chooses when it runs."""
     cost = 1 + sum([argument.cost for argument in arguments])
-    single = node.candidates[0] if len(node.candidates) == 1 else None
-    if single is None:
-        return CompiledPart(
-            run=_dynamic_run(node, arguments, _overloads_of_arity(node), node.function.extra), cost=cost
-        )
+    if len(node.candidates) > 1:
+        run = _dynamic_run(node, arguments, _overloads_of_arity(node), node.function.extra)
+        return CompiledPart(run=run, cost=cost)
+    single = node.candidates[0]
     extra = node.function.extra or single.extra
     doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
     # The run-time type of an argument must be checked where its static type proves too little.

@@ -206,10 +206,7 @@ _TEXTS: Final = (
     function(
         "size", *(overload((kind,), INT, len) for kind in _SIZED), *(method((kind,), INT, len) for kind in _SIZED)
     ),
-    function(
-        "contains",
-        method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched),
-    ),
+    function("contains", method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched)),
     function("endsWith", method((STRING, STRING), BOOL, ENDS, extra=second_traversed)),
     function("startsWith", method((STRING, STRING), BOOL, STARTS, extra=second_traversed)),
 )
