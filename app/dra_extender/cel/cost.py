@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.errors import CelCostError, CelDeadlineError
-from dra_extender.cel.values.values import NUMBERS, size_of
+from dra_extender.cel.values.values import LISTS, NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
@@ -193,13 +193,12 @@ def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: An
     value = arguments[0]
     if type(value) is str and value.isascii():
         return len(value) // 10 - 1
-    if type(value) in _LISTS and len(value) <= _FEW and _PLAIN.issuperset(map(type, value)):
+    if type(value) in LISTS and len(value) <= _FEW and _PLAIN.issuperset(map(type, value)):
         return len(value) - 1
     return min(_leaves(frame, value, {}), _MAX_LEAVES) - 1
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
-_LISTS: Final = frozenset({list, tuple})
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
 PIECE: Final = 10_000

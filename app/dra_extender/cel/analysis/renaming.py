@@ -24,7 +24,6 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_expression
 
 _LOGIC: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
-_AMOUNT_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 _AMOUNTS: Final = (AccessKind.NUMBER, AccessKind.QUANTITY, AccessKind.SEMVER, AccessKind.CAPACITY)
 
 
@@ -124,7 +123,7 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
 
 def _is_comparison(node: ast.SyntaxNode) -> bool:
     """Return whether this is `a.compareTo(b)`, or one of its kind."""
-    if not isinstance(node, ast.CallExpression) or node.function not in _AMOUNT_METHODS or node.target is None:
+    if not isinstance(node, ast.CallExpression) or node.function not in ast.ORDERING_METHODS or node.target is None:
         return False
     return _is_amount(node.target) and all(map(_is_amount, node.arguments))
 

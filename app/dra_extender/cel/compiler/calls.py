@@ -16,11 +16,10 @@ from dra_extender.cel.library.strings import OF_TYPES
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Overload, accepts
-from dra_extender.cel.types.types import NULLABLE, Type
+from dra_extender.cel.types.types import NULLABLE, UNSPECIFIC, Type
 from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
 _CONTAINERS: Final = LISTS | MAPS
-_OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _PAIR: Final = 2
 _FOLDED_WORK: Final = 5_000
@@ -320,9 +319,9 @@ def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
 
 def _may_differ(given: Type, parameter: Type) -> bool:
     """Return whether a value of the static type may have another run-time type than the parameter."""
-    if parameter.kind in _OPEN:
+    if parameter.kind in UNSPECIFIC:
         return False
-    if given.kind in _OPEN or given.name != parameter.name:
+    if given.kind in UNSPECIFIC or given.name != parameter.name:
         return True
     return any(_may_differ(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
 

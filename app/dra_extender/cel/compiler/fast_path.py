@@ -18,7 +18,7 @@ from dra_extender.cel.cost import COST_LIMIT, tenth
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.patterns import cached_pattern, compile_pattern
-from dra_extender.cel.syntax.ast import EQUALITY, MIRRORED, ORDERINGS
+from dra_extender.cel.syntax.ast import EQUALITY, MIRRORED, ORDERING_METHODS, ORDERINGS
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Implementation
 from dra_extender.cel.values.quantity import Quantity
@@ -142,7 +142,6 @@ _LEAST_JOINED: Final = 3
 _PAIR: Final = 2
 _SELECTION_COST: Final = 5
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
-_ORDERED_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 
 FALLBACK_ERRORS: Final = (NotOnFastPathError, KeyError, CelRuntimeError)
 """Errors by which the fast path leaves the evaluation to the other back end."""
@@ -307,7 +306,7 @@ def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
         return None
     if name in _TEXT_METHODS:
         return _text_method(name, single.run, operand, node.arguments[1], context)
-    known = _constant_call(node.arguments[1]) if name in _ORDERED_METHODS else None
+    known = _constant_call(node.arguments[1]) if name in ORDERING_METHODS else None
     if known is None:
         return None
     run, value, kind = single.run, known.value, type(known.value)

@@ -8,6 +8,7 @@ from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.types.types import OPTIONAL_NAME, UNSPECIFIC
 from dra_extender.cel.values.integers import MAX_INT, MIN_INT
 from dra_extender.cel.values.values import (
     LISTS,
@@ -86,7 +87,7 @@ def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bo
         if operand.optional:
             return True
         operand = operand.operand
-    return operand.type.kind in {"dyn", "variable"} or operand.type.name == "optional_type"
+    return operand.type.kind in UNSPECIFIC or operand.type.name == OPTIONAL_NAME
 
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:

@@ -23,13 +23,11 @@ from dra_extender.cel.native.lists import (
 from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import (
     BOOL,
-    BYTES,
+    COMPARABLE,
     DOUBLE,
     DURATION,
     DYN,
     INT,
-    STRING,
-    TIMESTAMP,
     UINT,
     list_of,
     variable,
@@ -40,7 +38,6 @@ from dra_extender.cel.values.values import LISTS, NUMBERS, no_overload, size_of
 
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)
-_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _PLAIN: Final = ({int}, {str}, {bytes}, {bool})
 _BASE: Final = 10
@@ -247,13 +244,13 @@ def _product(factor: int) -> Extra:
 
 _PAIR: Final = (_LIST, _LIST)
 _DYNS: Final = list_of(DYN)
-_LISTS: Final = tuple(map(list_of, _COMPARABLE))
+_LISTS: Final = tuple(map(list_of, COMPARABLE))
 """One object for each type: the type check compares these without a step, and counts steps."""
 
 
 def _per_list(run: Implementation, *, elements: bool = True) -> Iterator[Overload]:
     """Declare a method of lists of each comparable type, whose result is an element or else a bool."""
-    for kind, element in zip(_LISTS, _COMPARABLE, strict=True):
+    for kind, element in zip(_LISTS, COMPARABLE, strict=True):
         yield method((kind,), element if elements else BOOL, run, metered=True)
 
 

@@ -9,7 +9,7 @@ from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.library.conversions import decode
 from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quote_in_pieces
-from dra_extender.cel.types.types import Type
+from dra_extender.cel.types.types import UNSPECIFIC, Type
 from dra_extender.cel.values.go_format import format_double
 from dra_extender.cel.values.integers import Uint
 from dra_extender.cel.values.semver import Semver
@@ -86,7 +86,7 @@ def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
         if verb not in _SHOWABLE:
             raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
         for kind in given if verb == "s" else given[:1]:
-            if kind.kind not in {"dyn", "variable"} and kind.name not in _SHOWABLE[verb]:
+            if kind.kind not in UNSPECIFIC and kind.name not in _SHOWABLE[verb]:
                 raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
 
 

@@ -15,7 +15,6 @@ from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_sem
 
 _ORDER: Final = frozenset({"<", "<=", ">", ">="})
 _EQUALITY: Final = frozenset({"==", "!="})
-_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 _PLAIN: Final = frozenset({AccessKind.TEXT, AccessKind.NUMBER})
 _QUANTITIES: Final = frozenset({AccessKind.CAPACITY, AccessKind.QUANTITY})
 _VERSION: Final = re.compile(r"v?[0-9]{1,9}(\.[0-9]{1,9}){0,2}([-+].{1,100})?")
@@ -33,7 +32,7 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
                 finding = _operator(node, right, left, ast.MIRRORED[node.function].strip("_"))
             if finding is not None:
                 yield finding
-        elif node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
+        elif node.function in ast.ORDERING_METHODS and node.target is not None and len(node.arguments) == 1:
             yield from _method(node, node.target, node.arguments[0])
 
 

@@ -16,6 +16,8 @@ ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "_>_": operator.gt,
     "_>=_": operator.ge,
 }
+ORDERING_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
+"""The methods by which quantities and versions compare."""
 EQUALITY: Final = frozenset({"_==_", "_!=_"})
 MIRRORED: Final[Mapping[str, str]] = {
     "_<_": "_>_",

@@ -7,7 +7,7 @@ import msgspec
 
 from dra_extender.cel.budget import BYTE_UNITS, TOKEN_UNITS, CompileMeter
 from dra_extender.cel.errors import CelCompileError
-from dra_extender.cel.values.go_format import ESCAPES
+from dra_extender.cel.values.go_format import ESCAPES, SURROGATES
 from dra_extender.cel.values.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 # One alternative decides by the first characters, and what a repetition gives back matches nothing else, so the time is linear in
@@ -42,7 +42,6 @@ _SIMPLE: Final = {
 }
 _QUOTES: Final = frozenset("\"'")
 _LONGEST_INTEGER: Final = 100
-_SURROGATES: Final = range(0xD800, 0xE000)
 _UNICODE_END: Final = 0x110000
 
 
@@ -112,7 +111,7 @@ def _text_escape(match: re.Match[str]) -> str:
     if wrong is not None:
         raise ValueError(f"invalid escape sequence {match.group()!r} in a string")
     code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
-    if code >= _UNICODE_END or code in _SURROGATES:
+    if code >= _UNICODE_END or code in SURROGATES:
         raise ValueError(f"the escape sequence {match.group()!r} is no Unicode character")
     return chr(code)
 

@@ -16,7 +16,7 @@ from dra_extender.cel.syntax.ast import (
     Select,
     SyntaxNode,
 )
-from dra_extender.cel.values.go_format import ESCAPES
+from dra_extender.cel.values.go_format import ESCAPES, SURROGATES
 from dra_extender.cel.values.integers import Uint
 
 _T = TypeVar("_T")
@@ -36,7 +36,6 @@ _PRECEDENCE: Final = {
 _LOGICAL: Final = frozenset({"_||_", "_&&_"})
 _PLAIN_NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _QUOTED_ONLY: Final = frozenset({"true", "false", "null", "in"})
-_SURROGATES: Final = range(0xD800, 0xE000)
 _MACROS: Final = {
     ("all", False): "all",
     ("exists", False): "exists",
@@ -89,7 +88,7 @@ def _character(character: str, quote: str) -> str:
     code = ord(character)
     if character in ESCAPES:
         return ESCAPES[character]
-    if character.isprintable() or code in _SURROGATES:
+    if character.isprintable() or code in SURROGATES:
         return character
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four digits can say
 

@@ -20,17 +20,12 @@ from dra_extender.cel.types.declarations import Library, Overload
 from dra_extender.cel.types.types import (
     ANY,
     BOOL,
-    BYTES,
+    COMPARABLE,
     DEVICE,
-    DOUBLE,
-    DURATION,
     DYN,
     INT,
     OPTIONAL_NAME,
-    STRING,
-    TIMESTAMP,
     TYPE_NAMES,
-    UINT,
     Substitution,
     Type,
     TypeLimitError,
@@ -59,8 +54,6 @@ class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
 Scopes = Mapping[str, ScopedVariable]
 _Common = tuple[Type, Type]
 """The type of the first element of a literal, and the type that all elements so far fit."""
-_SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-"""Types of keys of sortBy, in the order in which they are tried."""
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
@@ -388,8 +381,8 @@ class Checker:
         """Return the type of sortBy's result, and whether one type of keys is the only one that fits."""
         keys = list_of(self._types.resolve(key))
         results: list[Type] = []
-        self._types.step(len(_SORTABLE))
-        for kind in _SORTABLE:
+        self._types.step(len(COMPARABLE))
+        for kind in COMPARABLE:
             result = list_of(self._types.fresh())
             if self._types.assign((source, keys), (result, list_of(kind))):
                 results.append(self._types.resolve(result))

@@ -75,7 +75,10 @@ NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
 
 NULLABLE: Final = frozenset({"opaque", "object", "time"})
 """Kinds of types to which null can be assigned."""
-_UNSPECIFIC: Final = frozenset({"dyn", "variable"})
+UNSPECIFIC: Final = frozenset({"dyn", "variable"})
+"""Kinds of types of which values decide."""
+COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+"""Types whose values have an order, in the order in which overloads are tried."""
 
 
 _MAX_WEIGHT: Final = 1000
@@ -266,9 +269,9 @@ def most_general(one: Type, other: Type) -> Type:
 
 def equal_or_less_specific(one: Type, other: Type) -> bool:
     """Return whether `one` says no more than `other`."""
-    if one.kind in _UNSPECIFIC:
+    if one.kind in UNSPECIFIC:
         return True
-    if other.kind in _UNSPECIFIC:
+    if other.kind in UNSPECIFIC:
         return False
     if one.kind != other.kind or one.name != other.name:
         return False

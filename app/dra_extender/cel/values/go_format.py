@@ -14,6 +14,7 @@ ESCAPES: Final = {
     "\\": "\\\\",
 }
 """Characters that Go and CEL write as a backslash and a letter; a quote is escaped beside them where it ends the text."""
+SURROGATES: Final = range(0xD800, 0xE000)
 _IN_QUOTES: Final = {**ESCAPES, '"': '\\"'}
 _DELETE: Final = 0x7F
 _BASIC_END: Final = 0x10000
