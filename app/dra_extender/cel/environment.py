@@ -36,13 +36,10 @@ class Environment(msgspec.Struct, frozen=True):
     attribute: Type
 
 
-def _functions(*own: tuple[Function, ...]) -> Library:
-    return merge_libraries(
+def _environment(attribute: Type, *own: tuple[Function, ...]) -> Environment:
+    functions = merge_libraries(
         core.FUNCTIONS, strings.FUNCTIONS, lists.FUNCTIONS, *own, time.FUNCTIONS, kubernetes.FUNCTIONS
     )
-
-
-def _environment(functions: Library, attribute: Type) -> Environment:
     fields = {
         "driver": STRING,
         "allowMultipleAllocations": BOOL,
@@ -52,12 +49,12 @@ def _environment(functions: Library, attribute: Type) -> Environment:
     return Environment(functions, fields, attribute)
 
 
-_SCALARS_ONLY: Final = _environment(_functions(), ANY)
+_SCALARS_ONLY: Final = _environment(ANY)
 ENVIRONMENTS: Final[Mapping[Release, Environment]] = {
     Release.V1_34: _SCALARS_ONLY,
     Release.V1_35: _SCALARS_ONLY,
-    Release.V1_36: _environment(_functions(lists.CAPPED_INCLUDES), DYN),
-    Release.V1_37: _environment(_functions(lists.INCLUDES), DYN),
+    Release.V1_36: _environment(DYN, lists.CAPPED_INCLUDES),
+    Release.V1_37: _environment(DYN, lists.INCLUDES),
 }
 DEVICE_FIELDS: Final[Mapping[str, Type]] = ENVIRONMENTS[LATEST].device
 FUNCTIONS: Final[Library] = ENVIRONMENTS[LATEST].functions

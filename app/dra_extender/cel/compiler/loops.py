@@ -6,6 +6,8 @@ The constants are the costs per round of upstream's expansions, without those of
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from dra_extender.cel.compiler.code import CompiledPart, Run, first_failure
 from dra_extender.cel.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
@@ -35,13 +37,10 @@ _SHOWN: Final = 200
 """The most characters of a key in a message."""
 
 
-class FailedVariable:
+class FailedVariable(msgspec.Struct, frozen=True):
     """A variable of cel.bind whose evaluation failed; each further use fails with the same error without an evaluation."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    reason: str
 
 
 def compile_loop(
@@ -255,13 +254,10 @@ def charging(part: CompiledPart) -> Run:
     return run
 
 
-class UnevaluatedVariable:
+class UnevaluatedVariable(msgspec.Struct, frozen=True):
     """A variable of cel.bind before its first use."""
 
-    __slots__ = ("evaluate",)
-
-    def __init__(self, evaluate: Run) -> None:
-        self.evaluate = evaluate
+    evaluate: Run
 
 
 def lazy_variable(slot: int) -> Run:
@@ -300,11 +296,6 @@ def compile_optional_map(
         frame.spend(4 * work_per_round)
         return run_source(frame).value
 
-    def evaluate(frame: EvaluationFrame) -> Any:
-        frame.slots[slot] = UnevaluatedVariable(use)
-        result = run_body(frame)
-        return result if flat else Optional(present=True, value=result)
-
     def run(frame: EvaluationFrame) -> Any:
         value = run_source(frame)
         if type(value) is not Optional:
@@ -313,7 +304,9 @@ def compile_optional_map(
             frame.cost += 1
             return NONE
         frame.cost += cost
-        return evaluate(frame)
+        frame.slots[slot] = UnevaluatedVariable(use)
+        result = run_body(frame)
+        return result if flat else Optional(present=True, value=result)
 
     return CompiledPart(run=run, cost=source.cost + 1)
 

@@ -214,7 +214,16 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     domain, name = rest
     domains = _domains(device, device_map)
     noun, quoted = _NOUNS[device_map], text_literal(domain)
-    elsewhere = _elsewhere(device, device_map, name)
+    # A hint at the same name in another domain, or under the other map.
+    elsewhere = next(
+        (
+            f"did you mean {access_expression(other, place, name)}?"
+            for other in sorted(_NOUNS, key=lambda known: known != device_map)
+            for place, names in _domains(device, other).items()
+            if name in names
+        ),
+        "",
+    )
     if domain in domains:
         names = list(domains[domain])
         hint = elsewhere or _choice(names, name) or "it has none there"
@@ -231,15 +240,6 @@ def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
 
 def _domains(device: DeviceActivation, device_map: str) -> DomainMap:
     return device.attributes if device_map == "attributes" else device.capacity
-
-
-def _elsewhere(device: DeviceActivation, device_map: str, name: str) -> str:
-    """Return a hint at the same name in another domain, or under the other map."""
-    for other in sorted(_NOUNS, key=lambda known: known != device_map):
-        for domain, names in _domains(device, other).items():
-            if name in names:
-                return f"did you mean {access_expression(other, domain, name)}?"
-    return ""
 
 
 def _choice(names: list[str], wanted: str) -> str:

@@ -5,6 +5,7 @@ The size of a pattern is limited before RE2 compiles it. A cached pattern counts
 
 import re
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +51,7 @@ _SMALL: Final = 128 * 1024
 _LEAST_MEMORY: Final = 48 * 1024
 _INSTRUCTION_BYTES: Final = 192
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+_DEPTHS: Final = {"(": 1, ")": -1}
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -198,8 +200,11 @@ def _bounded_size(pattern: str) -> int:
         raise CelRuntimeError(
             f"invalid regular expression: it has {len(pattern)} characters, at most {MAX_LENGTH} are accepted"
         )
-    if pattern.count("(") > _MAX_NESTING and _nesting(pattern) > _MAX_NESTING:
-        raise CelRuntimeError(f"invalid regular expression: it nests deeper than {_MAX_NESTING} levels")
+    if pattern.count("(") > _MAX_NESTING:
+        # Brackets in classes count as groups, too.
+        depths = accumulate(_DEPTHS.get(character, 0) for character in _ESCAPED.sub("", pattern))
+        if max(depths, default=0) > _MAX_NESTING:
+            raise CelRuntimeError(f"invalid regular expression: it nests deeper than {_MAX_NESTING} levels")
     try:
         size = estimated_size(pattern)
     except ValueError as error:
@@ -210,15 +215,3 @@ def _bounded_size(pattern: str) -> int:
             f"at most {MAX_INSTRUCTIONS} are accepted"
         )
     return size
-
-
-def _nesting(pattern: str) -> int:
-    """Return how deep groups are nested, at most: brackets in classes count, too."""
-    depth = deepest = 0
-    for character in _ESCAPED.sub("", pattern):
-        if character == "(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character == ")":
-            depth -= 1
-    return deepest
