@@ -1,8 +1,8 @@
 """Why an expression is true or false for a device, or why it fails there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
@@ -118,17 +118,14 @@ def _failing_part(evaluation: Evaluation, node: TypedNode, bound: dict[int, Type
 def _failing_round(
     evaluation: Evaluation, loop: typed_ast.ComprehensionNode, slots: tuple[int, ...], parts: tuple[TypedNode, ...]
 ) -> tuple[TypedNode | None, str]:
+    assert isinstance(loop.written, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+    names = loop.written.names
     for values in rounds_of(evaluation.outcome(loop.source).value, len(slots)):
         evaluation.set_variables(slots, values)
         for part in parts:
             if evaluation.outcome(part).error is not None:
-                return part, ", ".join(_bindings(loop, values))
+                return part, ", ".join(f"{name} is {shown(value)}" for name, value in zip(names, values, strict=True))
     return None, ""
-
-
-def _bindings(loop: typed_ast.ComprehensionNode, values: tuple[Any, ...]) -> Iterator[str]:
-    assert isinstance(loop.written, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
-    return (f"{name} is {shown(value)}" for name, value in zip(loop.written.names, values, strict=True))
 
 
 class _Explainer:
