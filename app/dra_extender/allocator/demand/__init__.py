@@ -1,0 +1,1 @@
+"""What the claims of a pod ask for: validated requests, selectors, constraints."""

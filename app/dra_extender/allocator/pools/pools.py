@@ -1,7 +1,6 @@
 """The pools that a node can use, gathered from slices: current generations, complete and valid or marked with their problem."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -40,6 +39,12 @@ def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) ->
     if published.per_device_node_selection:
         return any(reaches(device, node) for device in published.devices)
     return False
+
+
+def _reachable(published: ResourceSlice, node: Node) -> bytes | None:
+    if not published.per_device_node_selection:
+        return None
+    return bytes(_reach(device, node) for device in published.devices)
 
 
 def _reach(device: Device, node: Node) -> int:
@@ -281,10 +286,8 @@ def gather(
     ignored: dict[PoolId, list[ResourceSlice]] = {}
     for published in chain(local, shared):
         if not counts(published):
-            # A malformed node selector of an ignored slice is no error.
-            with suppress(ModelError):
-                if is_relevant(published, node, partitionable=partitionable):
-                    ignored.setdefault(published.pool_id, []).append(published)
+            if _may_concern(published, node, partitionable=partitionable):
+                ignored.setdefault(published.pool_id, []).append(published)
         elif is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[_BuiltPool] = []
@@ -297,9 +300,7 @@ def gather(
     views: list[SliceView] = []
     for _, pool, offering in built:
         for published in offering:
-            reachable = None
-            if published.per_device_node_selection:
-                reachable = bytes(_reach(device, node) for device in published.devices)
+            reachable = _reachable(published, node)
             view = SliceView(pool=pool, published=published, base=len(devices), reachable=reachable)
             devices.extend(published.devices)
             views.extend([view] * len(published.devices))
@@ -405,6 +406,14 @@ def _ignored(
 def _ignored_message(names: Sequence[str]) -> str:
     which = f"slice {names[0]}" if len(names) == 1 else f"slice {names[0]} and {len(names) - 1} more"
     return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
+
+
+def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
+    """Return whether an ignored slice is for the node; a malformed node selector of an ignored slice is no error."""
+    try:
+        return is_relevant(published, node, partitionable=partitionable)
+    except ModelError:
+        return False
 
 
 def _always(_published: ResourceSlice) -> bool:
