@@ -14,7 +14,7 @@ _ONLY: Final = re.compile(r"make bench ONLY=([\w-]+)")
 
 
 def quoted() -> Iterator[tuple[str, str]]:
-    """(area, case) of each figure in docs/reference/performance.md."""
+    """(area, case) of each figure in docs/performance.md."""
     area = ""
     for line in document.DOCUMENT.read_text(encoding="utf-8").partition("<!-- figures: begin")[2].splitlines():
         if line.startswith("### "):

@@ -192,7 +192,9 @@ def test_the_document_of_objects_names_every_key_of_ours() -> None:
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
-    numbers = [int(each) for each in re.findall(r"^## (\d+)\. ", text_of("docs/contribute/decisions.md"), re.MULTILINE)]
+    numbers = [
+        int(each) for each in re.findall(r"^## (\d+)\. ", text_of("docs/contributing/decisions.md"), re.MULTILINE)
+    ]
     assert numbers == list(range(1, len(numbers) + 1))
     assert numbers
 
@@ -214,9 +216,7 @@ def test_each_class_that_the_glossary_names_exists() -> None:
 
 def test_each_method_that_the_architecture_names_exists() -> None:
     named = {
-        code
-        for code in _CODE.findall(text_of("docs/concepts/architecture.md"))
-        if re.match(r"[A-Z][a-z]\w+(?:\.\w+)?$", code)
+        code for code in _CODE.findall(text_of("docs/architecture.md")) if re.match(r"[A-Z][a-z]\w+(?:\.\w+)?$", code)
     }
     owners = {name.partition(".")[0] for name in named}
     methods = {

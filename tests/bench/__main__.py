@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds in every area")
     parser.add_argument("--output", type=Path, default=LATEST, help="where the rows are (default: bench/latest.json)")
     parser.add_argument(
-        "--document", action="store_true", help="write the rows into docs/reference/performance.md; measures nothing"
+        "--document", action="store_true", help="write the rows into docs/performance.md; measures nothing"
     )
     return parser.parse_args()
 

@@ -8,7 +8,7 @@ from tests.bench.rows import BenchError, Row
 from tests.controlplane.build import pinned
 from tests.controlplane.extender import REPOSITORY
 
-DOCUMENT: Final = REPOSITORY / "docs" / "reference" / "performance.md"
+DOCUMENT: Final = REPOSITORY / "docs" / "performance.md"
 _BEGIN: Final = "<!-- figures: begin (make bench, then python -m tests.bench --document) -->\n"
 _END: Final = "<!-- figures: end -->\n"
 _HEADING: Final = "### "
@@ -22,7 +22,7 @@ _README_END: Final = "<!-- how fast: end -->\n"
 
 
 def update(rows: Sequence[Row], measured: float) -> None:
-    """Put these rows, `measured` at this time since the epoch, into docs/reference/performance.md and README.md.
+    """Put these rows, `measured` at this time since the epoch, into docs/performance.md and README.md.
 
     Areas that were not measured keep their figures.
 

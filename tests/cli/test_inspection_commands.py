@@ -211,7 +211,7 @@ def test_snapshot_limit_is_that_of_the_option_or_else_of_the_environment(tmp_pat
     assert run(*usage, "--snapshot-limit", "8", DRA_SNAPSHOT_LIMIT_MIB="1")[0] == 0
 
 
-@pytest.mark.parametrize("document", ["docs/reference/limitations.md", "docs/tasks/why.md", "SECURITY.md"])
+@pytest.mark.parametrize("document", ["docs/limitations.md", "docs/tasks/why.md", "SECURITY.md"])
 def test_help_and_documents_name_the_default_limit_of_snapshots(document: str) -> None:
     assert f"else {MOST_MIB}." in " ".join(run("why", "--help")[1].replace("│", " ").split())
     assert f"{MOST_MIB} MiB unpacked" in (ROOT / document).read_text()

@@ -1,4 +1,4 @@
-"""The table of packages in docs/concepts/architecture.md, made from docstrings."""
+"""The table of packages in docs/architecture.md, made from docstrings."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "app" / "dra_extender"
-DOCUMENT: Final = ROOT / "docs" / "concepts" / "architecture.md"
+DOCUMENT: Final = ROOT / "docs" / "architecture.md"
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""The table of docs/start/versions.md: what works with each release of the API server, and the end-to-end tests that show it.
+"""The table of docs/versions.md: what works with each release of the API server, and the end-to-end tests that show it.
 
 `python -m tests.support.versions_table` writes the table into the document.  With JUnit reports as arguments it writes nothing, and
 ends with status 1 if a test that the table names is not among the passed tests of the reports.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tests.support.junit import not_passed
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "start" / "versions.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "versions.md"
 RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
 
 
@@ -62,7 +62,7 @@ TABLE: Final = (
     Feature(
         "partitionable devices (counters)",
         (
-            Cell("gate, [devices beside their counters](../operate/upgrade.md#from-134-to-135)", (_BESIDE,)),
+            Cell("gate, [devices beside their counters](operate/upgrade.md#from-134-to-135)", (_BESIDE,)),
             Cell("gate"),
             Cell("yes", (_COUNTERS_ALONE,)),
             Cell("yes", (_GROUPS,)),
@@ -165,7 +165,7 @@ def named_tests() -> tuple[str, ...]:
 def main(reports: list[str]) -> int:
     """Compare the table with JUnit reports."""
     lost = not_passed(named_tests(), map(Path, reports))
-    sys.stderr.writelines(f"docs/start/versions.md names a test that did not pass: {test}\n" for test in lost)
+    sys.stderr.writelines(f"docs/versions.md names a test that did not pass: {test}\n" for test in lost)
     return 1 if lost else 0
 
 

@@ -1,4 +1,4 @@
-"""What kubelet, containerd and the pods' network are told.  Why each line is there, docs/contribute/real-nodes.md says."""
+"""What kubelet, containerd and the pods' network are told.  Why each line is there, docs/contributing/real-nodes.md says."""
 
 from collections.abc import Mapping
 from pathlib import Path
