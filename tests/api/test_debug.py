@@ -47,9 +47,9 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
 @pytest.mark.parametrize(
     ("peer", "headers", "said"),
     [
-        ("10.0.0.7", {}, "loopback address of the pod alone"),
-        ("fd00::7", {}, "loopback address of the pod alone"),
-        ("testclient", {}, "loopback address of the pod alone"),
+        ("10.0.0.7", {}, "only on the loopback address of the pod"),
+        ("fd00::7", {}, "only on the loopback address of the pod"),
+        ("testclient", {}, "only on the loopback address of the pod"),
         ("127.0.0.1", {"host": "evil.example.com"}, "expected localhost as host"),
         ("127.0.0.1", {"host": "127.0.0.1.evil.example.com:8080"}, "expected localhost as host"),
         ("127.0.0.1", {"host": "10.0.0.7:8080"}, "expected localhost as host"),

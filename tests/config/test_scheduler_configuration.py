@@ -77,7 +77,7 @@ def test_whatever_is_rendered_passes_its_own_check(timeout: float, url: str, nam
         ),
         (
             lambda d: d["profiles"][0].update(plugins={"filter": {"disabled": [{"name": "DynamicResources"}]}}),
-            "DynamicResources is off at filter alone, and works on at the other points",
+            "DynamicResources is off only at filter, and works on at the other points",
         ),
         (
             lambda d: d["profiles"][0]["plugins"].update(reserve={"enabled": [{"name": "DynamicResources"}]}),

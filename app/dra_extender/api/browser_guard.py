@@ -1,7 +1,7 @@
 """Which requests may be answered, as far as their headers tell: no web page may make a browser send one.
 
 kube-scheduler, kubelets, Prometheus and the commands send no `Origin`.  A page of another site can make a browser send requests to
-a forwarded port, or to an address that the browser alone reaches:
+a forwarded port, or to an address that only the browser reaches:
 
 * to that address: the browser then says so by `Origin` or `Sec-Fetch-Site`, and without being asked by a preflight it never sends
   `application/json`;
@@ -145,7 +145,7 @@ def _parsed(host: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _is_private(name: str) -> bool:
-    """Return whether nobody can register the name publicly: top-level domains are letters alone, or begin with `xn--`."""
+    """Return whether nobody can register the name publicly: top-level domains consist of letters, or begin with `xn--`."""
     domain, _, last = name.rpartition(".")
     if name.startswith("[") or not domain or name.endswith(_PRIVATE_DOMAINS):
         return True

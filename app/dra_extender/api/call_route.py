@@ -1,4 +1,4 @@
-"""A route whose endpoint takes the request alone; FastAPI would spend some 30 us on looking for further arguments."""
+"""A route whose endpoint takes only the request; FastAPI would spend some 30 us on looking for further arguments."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, cast

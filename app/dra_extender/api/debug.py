@@ -1,4 +1,4 @@
-"""What the service has in memory alone, for those who can connect from inside its pod, as `kubectl port-forward` does.
+"""What the service has only in memory, for whoever can connect from inside its pod, as `kubectl port-forward` does.
 
 The listener may serve a whole network, so the route looks at the connection: the peer's address must be a loopback address, the
 host that the request names as well (see `browser_guard`), and no proxy may stand between.
@@ -73,7 +73,7 @@ async def _answer(request: Request) -> Response:
 def _refusal(request: Request) -> str:
     """Return why the request is not answered; empty if it is."""
     if request.client is None or not is_loopback(request.client.host):
-        return "is answered on the loopback address of the pod alone, e.g. through kubectl port-forward"
+        return "is answered only on the loopback address of the pod, for example through kubectl port-forward"
     if any(name in request.headers for name in _OF_PROXIES):
         return "is not answered through a proxy"
     refusal = _GUARD.refusal(request.method.encode(), request.headers.raw)

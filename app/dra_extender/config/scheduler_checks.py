@@ -140,7 +140,7 @@ def _plugin_off(path: str, given: object) -> Iterator[FieldProblem]:
         yield FieldProblem(field, f"{meant!r} is no plugin, which kube-scheduler does not say; expected {PLUGIN}")
     elif single:
         yield FieldProblem(
-            field, f"{PLUGIN} is off at {', '.join(single)} alone, and works on at the other points; expected it here"
+            field, f"{PLUGIN} is off only at {', '.join(single)}, and works on at the other points; expected it here"
         )
     else:
         yield FieldProblem(field, f"expected {PLUGIN} here, or two allocators would run")
@@ -252,7 +252,7 @@ def _fields(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProbl
         )
     if stanza.get("managedResources"):
         yield FieldProblem(
-            stanza.at("managedResources"), "expected an empty list: pods that have claims alone would not be sent here"
+            stanza.at("managedResources"), "expected an empty list: pods that have only claims would not be sent here"
         )
     for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
         yield FieldProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
@@ -284,14 +284,14 @@ def _client_certificate(stanza: _Stanza) -> Iterator[FieldProblem]:
     if not stanza.url.startswith("https://"):
         yield FieldProblem(
             stanza.at("urlPrefix"),
-            f"expected https, got {stanza.url}: the service serves the verbs over TLS alone (setting tls.client_ca_file)",
+            f"expected https, got {stanza.url}: the service serves the verbs only over TLS (setting tls.client_ca_file)",
         )
         return
     for name in ("cert", "key"):
         if not (stanza.trust.get(f"{name}File") or stanza.trust.get(f"{name}Data")):
             yield FieldProblem(
                 stanza.at("tlsConfig"),
-                f"expected {name}File or {name}Data: the service answers callers with a certificate alone (setting "
+                f"expected {name}File or {name}Data: the service answers only callers with a certificate (setting "
                 "tls.client_ca_file)",
             )
 

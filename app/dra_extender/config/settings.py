@@ -132,7 +132,7 @@ def _listener_problem(settings: Settings) -> str:
     if not (tls.serves_verbs or server.plain_http or server.host == _LOCALHOST or is_loopback(server.host)):
         return (
             f"setting server.host: expected a loopback address, got {server.host!r}: a caller that reaches the verbs can bind "
-            "pods; set tls.client_ca_file, tls.cert_file and tls.private_key_file to serve them over TLS to kube-scheduler alone, "
+            "pods; set tls.client_ca_file, tls.cert_file and tls.private_key_file to serve them over TLS only to kube-scheduler, "
             "or server.plain_http to serve them to all"
         )
     if probes.metrics is MetricsAccess.AUTHORIZED and (tls.cert_file is None or probes.port is None):

@@ -106,7 +106,7 @@ class ServerFacts:
         if self.allocation_groups is Support.KEPT:
             notes["allocation-groups"] = "the groups of allocated devices are written to the allocation, too"
         elif self.allocation_groups is Support.UNKNOWN:
-            notes["allocation-groups"] = "the API's schema cannot be read: groups are kept in the annotation alone"
+            notes["allocation-groups"] = "the API's schema cannot be read: groups are kept only in the annotation"
         if self.pod_groups is None:
             notes["pod-groups"] = "not served by this API server: pods are placed one by one"
         if self.taint_rules is None:

@@ -119,7 +119,7 @@ def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
 def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> AllocationResult:
     """The allocation with the groups of each device in `results[].compatibilityGroups`, for an API server that keeps them there.
 
-    These are the published groups.  Groups that the admin's policy supplied stay in the annotation alone.
+    These are the published groups.  Groups that the admin's policy supplied stay only in the annotation.
     """
     results = tuple(
         msgspec.structs.replace(result, compatibility_groups=_published_groups(holding) or None)
@@ -174,7 +174,7 @@ def is_snapshotted(claim: ClaimHead) -> bool:
 
 
 def lost_share(claim: ClaimHead) -> StrippedShare | None:
-    """The first share of an allocation of ours that was stored as something else, by the stored object alone; None if none was.
+    """Return the first share of our allocation that the stored object shows as something else; None if there is none.
 
     An API server without the fields of KEP-5075 drops them in silence: what was decided as a share then has the device whole.
     """

@@ -235,7 +235,7 @@ class ResourceOverhead(Value, frozen=True):
 
 
 class NodeAllocatable(Value, frozen=True):
-    """How a device counts as one resource of its node; for decisions, its presence alone matters."""
+    """How a device counts as one resource of its node; for decisions, only its presence matters."""
 
     unread: ClassVar[Mapping[str, Any]] = {
         "mapping": Annotated[ResourceMapping, Mark.LEFT_OUT],

@@ -279,7 +279,7 @@ def _shape(plain: Any, extras: tuple[Any, ...]) -> Shape:
 
 
 class Empty(Value, frozen=True):
-    """An object whose presence alone matters."""
+    """An object of which only the presence matters."""
 
 
 Name = Annotated[str, Format.NAME]

@@ -70,7 +70,7 @@ class ObjectMeta(TemplateMeta, frozen=True):
     def bare(
         self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
     ) -> "ObjectMeta":
-        """Without labels, and with these finalizers, annotations and owner alone; authors may fill the rest with megabytes."""
+        """Keep these finalizers, annotations and owner, and no labels: authors may fill the rest with megabytes."""
         kept = tuple(finalizer for finalizer in finalizers if finalizer in self.finalizers)
         owners = () if owner is None else (owner,)
         return msgspec.structs.replace(
@@ -113,7 +113,7 @@ def time_text(seconds: float) -> str:
 
 
 def split_key(key: str, namespace: str = "") -> tuple[str, str]:
-    """(namespace, name) of `namespace/name`; of a name alone with this namespace."""
+    """Return (namespace, name) of `namespace/name`, or of a name in this namespace."""
     before, slash, after = key.partition("/")
     return (before, after) if slash else (namespace, key)
 

@@ -137,6 +137,6 @@ def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, st
 
 
 def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
-    """Of the fields of a node its name alone is known; others count as empty."""
+    """Of the fields of a node only its name is known; others count as empty."""
     inside = (name if requirement.key == NODE_NAME_FIELD else "") in (requirement.values or ())
     return inside if requirement.operator == "In" else not inside

@@ -85,7 +85,7 @@ class Pod(Value, frozen=True, rename=None):
     extended resources: the size of the question.
 
     `attempted`: a scheduler has bound the pod or reported on it.  `gates` are the scheduling gates of a pod without a node.
-    `unschedulable` is read of pods alone that name a PodGroup and have no node: what kube-scheduler reports as long as no node
+    `unschedulable` is read only of pods that name a PodGroup and have no node: what kube-scheduler reports as long as no node
     takes the pod.
     """
 

@@ -45,7 +45,7 @@ def pod_requests(
     whole: Resources | None,
     overhead: Amounts | None,
 ) -> Mapping[str, int]:
-    """Return the requests of the pod by resource, those of NodeResourcesFit alone; amounts that are no quantities count as nothing.
+    """Return the requests of the pod by resource, only those of NodeResourcesFit; amounts that are no quantities count as nothing.
 
     `whole`: what the pod asks for in the place of its containers (KEP-2837).
     """

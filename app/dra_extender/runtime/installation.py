@@ -1,6 +1,6 @@
 """What is installed differs by platform: which event loop runs, and what does not work without a package that has no build there.
 
-uvloop is made for Unix alone; google-re2 has no build for some platforms.  The service runs where both are; the commands that
+uvloop is made only for Unix; google-re2 has no build for some platforms.  The service runs where both are; the commands that
 answer questions run without them.
 """
 

@@ -2,7 +2,7 @@
 
 All work beside the calls of kube-scheduler is started here.  A task that raises is logged with its exception, counted, and started
 again after a pause that grows.  While it fails again and again, readiness fails with its name; in the end liveness fails, so that
-Kubernetes restarts the process.  One bad object in a loop costs that object alone (`sparing`).
+Kubernetes restarts the process.  One bad object in a loop costs only that object (`sparing`).
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Supervisor:
 
     @contextmanager
     def sparing(self, work: BackgroundTask, **what: object) -> Iterator[None]:
-        """Log and count an exception of the block, with `what` it is about; it ends the block alone."""
+        """Log and count an exception of the block, with `what` it is about; it ends only the block."""
         try:
             yield
         except Exception as problem:  # noqa: BLE001 - whatever one object does must not cost the others

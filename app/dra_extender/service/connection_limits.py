@@ -1,6 +1,6 @@
 """Limits for callers that uvicorn does not have, so that no slow or hostile caller keeps kube-scheduler and kubelet out.
 
-tests/service/test_hostile_callers.py shows what uvicorn alone does with httptools:
+tests/service/test_hostile_callers.py shows what uvicorn does by itself with httptools:
 
 * A request may take for ever, and so may a caller that does not read its response: connections pile up until no file is left.
 * `limit_concurrency` refuses every caller, kube-scheduler and probes among them, once one caller has opened many connections.

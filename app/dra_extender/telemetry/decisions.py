@@ -98,7 +98,7 @@ class DecisionMetrics(MetricGroup):
         "Seconds that filter, preempt and bind calls took for their decisions, by the share that they used: `slice` (a call's own "
         "slice sufficed, no share), `namespace` (the share of a namespace), with it `everybody` (the share of all namespaces, "
         "while pods of other namespaces waited or were evaluated in the last 10 s) or `alone` (the share of a namespace "
-        "that waits alone); `wake_up`: evaluating rejected pods after changes",
+        "that waits by itself); `wake_up`: evaluating rejected pods after changes",
         "lane",
         limit=6,
     )

@@ -203,5 +203,5 @@ async def test_schema_that_cannot_be_read_is_noted_and_no_obstacle(
     facts = await discovery.facts()
     assert facts.allocation_groups is Support.UNKNOWN
     assert facts.notes()["allocation-groups"] == (
-        "the API's schema cannot be read: groups are kept in the annotation alone"
+        "the API's schema cannot be read: groups are kept only in the annotation"
     )

@@ -43,8 +43,8 @@ class LeaderElection:
     """Lets one replica act at a time, by a Lease.
 
     `acquire` returns when this replica leads, `renew` when it does not any more, and `reason` says at any moment whether it may
-    act, by our own clock alone.  Requests for the lease have connections of their own, so that renewals never queue behind other
-    work.
+    act, judged only by our own clock.  Requests for the lease have connections of their own, so that renewals never queue behind
+    other work.
     """
 
     def __init__(

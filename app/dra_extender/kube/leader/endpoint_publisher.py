@@ -30,7 +30,7 @@ class ServiceEndpoint(NamedTuple):
 class EndpointPublisher:
     """Points a Service without selector at this replica, by an EndpointSlice of the Service's name.
 
-    kube-scheduler then calls the leader alone, from the moment in which it is ready, while standbys stay healthy pods of their
+    kube-scheduler then calls only the leader, from the moment in which it is ready, while standbys stay healthy pods of their
     Deployment.  A new leader takes the calls of one that froze or lost its node at once, before that one's probes fail.
     """
 

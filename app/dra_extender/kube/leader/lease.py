@@ -54,7 +54,7 @@ class LeaseRecord:
 
 
 def held_lease(before: LeaseRecord | None, identity: str, *, duration: int, now: float) -> LeaseRecord:
-    """Return the Lease taken or renewed by `identity`; `now` is wall clock, for people alone.
+    """Return the Lease taken or renewed by `identity`; `now` is wall clock, only for people.
 
     Transitions count changes of the holder.
     """

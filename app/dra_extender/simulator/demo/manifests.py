@@ -88,7 +88,7 @@ def _sources(file: str, text: str, problems: list[ManifestProblem]) -> list[Yaml
     if not found:
         problems.append(ManifestProblem(file, _START, "", "", "expected a manifest, the file has none"))
     elif all(isinstance(each.value, dict) and each.value.get("kind") in _IGNORED for each in found):
-        text = f"expected a manifest of a kind that a story has, the file has {', '.join(_IGNORED)} alone"
+        text = f"expected a manifest of a kind that a story has, the file has only {', '.join(_IGNORED)}"
         problems.append(ManifestProblem(file, found[0].position_of(), "", "", text))
     return found
 

@@ -52,7 +52,7 @@ def pods_of(thing: Json) -> WorkloadPods:
 
 
 def no_pods_of(thing: Json) -> Json:
-    """Return a pod with the name of a workload whose metadata alone have been checked."""
+    """Return a pod with the name of a workload of which only the metadata have been checked."""
     metadata = {field: thing["metadata"][field] for field in ("name", "namespace") if thing["metadata"].get(field)}
     return {"apiVersion": StoredKind.POD.api_version, "kind": StoredKind.POD.singular, "metadata": metadata, "spec": {}}
 
