@@ -54,7 +54,7 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
     remaining: list[PlacedSlice] = []
     for slices_of_file in files.values():
         for pool in _pools(slices_of_file):
-            if _is_whole(pool):
+            if len(pool) >= max(published.slice_.slice_count for published in pool):
                 yield from _placed(pool)
             else:
                 remaining.extend(pool)
@@ -72,10 +72,6 @@ def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
 def _newest(slices: Sequence[PlacedSlice]) -> list[PlacedSlice]:
     names = {published.name for published in latest_generation([published.slice_ for published in slices])}
     return [published for published in slices if published.slice_.name in names]
-
-
-def _is_whole(slices: Sequence[PlacedSlice]) -> bool:
-    return len(slices) >= max(published.slice_.slice_count for published in slices)
 
 
 def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:

@@ -1,6 +1,7 @@
 """Whether claims, and the pods that use them, are as kube-controller-manager and kubelets need them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.inspection.audit.findings import (
@@ -291,31 +292,10 @@ def is_reachable(allocation: AllocationResult, ledger: Ledger) -> bool:
     return names is None or any(name in ledger.nodes for name in names)
 
 
-class _Writer:
-    """The allocations of one writer in one pool: how many, and between which times they were made for certain."""
+class _Allocation(NamedTuple):
+    """The allocation of a claim, and the bounds of its time in seconds since the epoch; None: there is no such bound."""
 
-    __slots__ = ("claims", "first_ended", "last_began")
-
-    def __init__(self) -> None:
-        self.claims: list[str] = []
-        self.first_ended: float | None = None
-        self.last_began: float | None = None
-
-    def add(self, name: str, times: "_Times") -> None:
-        self.claims.append(name)
-        if times.latest is not None and (self.first_ended is None or times.latest < self.first_ended):
-            self.first_ended = times.latest
-        if times.earliest is not None and (self.last_began is None or times.earliest > self.last_began):
-            self.last_began = times.earliest
-
-    def went_on_after(self, other: "_Writer") -> bool:
-        began, ended = self.last_began, other.first_ended
-        return began is not None and ended is not None and began > ended
-
-
-class _Times(NamedTuple):
-    """Bounds of the time of an allocation, None where there is none."""
-
+    claim: str
     earliest: float | None
     latest: float | None
 
@@ -326,26 +306,27 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
     Allocations that one of them left when the other took over are no finding: they are all older.  What this program allocates has
     its snapshot.  An allocation without a time is younger than its claim, and its end is not known.  None after each step.
     """
-    pools: dict[PoolId, tuple[_Writer, _Writer]] = {}
+    pools: dict[PoolId, tuple[list[_Allocation], list[_Allocation]]] = {}
     for record in records:
         if record.claim.status.allocation is not None:
-            side, times = int(is_snapshotted(record.claim)), _times(record)
-            name = "/".join(record.claim.metadata.key)
+            metadata, allocated = record.claim.metadata, seconds_of(allocated_at(record.claim))
+            created = seconds_of(metadata.creation_timestamp)
+            found = _Allocation("/".join(metadata.key), created if allocated is None else allocated, allocated)
             for pool_id in {holding.pool_id for holding in record.holdings if not holding.admin}:
-                pools.setdefault(pool_id, (_Writer(), _Writer()))[side].add(name, times)
+                pools.setdefault(pool_id, ([], []))[is_snapshotted(record.claim)].append(found)
         yield None
     for pool_id, (foreign, own) in pools.items():
-        if foreign.went_on_after(own) and own.went_on_after(foreign):
+        if _went_on_after(foreign, own) and _went_on_after(own, foreign):
             detail = (
-                f"dra-extender allocated {len(own.claims)} claims and another scheduler {len(foreign.claims)}, in turns; "
-                f"the first by name are {min(own.claims)} and {min(foreign.claims)}"
+                f"dra-extender allocated {len(own)} claims and another scheduler {len(foreign)}, in turns; "
+                f"the first by name are {min(each.claim for each in own)} and {min(each.claim for each in foreign)}"
             )
             yield finding(Check.TWO_ALLOCATORS, f"pool {'/'.join(pool_id)}", detail)
         yield None
 
 
-def _times(record: ClaimRecord) -> _Times:
-    allocated = seconds_of(allocated_at(record.claim))
-    if allocated is not None:
-        return _Times(allocated, allocated)
-    return _Times(seconds_of(record.claim.metadata.creation_timestamp), None)
+def _went_on_after(these: Sequence[_Allocation], others: Sequence[_Allocation]) -> bool:
+    """Return whether one of these was made for certain after one of the others."""
+    began = max((each.earliest for each in these if each.earliest is not None), default=-inf)
+    ended = min((each.latest for each in others if each.latest is not None), default=inf)
+    return began > ended

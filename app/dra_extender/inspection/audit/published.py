@@ -254,7 +254,15 @@ def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[Resour
     Selectors that differ may select one node all the same; that is not looked for.
     """
     everywhere = [each for each in current if each.all_nodes]
-    groups = _by_scope(current)
+    groups: dict[object, list[ResourceSlice]] = {}
+    for each in current:
+        if each.node_name is not None:
+            groups.setdefault(("node", each.node_name), []).append(each)
+        elif each.node_selector is not None:
+            groups.setdefault(("selector", repr(each.node_selector)), []).append(each)
+        elif not each.all_nodes:
+            # Its devices name their nodes.
+            groups.setdefault(("slice", each.name), []).append(each)
     if not groups and everywhere:
         yield everywhere
     if len(groups) * len(everywhere) > len(current) * _MOST_TOGETHER:
@@ -262,16 +270,3 @@ def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[Resour
         everywhere = []
     for found in groups.values():
         yield [*found, *everywhere]
-
-
-def _by_scope(current: Sequence[ResourceSlice]) -> Mapping[object, Sequence[ResourceSlice]]:
-    """Return the slices that are not for all nodes: by node, by equal selector, and each alone whose devices name their nodes."""
-    found: dict[object, list[ResourceSlice]] = {}
-    for each in current:
-        if each.node_name is not None:
-            found.setdefault(("node", each.node_name), []).append(each)
-        elif each.node_selector is not None:
-            found.setdefault(("selector", repr(each.node_selector)), []).append(each)
-        elif not each.all_nodes:
-            found.setdefault(("slice", each.name), []).append(each)
-    return found

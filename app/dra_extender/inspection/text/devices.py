@@ -151,27 +151,23 @@ def devices_tree(report: DevicesReport, now: float) -> Iterator[str]:
     for node, pools in groupby(report.pools, key=lambda each: each.node):
         yield _SHARED if node == NO_NODE else node
         for pool in pools:
-            yield from _pool(pool, now)
-
-
-def _pool(pool: PoolUse, now: float) -> Iterator[str]:
-    problem = f", {pool.problem}" if pool.problem else ""
-    yield f"  {pool.driver}/{pool.pool}  generation {pool.generation}{problem}"
-    width = max((len(each.name) for each in (*pool.devices, *pool.gone)), default=0)
-    on_sets: dict[str, list[DeviceUse]] = {each.name: [] for each in pool.counter_sets}
-    alone: list[DeviceUse] = []
-    for device in pool.devices:
-        on_sets.get(device.counter_sets[0] if device.counter_sets else "", alone).append(device)
-    for counter_set in pool.counter_sets:
-        yield f"    {_counter_set(counter_set)}"
-        for device in on_sets[counter_set.name]:
-            yield from _device_lines(device, now, "      ", width)
-    for device in alone:
-        yield from _device_lines(device, now, "    ", width)
-    for device in pool.gone:
-        *lines, last = _device_lines(device, now, "    ", width)
-        yield from lines
-        yield f"{last}, not published any more"
+            problem = f", {pool.problem}" if pool.problem else ""
+            yield f"  {pool.driver}/{pool.pool}  generation {pool.generation}{problem}"
+            width = max((len(each.name) for each in (*pool.devices, *pool.gone)), default=0)
+            on_sets: dict[str, list[DeviceUse]] = {each.name: [] for each in pool.counter_sets}
+            alone: list[DeviceUse] = []
+            for device in pool.devices:
+                on_sets.get(device.counter_sets[0] if device.counter_sets else "", alone).append(device)
+            for counter_set in pool.counter_sets:
+                yield f"    {_counter_set(counter_set)}"
+                for device in on_sets[counter_set.name]:
+                    yield from _device_lines(device, now, "      ", width)
+            for device in alone:
+                yield from _device_lines(device, now, "    ", width)
+            for device in pool.gone:
+                *lines, last = _device_lines(device, now, "    ", width)
+                yield from lines
+                yield f"{last}, not published any more"
 
 
 def _counter_set(found: CounterSetUse) -> str:

@@ -53,7 +53,10 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
         yield f"of those that ask for no devices {plain}"
     yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
     yield from _unjudged(shown, width)
-    yield from _conditions(shown, width)
+    for row in shown:
+        if row.after.conditions:
+            yield ""
+            yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
     yield from _fates([each for each in shown if each.evicted], width)
     if report.fill is not None:
         yield ""
@@ -61,7 +64,12 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
     if report.held:
         yield ""
         yield from held_lines(report.held, width)
-    yield from _notes(report, width)
+    notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
+    notes += report.notes
+    if notes:
+        yield ""
+    for note in notes:
+        yield from wrapped(f"note: {note}", "", width)
 
 
 def _summary(report: WhatIfReport) -> str:
@@ -143,13 +151,6 @@ def _unjudged(rows: Sequence[PodRow], width: int) -> Iterator[str]:
             yield from wrapped(mark, INDENT, width)
 
 
-def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
-    for row in rows:
-        if row.after.conditions:
-            yield ""
-            yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
-
-
 def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     """Yield what becomes of the claims of evicted pods, once for all of one fate."""
     by_fate: dict[str, list[str]] = defaultdict(list)
@@ -229,11 +230,3 @@ def _amounts(places: Iterable[Stranded]) -> str:
         for name, (amount, total, count) in sorted(left.items())
     ]
     return "; ".join(parts)
-
-
-def _notes(report: WhatIfReport, width: int) -> Iterator[str]:
-    notes = [f"{report.verified}: node fit was not judged", *report.notes] if report.verified else report.notes
-    if notes:
-        yield ""
-    for note in notes:
-        yield from wrapped(f"note: {note}", "", width)
