@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.errors import CelCostError, CelDeadlineError
-from dra_extender.cel.values.values import LISTS, NUMBERS, size_of
+from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
@@ -199,6 +199,7 @@ def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: An
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
+_CONTAINERS: Final = LISTS | MAPS
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
 PIECE: Final = 10_000
@@ -207,18 +208,20 @@ PIECE: Final = 10_000
 
 def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
     """Count leaves, strings by tenths of their UTF-8 length; a value that occurs many times is counted once and added each time."""
-    if type(value) is bytes or (type(value) is str and value.isascii()):
+    kind = type(value)
+    if kind is bytes or (kind is str and value.isascii()):
         return len(value) // 10
-    if not isinstance(value, str | list | tuple | dict):
+    if kind is not str and kind not in _CONTAINERS:
         return 1
     count = known.get(id(value))
-    if count is None and isinstance(value, str):
+    if count is None and kind is str:
         frame.spend(len(value) // 7)
         count = len(value.encode(errors="surrogatepass")) // 10
     elif count is None:
-        items = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
-        pieces = (items[start : start + PIECE] for start in range(0, len(items), PIECE))
-        count = sum(_leaves_of_piece(frame, piece, known) for piece in pieces)
+        items = value if kind in LISTS else [part for entry in value.items() for part in entry]
+        count = 0
+        for start in range(0, len(items), PIECE):
+            count += _leaves_of_piece(frame, items[start : start + PIECE], known)
     known[id(value)] = count
     return count
 
