@@ -74,12 +74,21 @@ CASES: Final = (
         {"kind": "device", "writer": "foreign"},
     ),
     AlertCase(
-        "DRAExtenderAuditFindings",
+        "DRAExtenderOverAllocated",
         "8m",
         one("audit_findings", "2x20", 'check="double_allocation",severity="error"'),
-        one("audit_findings", "2x20", 'check="class_without_devices",severity="warning"'),
+        one("audit_findings", "2x20", 'check="stale_reservation",severity="error"'),
         "The audit finds 2 errors of the check double_allocation.",
         {"check": "double_allocation"},
+    ),
+    AlertCase(
+        "DRAExtenderAuditFindings",
+        "8m",
+        one("audit_findings", "2x20", 'check="stale_reservation",severity="error"'),
+        one("audit_findings", "2x20", 'check="class_without_devices",severity="warning"')
+        | one("audit_findings", "2x20", 'check="groups",severity="error"'),
+        "The audit finds 2 errors of the check stale_reservation.",
+        {"check": "stale_reservation"},
     ),
     AlertCase(
         "DRAExtenderPolicyRefused",
