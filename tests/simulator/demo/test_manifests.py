@@ -424,7 +424,7 @@ def test_file_without_a_manifest_is_a_problem(text: str) -> None:
 
 def test_file_with_kinds_alone_that_are_skipped_is_a_problem() -> None:
     (found,) = problems("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n")
-    assert found.endswith("expected a manifest of a kind that a story has, the file has Namespace alone")
+    assert found.endswith("expected a manifest of a kind that a story has, the file has only Namespace")
 
 
 def test_folder_without_manifests_is_a_problem(tmp_path: Path) -> None:
