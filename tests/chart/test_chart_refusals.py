@@ -31,6 +31,7 @@ WRONG: Final[Mapping[str, Refused]] = {
     "no binding timeout": ({"bindingTimeoutSeconds": 0}, "minimum: got 0, want 1"),
     "timeout with a unit": ({"bindingTimeoutSeconds": "10m"}, "got string, want integer"),
     "cut digest": ({"image": {"digest": "sha256:1"}}, "does not match pattern"),
+    "image with capitals": ({"image": {"repository": "example.com/Team/extender"}}, "does not match pattern"),
     "unknown pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "must be one of"),
     "argument that is no flag": ({"scheduler": {"extraArgs": ["v=4"]}}, "does not match pattern"),
     "unknown group": ({"extender": {"settings": {"logs": {}}}}, "additional properties 'logs'"),

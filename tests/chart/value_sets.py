@@ -88,7 +88,7 @@ VALUE_SETS: Final[dict[str, Object]] = {
     "long-binding": {"bindingTimeoutSeconds": 86400},
     "other-name": {"fullnameOverride": "gpus"},
     "long-name": {"fullnameOverride": "a" * 80},
-    "own-image": {"image": {"repository": "registry.example.com:5000/team/dra-extender", "tag": "v0.1.0-rc.1"}},
+    "own-image": {"image": {"repository": "Registry.example.com:5000/team/dra__extender", "tag": "v0.1.0-rc.1"}},
     "pinned-images": {"image": {"digest": DIGEST}, "scheduler": {"image": {"digest": DIGEST}}},
     "mirrored-scheduler": {
         "scheduler": {"image": {"repository": "mirror.example.com/kube-scheduler", "pullPolicy": "Always"}}
