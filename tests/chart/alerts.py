@@ -148,7 +148,7 @@ CASES: Final = (
         "20m",
         one("search_refusals_total", "0+1x30", 'pod_namespace="team-a"'),
         one("search_refusals_total", "0x10 1+0.1x30", 'pod_namespace="team-a"'),
-        "Searches for pods of team-a were refused more time 15 times in 15 minutes.",
+        "Searches for pods of team-a were denied more time 15 times in 15 minutes.",
         {"pod_namespace": "team-a"},
     ),
     AlertCase(
