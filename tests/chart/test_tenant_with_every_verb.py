@@ -170,7 +170,7 @@ async def allocation_of_nothing_gets_no_device_later(tenant: ApiClient) -> None:
 
 async def test_what_the_service_alone_writes_is_refused_in_every_way(tenant: ApiClient) -> None:
     guarded: Mapping[str, tuple[Object, str, str]] = {
-        "snapshot": (WRITTEN, "", f"the annotation {SNAPSHOT_ANNOTATION} is written by"),
+        "snapshot": (WRITTEN, "", f"writes the annotation {SNAPSHOT_ANNOTATION}; leave it"),
         "allocation": (ALLOCATED, "status", f"devices of {objects.DRIVER} are allocated by"),
     }
     await side_by_side(
