@@ -63,7 +63,7 @@ class KeptObjects:
             self._on_change()
 
     def listing(self) -> None:
-        """See EventSink."""
+        pass
 
     def synced(self) -> None:
         self._on_change()

@@ -87,8 +87,8 @@ class ServerFacts:
     def kinds(self) -> Mapping[str, ResourceKind]:
         """Return the kinds that a reader may ask for, by plural name."""
         optional = {kind.plural: kind for kind in (self.pod_groups, self.taint_rules) if kind is not None}
-        read_alone = {kind.plural: kind for kind in (CLAIM_TEMPLATES, WARNINGS, DISRUPTION_BUDGETS)}
-        return {**WATCHED, **read_alone, **optional}
+        unwatched = {kind.plural: kind for kind in (CLAIM_TEMPLATES, WARNINGS, DISRUPTION_BUDGETS)}
+        return {**WATCHED, **unwatched, **optional}
 
     def notes(self) -> Mapping[str, str]:
         """Return sentences for people, by name: the version, and each field or kind that is missing or uncertain."""

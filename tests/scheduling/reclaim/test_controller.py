@@ -273,6 +273,7 @@ async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: In
     assert world.devices("c1") == ["n1/gpu-0"]
     assert world.claim("c1")["status"]["reservedFor"] == [consumer]
     assert world.messages("p1")[-1].startswith("the reservation of claim default/c1 was given back: ")
+    assert not world.messages("p2")
 
 
 @pytest.mark.parametrize("finalizers", [[], [FINALIZER]])

@@ -218,9 +218,9 @@ class BindSession:
             await parts.reserver.reserve(record, claim.consumer, most)
 
     async def _confirm_delivery(self) -> None:
-        """Wait until our claim watch has delivered these allocations, and with them every one that was stored before.
+        """Wait until the claim watch has delivered these allocations, and with them every earlier write of a claim.
 
-        That includes one that another pod's bind wrote, or an earlier bind of this pod that did not wait so long.
+        The bind of another pod, or an earlier bind of this pod that did not wait so long, may have written an allocation.
         """
         parts = self._parts
         for claim in self.claims:

@@ -38,6 +38,7 @@ from dra_extender.scheduling.reclaim.release_reasons import (
     ReclaimableClaim,
     ReclaimFacts,
     ReclaimReason,
+    Releasable,
     permitted_part,
 )
 from dra_extender.telemetry.metrics import Metrics
@@ -204,8 +205,7 @@ class ReclaimController:
             permitted = permitted_part(reclaimable.releasable, claim, reclaimable.consumer_states, writers, us)
             if permitted is None:
                 return ReclaimResult.FOREIGN
-            reclaimable = ReclaimableClaim(permitted, reclaimable.consumer_states, reclaimable.state)
-            await self._write(claim, raw, reclaimable, writers)
+            await self._write(claim, raw, permitted, writers)
         except ConflictError:
             return None
         except (NotFoundError, ServerUnavailableError):
@@ -215,7 +215,8 @@ class ReclaimController:
                 return None if isinstance(problem.__cause__, ConflictError) else ReclaimResult.CHANGED
             _LOG.warning("a claim could not be reclaimed", claim="/".join(key), problem=str(problem))
             return ReclaimResult.FAILED
-        self._report(claim, reclaimable, live)
+        kept = self._pod_uids(claim, reclaimable.releasable.consumers - permitted.consumers)
+        self._report(claim, permitted, [pod for uid, pod in live.items() if uid not in kept])
         return ReclaimResult.DONE
 
     async def _read_consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:
@@ -248,15 +249,20 @@ class ReclaimController:
             members = self.facts.users(claim, consumer)
         return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]
 
-    async def _write(self, claim: ResourceClaim, raw: bytes, reclaimable: ReclaimableClaim, writers: Writers) -> None:
+    def _pod_uids(self, claim: ClaimHead, consumers: AbstractSet[str]) -> AbstractSet[str]:
+        """Return the UIDs of these consumers, and of the members of those that are PodGroups."""
+        groups = [consumer for consumer in claim.status.reserved_for if consumer.uid in consumers]
+        members = (self.facts.members(claim.metadata.namespace, group) or () for group in groups)
+        return consumers | {pod.uid for pods in members for pod in pods}
+
+    async def _write(self, claim: ResourceClaim, raw: bytes, releasable: Releasable, writers: Writers) -> None:
         record = ClaimRecord(claim, raw)
-        half_written = reclaimable.releasable.reason is ReclaimReason.HALF_WRITTEN
-        if claim.extended_for and (half_written or reclaimable.releasable.release):
+        half_written = releasable.reason is ReclaimReason.HALF_WRITTEN
+        if claim.extended_for and (half_written or releasable.release):
             # Only one bind of its pod can use the claim; the next bind creates another.
             await self.claim_writer.discard(record)
         elif not half_written:
-            released = reclaimable.releasable
-            await self.claim_writer.release(record, released.consumers, deallocates=released.release, tries=1)
+            await self.claim_writer.release(record, releasable.consumers, deallocates=releasable.release, tries=1)
         else:
             metadata = claim.metadata
             change = without(
@@ -266,28 +272,24 @@ class ReclaimController:
             )
             self.ledger.assume_written(await self.cluster.claims.update(*metadata.key, change))
 
-    def _report(self, claim: ClaimHead, reclaimable: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
-        allocation, reason = claim.status.allocation, reclaimable.releasable.reason
+    def _report(self, claim: ClaimHead, released: Releasable, pods: Iterable[Pod | None]) -> None:
+        allocation, reason = claim.status.allocation, released.reason
         devices = [] if allocation is None else ["/".join(result.device_id) for result in allocation.devices.results]
         name = "/".join(claim.metadata.key)
         _LOG.info(
-            "reclaimed a claim" if reclaimable.releasable.release else "reclaimed a part of a claim",
+            "reclaimed a claim" if released.release else "reclaimed a part of a claim",
             reason=reason,
             claim=name,
             devices=devices,
-            consumers=[
-                entry.name for entry in claim.status.reserved_for if entry.uid in reclaimable.releasable.consumers
-            ],
+            consumers=[entry.name for entry in claim.status.reserved_for if entry.uid in released.consumers],
         )
+        given_back = f"the devices of claim {name} were" if released.release else f"the reservation of claim {name} was"
         unready = self.facts.unready_devices(claim)
-        for pod in live.values():
+        for pod in pods:
             if pod is not None and not (pod.node_name or pod.finished):
                 if reason in NOT_READY:
                     self.device_backoff.start(pod.uid, unready)
-                given_back = (
-                    "devices of claim {} were" if reclaimable.releasable.release else "reservation of claim {} was"
-                )
-                message = f"the {given_back.format(name)} given back: {RELEASE_MESSAGES[reason]}"
+                message = f"{given_back} given back: {RELEASE_MESSAGES[reason]}"
                 self.cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
 
 

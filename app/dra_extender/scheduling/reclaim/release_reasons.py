@@ -196,11 +196,11 @@ def find_releasable(
 def permitted_part(
     releasable: Releasable, claim: ClaimHead, consumer_states: Mapping[str, ConsumerState], writers: Writers, us: str
 ) -> Releasable | None:
-    """Return the part that this process may release: what `us`, its field manager, wrote; None if there is none.
+    """Return the part that this process may release; None if there is none.
 
-    What another scheduler allocated or reserved stays, with the exception of the rule that kube-controller-manager applies to every
-    claim: a consumer that is gone or over loses its reservation, and a claim with the finalizer loses its allocation with the last
-    reservation.  The reservation of an idle pod that we wrote counts as such: it alone may have kept the allocation from ending.
+    It may release what `us`, its field manager, wrote.  Of other claims it may release what kube-controller-manager releases: the
+    reservation of a consumer that is gone or over, and the allocation of a claim with the finalizer when no reservation is left.
+    Where another scheduler's idle pod or allocation stays, only our reservations of idle pods are released.
     """
     if releasable.reason is ReclaimReason.HALF_WRITTEN:
         prepared = us in writers.snapshot or us in writers.finalizer or us in writers.extended
@@ -209,8 +209,8 @@ def permitted_part(
     idle = frozenset(uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE)
     ours = frozenset(uid for uid in idle if us in writers.reserved(uid))
     if ours == idle:
-        ends_by_itself = states and states <= {*ENDED, ConsumerState.IDLE} and FINALIZER in claim.metadata.finalizers
-        if not releasable.release or us in writers.allocation or ends_by_itself:
+        leaves_none = states and states <= {*ENDED, ConsumerState.IDLE} and FINALIZER in claim.metadata.finalizers
+        if not releasable.release or us in writers.allocation or leaves_none:
             return releasable
     return Releasable(ReclaimReason.POD_IDLE, ours) if ours else None
 
