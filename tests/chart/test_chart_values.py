@@ -14,7 +14,6 @@ from tests.chart.selecting import containers, of_extender, of_kind, only, pod_sp
 
 pytestmark = pytest.mark.chart
 
-
 Rendered = Callable[[str], list[Object]]
 
 

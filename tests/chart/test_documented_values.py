@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.chart.programs import REPOSITORY, Helm, Object
-from tests.chart.selecting import containers, only
+from tests.chart.selecting import containers, only, pod_spec
 
 pytestmark = pytest.mark.chart
 
@@ -64,5 +64,5 @@ def test_without_a_tag_the_chart_renders_nothing_for_a_version_without_a_patch_r
 
 def test_the_values_for_flux_and_openshift_are_taken(helm: Helm) -> None:
     assert helm.template(values=of_kind("gitops.md", "HelmRelease")["spec"]["values"])
-    pod = only(helm.template(values=values_of("gitops.md")), "Deployment")["spec"]["template"]["spec"]
+    pod = pod_spec(helm.template(values=values_of("gitops.md")))
     assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod["securityContext"])

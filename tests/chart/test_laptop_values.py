@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from tests.chart.programs import REPOSITORY, Helm
-from tests.chart.selecting import containers
+from tests.chart.selecting import containers, only
 from tests.controlplane.cluster import ControlPlane
 
 FOLDER = REPOSITORY / "deploy" / "laptop"
@@ -13,8 +13,7 @@ FOLDER = REPOSITORY / "deploy" / "laptop"
 @pytest.mark.chart
 def test_one_replica_runs_the_image_that_kind_has_loaded(helm: Helm) -> None:
     rendered = helm.template(values=yaml.safe_load((FOLDER / "values.yaml").read_text()))
-    (deployment,) = [each for each in rendered if each["kind"] == "Deployment"]
-    assert deployment["spec"]["replicas"] == 1
+    assert only(rendered, "Deployment")["spec"]["replicas"] == 1
     assert containers(rendered)["extender"]["image"] == "dra-extender:laptop"
 
 
