@@ -44,6 +44,10 @@ def test_a_part_that_the_machine_cannot_run_is_said_and_fails_a_strict_run(
     assert close([found], [report], strict=True, folder=tmp_path) == 1
 
 
+def test_no_part_is_started_that_may_not_end_in_time() -> None:
+    assert outcome(Part("one", DONE, 60.0), seconds_left=30.0).problem.startswith("NOT RUN: it may take 60 s, and")
+
+
 def test_the_closing_line_adds_up_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tested = tmp_path / "unit.xml"
     tested.write_text(GOOD)
