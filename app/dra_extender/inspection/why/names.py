@@ -114,17 +114,16 @@ def is_slip(written: str, name: str) -> bool:
     if not (word + other).isalpha():
         return False
     differing = [place for place, (one, another) in enumerate(zip(word, other, strict=False)) if one != another]
-    if len(word) == len(other) and len(differing) == len("ab"):
-        first, second = differing
-        swapped = second == first + 1 and word[first : second + 1] == other[first : second + 1][::-1]
-        return swapped and len(word) > len("ab")
     shortest = min(len(word), len(other))
+    place = differing[0] if differing else shortest
+    after, other_after = word[place + 1 :], other[place + 1 :]
+    if len(word) == len(other) and differing == [place, place + 1]:
+        return word[place : place + 2] == other[place : place + 2][::-1] and len(word) > len("ab")
     begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
     if shortest < _SHORT and not begins:
         return False
-    place = differing[0] if differing else shortest
-    # One letter is another one, or added, or missing.
-    return len(word) == len(other) or word[place + 1 :] == other[place:] or word[place:] == other[place + 1 :]
+    # One letter is another one, added or missing.
+    return after == other_after or after == other[place:] or word[place:] == other_after
 
 
 def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
