@@ -27,7 +27,6 @@ MOST_PODS: Final = 4
 """The most pods of an extender that are asked, one after the other, until one leads."""
 _MARK: Final = b"dra-extender"
 _PORT: Final = 8080
-_MOST_NAMED: Final = 3
 
 
 class ExtenderView(NamedTuple):

@@ -1,14 +1,11 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ProgramFormat
-
-if TYPE_CHECKING:
-    pass
 
 
 def command(
