@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import OwnerReference, seconds_of
-from dra_extender.model.objects import DisruptionBudget, EventObject, EventSeries
+from dra_extender.model.objects import DisruptionBudget, EventObject, EventSeries, PodSelector
 from dra_extender.model.pod import PodObject
 
 SCHEDULING_GATED: Final = "SchedulingGated"
@@ -129,29 +129,24 @@ class DisruptionBudgets:
     """PodDisruptionBudgets, as they stood when they were read."""
 
     def __init__(self, objects: Iterable[bytes]) -> None:
-        """Read the budgets (API JSON, policy/v1); those that cannot be read count as absent."""
-        self._by_namespace: defaultdict[str, list[DisruptionBudget]] = defaultdict(list)
+        """Read the budgets (API JSON, policy/v1); those that cannot be read or have a malformed selector count as absent."""
+        self._by_namespace: defaultdict[str, list[tuple[PodSelector, DisruptionBudget]]] = defaultdict(list)
         for data in objects:
             with suppress(ModelError):
                 budget = decode("PodDisruptionBudget", _BUDGET_DECODER, data)
-                self._by_namespace[budget.metadata.namespace].append(budget)
+                if budget.spec.selector is not None:
+                    budget.spec.selector.check()
+                    self._by_namespace[budget.metadata.namespace].append((budget.spec.selector, budget))
 
     def forbidding(self, pods: Iterable[PodFacts]) -> Mapping[tuple[str, str], str]:
         """Return, by (namespace, name), the pods that may not be evicted after those before them, each with the budget's name."""
         left: dict[tuple[str, str], int] = {}
         found: dict[tuple[str, str], str] = {}
         for pod in pods:
-            for budget in self._by_namespace.get(pod.key[0], ()):
-                if _is_about(budget, pod):
+            for selector, budget in self._by_namespace.get(pod.key[0], ()):
+                if selector.matches(pod.labels):
                     key = budget.metadata.key
                     left[key] = left.get(key, budget.status.disruptions_allowed) - 1
                     if left[key] < 0:
                         found.setdefault(pod.key, budget.metadata.name)
         return found
-
-
-def _is_about(budget: DisruptionBudget, pod: PodFacts) -> bool:
-    try:
-        return budget.spec.selector is not None and budget.spec.selector.matches(pod.labels)
-    except ModelError:
-        return False

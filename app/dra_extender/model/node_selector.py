@@ -50,7 +50,7 @@ class NodeSelector(Value, frozen=True):
             ModelError: a requirement anywhere in the selector is malformed, whether or not it would have been needed.
         """
         verdicts = [
-            all(_label_matches(expression, labels) for expression in term.match_expressions)
+            all(label_matches(expression, labels) for expression in term.match_expressions)
             and all(_field_matches(field, name) for field in term.match_fields)
             for term in self.node_selector_terms
             if _checked(term)
@@ -66,7 +66,7 @@ def only_node(name: str) -> NodeSelector:
 def _checked(term: NodeSelectorTerm) -> bool:
     """Refuse malformed requirements; False for an empty term."""
     for requirement in term.match_expressions:
-        _check_label_requirement(requirement)
+        check_label_requirement(requirement)
     for requirement in term.match_fields:
         if requirement.operator not in ("In", "NotIn"):
             raise ModelError(f"node selector: field {requirement.key!r} {requirement.operator!r} is not supported")
@@ -75,7 +75,12 @@ def _checked(term: NodeSelectorTerm) -> bool:
     return bool(term.match_expressions or term.match_fields)
 
 
-def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
+def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
+    """Refuse a malformed requirement for labels.
+
+    Raises:
+        ModelError: the requirement is malformed.
+    """
     if not _is_label_key(requirement.key):
         raise ModelError(f"node selector: {requirement.key!r} is no name of a label")
     for value in requirement.values or ():
@@ -117,7 +122,8 @@ def _integer(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Return whether the labels satisfy a requirement that `check_label_requirement` does not refuse."""
     value = labels.get(requirement.key)
     wanted = requirement.values or ()
     match requirement.operator:

@@ -21,7 +21,7 @@ from dra_extender.model.fields import (
 )
 from dra_extender.model.metadata import ObjectMeta, TemplateMeta
 from dra_extender.model.node import WholeNode
-from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dra_extender.model.node_selector import NodeSelectorRequirement, check_label_requirement, label_matches
 from dra_extender.model.pod import PodObject, WholePodSpec
 from dra_extender.model.pod_group import GroupClaims, PodGroup, SchedulingPolicy
 from dra_extender.model.resource_claim import ResourceClaim
@@ -152,17 +152,20 @@ class PodSelector(Value, frozen=True):
     match_labels: Annotated[dict[LabelKey, LabelValue], Labels.LABELS] = {}
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels are selected.
+    def check(self) -> None:
+        """Refuse a malformed selector.
 
         Raises:
             ModelError: a requirement is malformed.
         """
-        equal = (
-            NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in self.match_labels.items()
+        for requirement in self.match_expressions:
+            check_label_requirement(requirement)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels are selected by a selector that `check` does not refuse."""
+        return self.match_labels.items() <= labels.items() and all(
+            label_matches(requirement, labels) for requirement in self.match_expressions
         )
-        term = NodeSelectorTerm(match_expressions=(*equal, *self.match_expressions))
-        return not term.match_expressions or NodeSelector(node_selector_terms=(term,)).matches("", labels)
 
 
 class DisruptionBudgetSpec(Value, frozen=True):
