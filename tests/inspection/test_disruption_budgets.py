@@ -134,3 +134,40 @@ def test_selector_means_pods_as_that_of_the_api_does(selector: Any, expected: bo
     budgets = DisruptionBudgets([msgspec.json.encode(budget(0, selector)), b"no JSON"])
     pod = PodFacts(key=(NAMESPACE, "old"), labels=APP)
     assert bool(budgets.forbidding([pod])) is expected
+
+
+def test_pod_with_several_budgets_may_not_be_evicted_whatever_they_allow() -> None:
+    """The eviction subresource refuses it, and counts it for none of the budgets."""
+    budgets = DisruptionBudgets(
+        [
+            msgspec.json.encode(budget(1, {}, "all")),
+            msgspec.json.encode(budget(1, {"matchLabels": APP}, "keep")),
+        ]
+    )
+    both, one = PodFacts(key=(NAMESPACE, "old"), labels=APP), PodFacts(key=(NAMESPACE, "other"))
+    assert budgets.forbidding([both, one]) == {both.key: "all beside keep"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (PodFacts(key=(NAMESPACE, "old"), phase="Running"), True),
+        (PodFacts(key=(NAMESPACE, "old"), phase="Unknown"), True),
+        (PodFacts(key=(NAMESPACE, "old"), phase="Pending"), False),
+        (PodFacts(key=(NAMESPACE, "old"), phase="Succeeded"), False),
+        (PodFacts(key=(NAMESPACE, "old"), phase="Failed"), False),
+        (PodFacts(key=(NAMESPACE, "old"), phase="Running", deleting=True), False),
+    ],
+)
+def test_budget_guards_pods_that_run(pod: PodFacts, expected: bool) -> None:
+    assert bool(DisruptionBudgets([msgspec.json.encode(budget(0, {}))]).forbidding([pod])) is expected
+
+
+async def test_drain_does_not_wait_for_a_pod_that_is_being_deleted() -> None:
+    made = one_gpu_held()
+    labelled(made, "old")
+    made.add(budget(0, {"matchLabels": APP}))
+    (old,) = (pod for pod in made.objects["pods"] if pod["metadata"]["name"] == "old")
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert report.changes == ("node n1 cordoned, 1 pod evicted",)

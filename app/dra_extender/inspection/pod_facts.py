@@ -35,6 +35,7 @@ class PodFacts(Value, frozen=True, rename=None):
     uid: str = ""
     owners: tuple[OwnerReference, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
+    deleting: bool = False
 
 
 _POD_DECODER: Final = msgspec.json.Decoder(PodObject)
@@ -59,6 +60,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
         uid=pod.metadata.uid,
         owners=pod.metadata.owner_references,
         labels=pod.metadata.labels,
+        deleting=pod.metadata.deletion_timestamp is not None,
     )
 
 
@@ -122,6 +124,8 @@ class ObjectEvents:
         )
 
 
+_UNGUARDED: Final = frozenset({PENDING, "Succeeded", "Failed"})
+"""The phases of pods that the API server evicts whatever budgets say."""
 _BUDGET_DECODER: Final = msgspec.json.Decoder(DisruptionBudget)
 
 
@@ -139,14 +143,23 @@ class DisruptionBudgets:
                     self._by_namespace[budget.metadata.namespace].append((budget.spec.selector, budget))
 
     def forbidding(self, pods: Iterable[PodFacts]) -> Mapping[tuple[str, str], str]:
-        """Return, by (namespace, name), the pods that may not be evicted after those before them, each with the budget's name."""
+        """Return, by (namespace, name), the pods that may not be evicted after those before them, each with the budget's name.
+
+        The API server evicts no pod that has several budgets; such a pod has `a beside b`.
+        """
         left: dict[tuple[str, str], int] = {}
         found: dict[tuple[str, str], str] = {}
         for pod in pods:
-            for selector, budget in self._by_namespace.get(pod.key[0], ()):
-                if selector.matches(pod.labels):
-                    key = budget.metadata.key
-                    left[key] = left.get(key, budget.status.disruptions_allowed) - 1
-                    if left[key] < 0:
-                        found.setdefault(pod.key, budget.metadata.name)
+            if pod.deleting or pod.phase in _UNGUARDED:
+                continue
+            of_namespace = self._by_namespace.get(pod.key[0], ())
+            budgets = [budget for selector, budget in of_namespace if selector.matches(pod.labels)]
+            if len(budgets) > 1:
+                found[pod.key] = " beside ".join(budget.metadata.name for budget in budgets[:2])
+            elif budgets:
+                key = budgets[0].metadata.key
+                if left.setdefault(key, budgets[0].status.disruptions_allowed) > 0:
+                    left[key] -= 1
+                else:
+                    found[pod.key] = budgets[0].metadata.name
         return found

@@ -300,6 +300,7 @@ class EndedPod(Value, frozen=True):
     """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds.
 
     `budget` is the name of the PodDisruptionBudget that forbids to evict the pod now; empty if none does that was read.
+    `a beside b`: no pod that has several budgets may be evicted.
     """
 
     pod: str
