@@ -60,6 +60,10 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
             f'{A}.links.all(x, x == "a")',
             f'1 of the 2 elements of {A}.links satisfies x == "a" (x is "b", wanted "a")',
         ),
+        (
+            "[dyn(0), dyn(false)].all(x, x)",
+            "none of the 2 elements of [dyn(0), dyn(false)] satisfy x (x is false, wanted true)",
+        ),
         ("[].exists(x, x)", "[] is empty"),
         (f'cel.bind(a, {A}, a.model == "X")', 'a.model is "A100", wanted "X"'),
         (f"has({A}.x) ? true : {A}.index == 0", f"{A}.x is absent; {A}.index is 3, wanted 0"),

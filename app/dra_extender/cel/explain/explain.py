@@ -198,9 +198,11 @@ class _Explainer:
         message = f"{count or 'none'} of {elements} {verb} {evaluation.text(node.body)}"
         if node.kind == "exists_one" and not value:
             message += ", wanted exactly one"
-        if decisive not in results or self._left <= 0:
+        # A result of another type, such as 1, is no decision although it equals True.
+        example = next((each for each, result in zip(rounds, results, strict=True) if result is decisive), None)
+        if example is None or self._left <= 0:
             return message
         self._left -= 1
-        evaluation.set_variables(node.slots, rounds[results.index(decisive)])
+        evaluation.set_variables(node.slots, example)
         evaluation.outcome(node.body)
         return f"{message} ({', '.join(self.explain(node.body, wanted=wanted).reasons)})"
