@@ -105,6 +105,13 @@ def test_a_true_disjunction_names_the_operands_that_hold_and_a_false_one_all() -
     assert false.text == f'{A}.index is 3, wanted 4; {A}.model is "A100", wanted "x"'
 
 
+def test_a_condition_whose_operands_a_limit_stops_has_its_value_as_the_reason() -> None:
+    slow = "lists.range(1000).exists(x, lists.range(90).exists(y, y < 0))"
+    explanation = explain(f"{slow} && true", DEVICE)
+    assert explanation.verdict is EvalVerdict.FALSE
+    assert explanation.text == f"{slow} && true is false"
+
+
 def test_the_message_of_a_result_that_is_no_bool_names_its_value_and_type() -> None:
     explanation = explain(f"{A}.index", DEVICE)
     assert explanation.verdict is EvalVerdict.VALUE

@@ -166,7 +166,8 @@ class _Explainer:
                     if self._left <= 0:
                         break
                     reasons += self.explain(term, wanted=wanted).reasons
-                return tuple(reasons)
+                # A limit may stop every operand, after the whole was evaluated within it.
+                return tuple(reasons) or (f"{self._evaluation.text(node)} is {_TRUTH[value]}",)
             case typed_ast.Conditional():
                 held = self._evaluation.outcome(node.condition).value is True
                 branch = node.chosen if held else node.other
