@@ -243,13 +243,14 @@ def program_size(*roots: Any) -> int:
             continue
         seen.add(id(item))
         if kind is FunctionType:
-            closure, defaults = item.__closure__ or (), item.__defaults__ or ()
+            closure, defaults = item.__closure__, item.__defaults__
             if closure:
                 pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
                 total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
             elif defaults:
                 total += _FUNCTION_BYTES
-            pending += (defaults,)
+            if defaults:
+                pending.append(defaults)
         elif kind in _PLAIN:
             total += getsizeof(item)
         elif kind in _SEQUENCES:
