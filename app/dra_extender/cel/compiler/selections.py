@@ -181,9 +181,6 @@ _TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
 
 
 def _select(operand: Run, name: str, *, opens: bool) -> Run:
-    def key(_: EvaluationFrame) -> str:
-        return name
-
     def run(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
@@ -196,7 +193,7 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             except KeyError:
                 raise no_key(name) from None
         if type(value) is Optional and opens:
-            return _select_from_value(frame, value, key)
+            return _select_from_value(frame, value, lambda _: name)
         raise no_key(name) if type(value) is Optional else no_overload(value)
 
     return run

@@ -47,8 +47,9 @@ def path_findings(
     if device_map_of(node) is not None:
         yield from _domain(node, parent, drivers)
     for child in children_of(node):
-        inner = isinstance(node, ast.Comprehension) and child is not node.source
-        scope = variables.union(node.names) if inner and isinstance(node, ast.Comprehension) else variables
+        scope = variables
+        if isinstance(node, ast.Comprehension) and child is not node.source:
+            scope = variables.union(node.names)
         yield from path_findings(child, drivers, node, scope)
 
 
