@@ -51,14 +51,13 @@ class Budget:
 
     def begin(self) -> Deadline:
         """Begin an evaluation, unless the budget is spent; return its deadline, which starts to count when it is first called."""
-        if self.left <= 0:
-            raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
+        self.afford("the evaluation")
         self._ends = None
         return self._evaluation_is_late
 
     def afford(self, what: str) -> None:
-        """Require units and time before something begins that has limits of its own; `what` names it in the CelBudgetError."""
-        if self():
+        """Require units before something begins that has limits of its own; `what` names it in the CelBudgetError."""
+        if self.left <= 0:
             raise CelBudgetError(f"{what} was not begun: the call has spent its budget for expressions")
 
     def spend(self, units: int) -> None:
