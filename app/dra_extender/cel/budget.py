@@ -24,7 +24,7 @@ class Budget:
 
     An evaluation or a compilation begins if units are left, and has limits of its own. So a call spends at most `cost` units and
     the limit of one of these.
-    A budget is a `Deadline`: calling it says whether time or units are spent. The search takes a budget wherever it takes a
+    A budget is a `Deadline`: calling it says whether it is spent. The search takes a budget wherever it takes a
     deadline, and calls it often, so it is callable instead of having a method for this.
     """
 
@@ -139,7 +139,7 @@ class CompileMeter:
         return COMPILE_LIMIT - self.spent
 
     def spend(self, units: int, offset: int = 0) -> None:
-        """Charge units before they are used; one more than the limit is a CelCompileError at this offset."""
+        """Charge units before they are used; more units than the limit are a CelCompileError at the offset."""
         self.spent += units
         if self._budget is not None:
             self._budget.spend(units)

@@ -124,7 +124,7 @@ class SelectorList:
     ) -> None:
         """Compile each expression; one that does not compile is an error once the search needs it.
 
-        `programs` keeps what was compiled before the budget was spent.
+        A spent budget is a CelBudgetError; `programs` keeps what was compiled before.
         """
         self.expressions = tuple(expressions)
         self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
@@ -277,7 +277,7 @@ def within(deadline: Deadline | None) -> EvaluationLimits:
 def compiled(
     programs: ProgramCache, expression: str, budget: Budget | None = None, owner: str = "", *, derived: bool = False
 ) -> Program | CelCompileError:
-    """Return the program of an expression, or the reason why it does not compile; without budget it is a CelBudgetError."""
+    """Return the program of an expression, or the reason why it does not compile; a spent budget is a CelBudgetError."""
     try:
         return programs.compile(expression, derived=derived, budget=budget, owner=owner)
     except CelCompileError as problem:

@@ -31,7 +31,7 @@ def reaches(where: Device | ResourceSlice, node: Node) -> bool:
 
 
 def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Return whether a slice or one of its devices names the node; without `partitionable` no slice does that needs the feature."""
+    """Return whether a slice or one of its devices names the node; without `partitionable`, none that needs the feature does."""
     if not partitionable and (published.per_device_node_selection is not None or published.counter_sets):
         return False
     if published.node_name or published.all_nodes or published.node_selector is not None:

@@ -56,7 +56,6 @@ CASES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def require_type(operand: Evaluate, kind: type) -> Evaluate:
-
     def evaluate(device: DeviceActivation) -> Any:
         value = operand(device)
         if type(value) is kind:

@@ -43,7 +43,7 @@ _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Return whether two values are equal; numbers compare across types, everything else only within its type.
 
-    If `one` is of a strict type, and `other` of another type or a sum of quantities, there is no such comparison. With both sides
+    If `one` is of a strict type, and `other` of another type or a sum of quantities, it is a CelRuntimeError. With both sides
     swapped the result is false, or that of a comparison.
     """
     kind, other_kind = type(one), type(other)

@@ -73,7 +73,7 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
 
 
 def integer_value(text: str, *, negative: bool) -> int | Uint:
-    """Return the value of an integer token, "12", "0x1F" or "12u"; a ValueError has a sentence."""
+    """Return the value of an integer token, "12", "0x1F" or "12u"; one beyond 64 bits is a ValueError that says so."""
     digits = text.rstrip("uU")
     if len(digits) > _LONGEST_INTEGER:
         raise ValueError("invalid int literal: it does not fit into 64 bits")
@@ -89,7 +89,7 @@ def integer_value(text: str, *, negative: bool) -> int | Uint:
 
 
 def string_value(token: str) -> str | bytes:
-    """Return the value of a string token; a wrong escape sequence is a ValueError with a sentence."""
+    """Return the value of a string token; a wrong escape sequence is a ValueError that says so."""
     quote = token[0]
     if quote in _QUOTES and "\\" not in token and "\r" not in token and not token.startswith(quote, 1, -1):
         return token[1:-1]

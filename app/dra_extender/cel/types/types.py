@@ -76,7 +76,7 @@ NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
 NULLABLE: Final = frozenset({"opaque", "object", "time"})
 """Kinds of types to which null can be assigned."""
 UNSPECIFIC: Final = frozenset({"dyn", "variable"})
-"""Kinds of types of which values decide."""
+"""Kinds of types that say nothing about a value before it is known."""
 COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 """Types whose values have an order, in the order in which overloads are tried."""
 
