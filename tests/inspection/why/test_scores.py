@@ -41,8 +41,8 @@ def test_partition_beside_another_is_why(made: MadeCluster) -> None:
     )
     assert devices_report(view) == before
     assert (
-        "why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, the next best, n2, 0 (0 of 1 counter set in use)"
-        in told(made)
+        "why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, "
+        "the best other node, n2, 0 (0 of 1 counter set in use)" in told(made)
     )
 
 
@@ -92,3 +92,13 @@ def test_members_of_a_pod_group_and_pods_that_wait_have_no_scores(made: MadeClus
     made.objects["pods"][-1]["spec"]["schedulingGroup"] = {"podGroupName": "group"}
     made.pod("waits", request("gpu", "gpu"))
     assert [why(made.view(), NAMESPACE, name).scores for name in ("train", "waits")] == [(), ()]
+
+
+def test_other_node_that_is_better_now_is_not_called_worse(made: MadeCluster) -> None:
+    """The GPU of `other` on n1 is free by now, and a pod on n2 has one."""
+    made.objects["pods"] = [pod for pod in made.objects["pods"] if pod["metadata"]["name"] == "train"]
+    made.objects["resourceclaims"] = [
+        claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] == "claim-train"
+    ]
+    made.running("new", "n2", "mig-1", request("gpu", "gpu"))
+    assert "prioritize gives it 0 (0 of 1 counter set in use) of 10 now, the best other node, n2, 10" in told(made)

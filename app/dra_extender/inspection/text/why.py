@@ -175,7 +175,7 @@ def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str
 
 
 def _scores_text(scores: Sequence[NodeScore]) -> str:
-    """E.g. `why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, the next best, n2, 5`."""
+    """E.g. `why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, the best other node, n2, 5`."""
     own, *others = scores
     if not others:
         return f"why {own.node}: its devices fit on no other node now"
@@ -187,7 +187,7 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
         terms += ["waits for binding conditions"] if each.waits else []
         terms += [f"{each.joined} of {number_of(each.counter_sets, 'counter set')} in use"] if each.counter_sets else []
         told.append(f"{each.score}" + (f" ({', '.join(terms)})" if terms else ""))
-    return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the next best, {others[0].node}, {told[1]}"
+    return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the best other node, {others[0].node}, {told[1]}"
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:

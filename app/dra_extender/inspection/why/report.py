@@ -340,7 +340,7 @@ class WhyReport(Value, frozen=True):
     other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
     them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
     bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet would not start it.
-    `scores` are those of its node and of the next best one, if there is any; empty where they are not known.
+    `scores` are those of its node and of the best other one, if there is any; empty where they are not known.
     """
 
     format: str

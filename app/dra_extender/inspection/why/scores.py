@@ -1,4 +1,4 @@
-"""Why a bound pod is on its node: what prioritize would give the node now, beside the next best one."""
+"""Why a bound pod is on its node: what prioritize would give the node now, beside the best other one."""
 
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
@@ -12,7 +12,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 
 
 def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
-    """Return the scores of the pod's node and of the next best one, as if the pod had neither node nor devices.
+    """Return the scores of the pod's node and of the best other one, as if the pod had neither node nor devices.
 
     Claims that other pods share stay as they are.  Nothing is returned for members of a PodGroup, for extended resources, without
     claims of the pod's own, and where the pod would not get devices of its node again.
