@@ -278,7 +278,7 @@ class NextSteps:
             most = option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
             yield (
                 self._edited(facts.rejection, f"ask for {number_of(number, 'device')}", with_fields(count=number))
-                for number in [*range(most, 0, -1)][:_MOST_COUNTS]
+                for number in range(most, 0, -1)[:_MOST_COUNTS]
             )
         if code is Code.COMBINATION:
             yield self._fewer_elsewhere(facts)
@@ -406,7 +406,7 @@ class NextSteps:
         for claim in () if facts.demand is None else facts.demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 if (claim.label, option.name.partition("/")[0]) != own:
-                    for number in [*range(option.count - 1, 0, -1)][:_MOST_COUNTS]:
+                    for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
                         text = f"ask for {number_of(number, 'device')} in request {option.name} of claim {claim.label}"
                         yield self._claims.of_request(claim.label, option.name, text, with_fields(count=number))
 
