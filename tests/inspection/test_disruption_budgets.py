@@ -96,6 +96,19 @@ def test_budget_that_allows_one_eviction_forbids_the_second() -> None:
     assert sorted(ended.budget for ended in step.ends) == ["", "keep"]
 
 
+def test_pods_that_may_end_together_are_ended_before_pods_that_may_end_one_by_one() -> None:
+    made = two_gpus_held()
+    made.nodes("n2")
+    made.gpus("n2", device("gpu-0"), device("gpu-1"))
+    made.running("third", "n2", "gpu-0", request("gpu", "gpu"))
+    made.running("fourth", "n2", "gpu-1", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu", count=2))
+    labelled(made, "first", "second")
+    made.add(budget(1, {"matchLabels": APP}))
+    (step,) = (step for step in ends(made) if len(step.ends) > 1)
+    assert sorted((ended.pod, ended.budget) for ended in step.ends) == [("ml/fourth", ""), ("ml/third", "")]
+
+
 def test_step_that_a_budget_forbids_comes_last() -> None:
     made = two_gpus_held()
     made.nodes("n2")

@@ -1,6 +1,6 @@
 """A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -213,10 +213,12 @@ class ClusterView:
     def budgets(self) -> DisruptionBudgets:
         return DisruptionBudgets(self._objects.of_kind(BUDGETS))
 
-    def may_be_evicted(self, pod: str) -> bool:
-        """Return whether no PodDisruptionBudget that was read forbids to evict this pod (`namespace/name`) alone."""
-        facts = self.all_facts.get(split_key(pod)) if BUDGETS in self._objects.by_kind else None
-        return facts is None or not self.budgets.forbidding([facts])
+    def may_be_evicted(self, pods: Iterable[str]) -> bool:
+        """Return whether no PodDisruptionBudget that was read forbids to evict these pods (`namespace/name`) together."""
+        if BUDGETS not in self._objects.by_kind:
+            return True
+        known = (self.all_facts.get(split_key(pod)) for pod in pods)
+        return not self.budgets.forbidding(facts for facts in known if facts is not None)
 
     @cached_property
     def events(self) -> ObjectEvents:

@@ -106,8 +106,9 @@ class EndedHolders:
         ended = [] if leaving and suffices(leaving) else self._needed(staying, lambda some: suffices([*leaving, *some]))
         awaited = _without_needless(leaving, lambda some: suffices([*some, *ended]))
         found = self._tried([*awaited, *ended], nodes, again=True) or whole
-        forbidden = not all(map(self._claims.may_be_ended, ended))
-        return found, EndCost(forbidden, len(ended), max(map(self._claims.priority, ended), default=0))
+        return found, EndCost(
+            not self._claims.may_be_ended(*ended), len(ended), max(map(self._claims.priority, ended), default=0)
+        )
 
     def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
         """Return the holders, each once: those with the fewest pods first, then by priority, then those that free least.

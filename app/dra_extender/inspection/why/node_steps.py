@@ -127,7 +127,7 @@ class NodeSteps:
             return next(((key,) for key in leaving if suffice([key])), leaving), ()
         keys = [each.key for each in running if each.key in staying]
         # Of pods that hurt equally, the one that takes least of what is enough.
-        by_priority = sorted(keys, key=lambda key: (not self._view.may_be_evicted(key), staying[key].priority))
+        by_priority = sorted(keys, key=lambda key: (not self._view.may_be_evicted([key]), staying[key].priority))
         largest = keys[: -_MOST_ENDED - 1 : -1]
         sets = (*((key,) for key in by_priority), *(tuple(largest[:count]) for count in range(2, len(largest) + 1)))
         for some in sets:

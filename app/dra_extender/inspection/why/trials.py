@@ -171,9 +171,10 @@ class ClaimChanges:
         """Return the highest priority of the pods that use the claim; 0 if none is known."""
         return max((pod.priority for pod in staying_pods(self._view, self._pods(holder.consumers))), default=0)
 
-    def may_be_ended(self, holder: Holder) -> bool:
-        """Return whether no PodDisruptionBudget forbids to evict a pod that uses the claim."""
-        return all(map(self._view.may_be_evicted, self._pods(holder.consumers)))
+    def may_be_ended(self, *holders: Holder) -> bool:
+        """Return whether no PodDisruptionBudget forbids to evict the pods that use the claims."""
+        pods = (pod for holder in holders for pod in self._pods(holder.consumers))
+        return self._view.may_be_evicted(dict.fromkeys(pods))
 
     def _staying(self, holder: Holder) -> Iterator[str]:
         """Yield the consumers of a claim without the pods that have ended or are being deleted."""
