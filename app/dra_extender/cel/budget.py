@@ -51,13 +51,17 @@ class Budget:
 
     def begin(self) -> Deadline:
         """Begin an evaluation, unless the budget is spent; return its deadline, which starts to count when it is first called."""
-        self.afford("the evaluation")
+        if self.left <= 0:
+            raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
         self._ends = None
         return self._evaluation_is_late
 
     def afford(self, what: str) -> None:
-        """Require units before something begins that has limits of its own; `what` names it in the CelBudgetError."""
-        if self.left <= 0:
+        """Require units before something begins that has limits of its own; `what` names it in the CelBudgetError.
+
+        It calls the budget, which may require more: the budget of a call pauses at the end of its slice.
+        """
+        if self():
             raise CelBudgetError(f"{what} was not begun: the call has spent its budget for expressions")
 
     def spend(self, units: int) -> None:
