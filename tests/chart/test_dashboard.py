@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from dra_extender.telemetry.metrics import DEFINITIONS
 
-from tests.chart.programs import Helm, Object, run
+from tests.chart.programs import REPOSITORY, Helm, Object, run
 from tests.chart.selecting import of_kind
-from tests.support.observe.dashboard import FILE, queries
+from tests.support.observe.dashboard import FILE, filled, queries
+
+RUNBOOKS = REPOSITORY / "docs" / "operate" / "runbooks.md"
 
 
 def panels() -> list[dict[str, Any]]:
@@ -21,10 +23,12 @@ def panels() -> list[dict[str, Any]]:
 
 def test_queries_read_metrics_that_exist_with_labels_that_they_have() -> None:
     known = {each.full_name + suffix: each for each in DEFINITIONS for suffix in ("", "_bucket", "_count", "_sum")}
-    of_target = {"namespace", "pod", "instance", "le"}
+    of_target = {"cluster", "job", "namespace", "pod", "instance", "le"}
     for name, query in queries().items():
-        used = set(re.findall(r"dra_extender_\w+", query))
+        used = set(re.findall(r"(?:dra_extender|scheduler_dra)_\w+", query))
         assert used, name
+        counters = {metric for metric in used if known[metric].kind == "counter"}
+        assert counters <= set(re.findall(r"(?:rate|increase)\((\w+)", query)), name
         assert used <= known.keys(), name
         labels = {label for metric in used for label in known[metric].labels} | of_target
         asked = {each.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", query) for each in group.split(",")}
@@ -32,6 +36,15 @@ def test_queries_read_metrics_that_exist_with_labels_that_they_have() -> None:
         assert asked <= labels, name
         shown = set(re.findall(r"\{\{(\w+)\}\}", name))
         assert shown <= labels, name
+
+
+def test_panels_are_described_and_link_to_sections_of_the_runbooks() -> None:
+    sections = {each.lower() for each in re.findall(r"^## (DRAExtender\w+)", RUNBOOKS.read_text(), flags=re.MULTILINE)}
+    pictures = [each for each in panels() if each["type"] != "row"]
+    assert all(each["description"] for each in pictures)
+    linked = {link["url"].partition("#")[2] for each in pictures for link in each["links"]}
+    assert linked
+    assert linked <= sections
 
 
 def test_panels_lie_beside_and_below_each_other() -> None:
@@ -62,10 +75,7 @@ def test_the_config_map_has_the_label_of_the_sidecar_and_the_dashboard(helm: Hel
 
 @pytest.mark.chart
 def test_promtool_parses_every_query(promtool: Path, tmp_path: Path) -> None:
-    rules = [
-        {"record": f"query:{index}", "expr": each.replace("$__rate_interval", "5m").replace("$namespace", ".*")}
-        for index, each in enumerate(queries().values())
-    ]
+    rules = [{"record": f"query:{index}", "expr": filled(each)} for index, each in enumerate(queries().values())]
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
     done = run(promtool, "check", "rules", file)

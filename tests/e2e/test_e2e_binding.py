@@ -24,7 +24,7 @@ from tests.support.e2e.fabric import (
     wait_for_any_event,
     wait_until_nominated,
 )
-from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup, total
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.scenes import carry_out_apart
 
@@ -56,7 +56,8 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
 
 
 async def counted(world: InstalledExtender, status: str) -> float:
-    return await world.metric("bindingconditions_allocations_total", profile="dra-extender-scheduler", status=status)
+    labels = {"profile": "dra-extender-scheduler", "status": status}
+    return total(await world.page("/metrics"), "scheduler_dra_bindingconditions_allocations_total", labels)
 
 
 @ON_DEFAULTS

@@ -11,7 +11,7 @@ from tests.controlplane.waiting import wait_for
 from tests.observe.prometheus import Prometheus
 from tests.support.chart.values_schema import CHART
 from tests.support.e2e.namespace_fixture import NamespaceFixture
-from tests.support.observe.dashboard import queries
+from tests.support.observe.dashboard import filled, queries
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -22,7 +22,7 @@ QUIET: Final = frozenset(
         "Fields that the API server drops [{{field}}]",
         "Overlaps [{{kind}} {{outcome}} {{writer}}]",
         "Refused searches by namespace [{{pod_namespace}}]",
-        "Terms as leader [{{pod}} {{change}}]",
+        "Changes of the leader [{{pod}} {{change}}]",
         "Waits for binding conditions, p99 [{{driver}} {{status}}]",
     }
 )
@@ -149,8 +149,3 @@ async def test_an_extender_that_is_gone_is_noticed(scene: NamespaceFixture, prom
 async def pending(prometheus: Prometheus) -> frozenset[str]:
     """The alerts whose condition holds."""
     return frozenset(each["name"] for each in await prometheus.rules() if each["state"] != "inactive")
-
-
-def filled(query: str) -> str:
-    """The query as Grafana sends it with all namespaces, at scrapes of a second."""
-    return query.replace("$__rate_interval", "1m").replace("$namespace", ".*")

@@ -294,13 +294,16 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
         world.report("Attached")
         await bind
     labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
-    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 1
-    found = next(each for each in DEFINITIONS if each.name == "bindingconditions_wait_duration_seconds")
+    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 1
+    found = next(each for each in DEFINITIONS if each.name == "scheduler_dra_bindingconditions_wait_duration_seconds")
     assert found.buckets == pytest.approx([0.1 * 2**power for power in range(14)])
     for bucket in found.buckets:
         series = f'driver="{DRIVER}",le="{bucket}",profile="dra-extender-scheduler",status="success"'
-        assert await metric(world, f"bindingconditions_wait_duration_seconds_bucket{{{series}}}") in {0, 1}
-    assert await metric(world, f"bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
+        assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_bucket{{{series}}}") in {
+            0,
+            1,
+        }
+    assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
 
 
 async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:

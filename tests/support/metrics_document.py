@@ -9,13 +9,9 @@ DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md
 
 
 def table() -> str:
-    """Return the metrics as a Markdown table, by name; a metric with a second name has two rows."""
-    named = {metric.full_name: (metric, metric.meaning) for metric in DEFINITIONS}
-    named |= {
-        metric.upstream_name: (metric, f"The same as `{metric.full_name}`") for metric in DEFINITIONS if metric.upstream
-    }
+    """Return the metrics as a Markdown table, by name."""
     rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
-    for name, (metric, meaning) in sorted(named.items()):
+    for metric in sorted(DEFINITIONS, key=lambda metric: metric.full_name):
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-        rows.append(f"| `{name}` | {metric.kind} | {labels} | {meaning} |")
+        rows.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.meaning} |")
     return "\n".join(rows) + "\n"

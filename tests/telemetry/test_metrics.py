@@ -104,7 +104,7 @@ def test_every_defined_metric_exists_with_its_type_and_nothing_else_does() -> No
     families = {each.name: each.type for each in text_string_to_metric_families(text)}
     ours = {name: kind for name, kind in families.items() if not name.startswith("process_")}
     expected = {each.base_name: each.kind for each in DEFINITIONS}
-    assert ours == expected | {each.upstream: each.kind for each in DEFINITIONS if each.upstream}
+    assert ours == expected
 
 
 def test_histograms_stay_few_whatever_is_counted() -> None:
@@ -309,39 +309,6 @@ def test_refusals_count_in_all_and_by_namespace() -> None:
     value = metrics.registry.get_sample_value
     assert value("dra_extender_searches_stopped_total") == 2
     assert value("dra_extender_search_refusals_total", {"pod_namespace": "team-a"}) == 1
-
-
-WAITED = ("profile", "driver", "status")
-
-
-def test_what_is_upstream_s_metric_is_exposed_under_its_name_with_the_same_values() -> None:
-    names = {each.full_name: (each.upstream_name, each.labels) for each in DEFINITIONS if each.upstream}
-    assert names == {
-        "dra_extender_bindingconditions_allocations_total": (
-            "scheduler_dra_bindingconditions_allocations_total",
-            WAITED,
-        ),
-        "dra_extender_bindingconditions_wait_duration_seconds": (
-            "scheduler_dra_bindingconditions_wait_duration_seconds",
-            WAITED,
-        ),
-        "dra_extender_bindingconditions_prebind_duration_seconds": (
-            "scheduler_dra_bindingconditions_prebind_duration_seconds",
-            ("status", "requires_bindingconditions"),
-        ),
-    }
-
-
-async def test_both_names_have_the_same_samples() -> None:
-    metrics = Metrics()
-    metrics.binding.waited("gpu-scheduler", ["gpu.example.com"], "success", 3.0)
-    families = {each.name: each for each in text_string_to_metric_families((await metrics.render()).decode())}
-    for name in ("dra_bindingconditions_allocations", "dra_bindingconditions_wait_duration_seconds"):
-        theirs = families[f"scheduler_{name}"].samples
-        ours = families[f"dra_extender_{name.removeprefix('dra_')}"].samples
-        assert [(each.labels, each.value) for each in theirs] == [(each.labels, each.value) for each in ours]
-        assert theirs
-        assert {each.name.startswith("scheduler_dra_bindingconditions_") for each in theirs} == {True}
 
 
 def test_pods_wait_by_scheduler_and_those_with_fewest_share_a_value() -> None:

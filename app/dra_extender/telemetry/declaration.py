@@ -8,8 +8,7 @@
 Every instance has its own collectors, those of the Prometheus client; `Bounded` limits the values of their labels.  A group has
 methods for what is counted by more than one metric.  `declared` finds the metrics of a class, for the documents and their tests.
 
-A metric that kube-scheduler or kube-controller-manager has, too, is exposed a second time under the name that it has `upstream`;
-one that is nothing but theirs is declared under that name, with an empty prefix.
+A metric that kube-scheduler or kube-controller-manager has, too, is declared under their name, with an empty prefix.
 """
 
 import time
@@ -38,8 +37,7 @@ C = TypeVar("C")
 class Definition:
     """One metric: name without prefix and without the suffix `_total`, labels, meaning.
 
-    `limit` bounds the combinations of label values; further ones are counted under `other`.  `upstream` is a second name, without
-    prefix and suffix, under which the same values are exposed.
+    `limit` bounds the combinations of label values; further ones are counted under `other`.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -47,7 +45,6 @@ class Definition:
     labels: tuple[str, ...] = ()
     limit: int = _LIMIT
     buckets: tuple[float, ...] = ()
-    upstream: str = ""
     prefix: str = PREFIX
     name: str = ""
 
@@ -65,11 +62,6 @@ class Definition:
     def full_name(self) -> str:
         """The name as a scrape shows it."""
         return self.base_name + self.suffix
-
-    @property
-    def upstream_name(self) -> str:
-        """The second name as a scrape shows it; empty without one."""
-        return self.upstream and self.upstream + self.suffix
 
 
 class Bounded(Generic[M]):
@@ -138,10 +130,8 @@ def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
                 yield attribute, value
 
 
-def counter(
-    meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
-) -> Declared[Bounded[Counter]]:
-    return _bounded(Counter, Definition("counter", meaning, labels, limit, upstream=upstream, prefix=prefix))
+def counter(meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Counter]]:
+    return _bounded(Counter, Definition("counter", meaning, labels, limit, prefix=prefix))
 
 
 def plain_counter(meaning: str) -> Declared[Counter]:
@@ -163,10 +153,9 @@ def histogram(
     *labels: str,
     buckets: tuple[float, ...],
     limit: int = _LIMIT,
-    upstream: str = "",
     prefix: str = PREFIX,
 ) -> Declared[Bounded[Histogram]]:
-    return _bounded(Histogram, Definition("histogram", meaning, labels, limit, buckets, upstream, prefix))
+    return _bounded(Histogram, Definition("histogram", meaning, labels, limit, buckets, prefix))
 
 
 def plain_histogram(meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:

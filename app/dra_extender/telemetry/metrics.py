@@ -124,8 +124,6 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServ
         parts: list[bytes] = []
         for metric in self.registry.collect():
             parts.append(generate_latest(_One(metric)))
-            if metric.name in _UPSTREAM:
-                parts.append(generate_latest(_One(_renamed(metric, _UPSTREAM[metric.name]))))
             await asyncio.sleep(0)
         return b"".join(parts)
 
@@ -134,13 +132,6 @@ DEFINITIONS: Final = tuple(
     metric.definition for group in (Metrics, BindingMetrics, UpstreamMetrics) for _, metric in declared(group)
 )
 """Every metric."""
-_UPSTREAM: Final = {definition.base_name: definition.upstream for definition in DEFINITIONS if definition.upstream}
-
-
-def _renamed(metric: Metric, name: str) -> Metric:
-    copy = Metric(name, metric.documentation, metric.type)
-    copy.samples = [sample._replace(name=name + sample.name.removeprefix(metric.name)) for sample in metric.samples]
-    return copy
 
 
 class _One(Collector):

@@ -38,7 +38,7 @@ async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None
 
 async def metric(world: InMemoryExtender, series: str) -> float:
     for line in (await world.metrics.render()).decode().splitlines():
-        if line.startswith(f"dra_extender_{series} "):
+        if line.startswith(f"{series} "):
             return float(line.rpartition(" ")[2])
     return 0
 
@@ -54,15 +54,15 @@ async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(
         assert nomination(world) == "n1"
         waits = f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
         assert world.messages("p1") == [f"{waits}. More: kubectl dra why p1 -n default"]
-        assert await metric(world, "bindingconditions_waiting_pods") == 1
+        assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 1
         world.report("Attached")
         await bind
 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
-    assert await metric(world, "bindingconditions_waiting_pods") == 0
+    assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 0
     labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
-    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 1
-    assert await metric(world, f"bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
+    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 1
+    assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
 
 
 async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_told(world: InMemoryExtender) -> None:
@@ -110,7 +110,7 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
     assert world.devices("c1") == []
     assert nomination(world) == ""
     labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="timeout"'
-    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 2
+    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 2
 
 
 async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: InMemoryExtender) -> None:
@@ -154,7 +154,7 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
         hung_up.set()
         with pytest.raises(RetryableError, match="nobody waits"):
             await bind
-        assert await metric(world, "bindingconditions_waiting_pods") == 0
+        assert await metric(world, "dra_extender_bindingconditions_waiting_pods") == 0
         assert world.devices("c1") == ["n1/gpu-0"]
         world.report("Attached")
         await world.bind("p1", "n1")
@@ -200,7 +200,10 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
 
     assert world.devices("c1") == []
     assert nomination(world) == ""
-    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}') == 1
+    assert (
+        await metric(world, 'dra_extender_allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}')
+        == 1
+    )
 
 
 async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
@@ -221,4 +224,7 @@ async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
         f"device {DRIVER}/n1/gpu-0 of claim default/c1 was given to claim default/foreign, too, by another writer"
     )
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="reported",writer="foreign"}') == 1
+    assert (
+        await metric(world, 'dra_extender_allocation_overlaps_total{kind="device",outcome="reported",writer="foreign"}')
+        == 1
+    )

@@ -11,8 +11,8 @@ from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import until
 
-ATTEMPTS = "bindingconditions_attempts_total"
-PREBIND = "bindingconditions_prebind_duration_seconds"
+ATTEMPTS = "dra_extender_bindingconditions_attempts_total"
+PREBIND = "scheduler_dra_bindingconditions_prebind_duration_seconds"
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def world() -> InMemoryExtender:
 
 
 async def samples(world: InMemoryExtender, metric: str) -> dict[str, float]:
-    """Labels -> value of a metric with the prefix left out."""
+    """Labels -> value of a metric."""
     found = {}
     for line in (await world.metrics.render()).decode().splitlines():
         name, _, value = line.rpartition(" ")
-        if name.startswith(f"dra_extender_{metric}{{"):
+        if name.startswith(f"{metric}{{"):
             found[name.partition("{")[2][:-1]] = float(value)
     return found
 

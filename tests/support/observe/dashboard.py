@@ -1,17 +1,21 @@
 """The dashboard of the chart: `make generate` writes it.
 
 A panel is a title, what its values are, and queries.  Their place follows from their order: rows of a heading and panels of equal
-width.  `$namespace` stands for the namespaces that are chosen on the dashboard.
+width.  `$cluster`, `$job` and `$namespace` stand for what is chosen on the dashboard.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-FILE: Final = Path(__file__).parents[3] / "helm" / "dra-extender" / "monitoring" / "dashboard.json"
-SELECTOR: Final = 'namespace=~"$namespace"'
+import yaml
+
+CHART: Final = Path(__file__).parents[3] / "helm" / "dra-extender"
+FILE: Final = CHART / "monitoring" / "dashboard.json"
+SELECTOR: Final = 'cluster=~"$cluster",job=~"$job",namespace=~"$namespace"'
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 _SMALL: Final = 4
@@ -33,25 +37,32 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A picture: `kind` is Grafana's name of it, `unit` Grafana's name of what the values are; `red` from this value on."""
+    """A picture: `kind` is Grafana's name of it, `unit` Grafana's name of what the values are; `red` from this value on.
+
+    `runbooks`: alerts about what it shows.
+    """
 
     title: str
+    about: str
     queries: tuple[Query, ...]
     unit: str = "short"
     kind: str = "timeseries"
     stacked: bool = False
     red: float | None = None
-    about: str = ""
+    runbooks: tuple[str, ...] = ()
 
 
-def _rate(metric: str, by: str, matchers: str = "") -> str:
-    more = f",{matchers}" if matchers else ""
-    return f"sum by ({by}) (rate(dra_extender_{metric}{{SERIES{more}}}[$__rate_interval]))"
+def _rate(metric: str, by: str) -> str:
+    return f"sum by ({by}) (rate({metric}{{SERIES}}[$__rate_interval]))"
+
+
+def _increase(metric: str, by: str) -> str:
+    return f"sum by ({by}) (increase(dra_extender_{metric}{{SERIES}}[$__rate_interval]))"
 
 
 def _quantile(part: float, metric: str, by: str = "", matchers: str = "") -> str:
     more, labels = (f",{matchers}" if matchers else ""), (f"le, {by}" if by else "le")
-    inner = f"sum by ({labels}) (rate(dra_extender_{metric}_bucket{{SERIES{more}}}[$__rate_interval]))"
+    inner = f"sum by ({labels}) (rate({metric}_bucket{{SERIES{more}}}[$__rate_interval]))"
     return f"histogram_quantile({part}, {inner})"
 
 
@@ -61,20 +72,55 @@ def _of_leader(metric: str, by: str, matchers: str = "") -> str:
     return f"max by ({by}) (dra_extender_{metric}{{{series}}} and on (instance) (dra_extender_leader{{SERIES}} == 1))"
 
 
-def _stat(title: str, text: str, unit: str = "short", red: float | None = None) -> Panel:
-    return Panel(title, (Query(text),), unit, "stat", red=red)
+def _stat(
+    title: str, about: str, text: str, unit: str = "short", red: float | None = None, runbooks: tuple[str, ...] = ()
+) -> Panel:
+    return Panel(title, about, (Query(text),), unit, "stat", red=red, runbooks=runbooks)
 
 
 ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
     (
         "Now",
         (
-            _stat("Replicas that act", "sum(max by (instance) (dra_extender_leader{SERIES}))"),
-            _stat("Usable devices", 'sum(max by (driver) (dra_extender_devices{SERIES,state="usable"}))'),
-            _stat("Pods that wait", "max(dra_extender_waiting_pods{SERIES})"),
-            _stat("Longest wait", _of_leader("waiting_pods_longest_seconds", "instance"), "s", 3600),
-            _stat("Audit errors", 'sum(max by (check) (dra_extender_audit_findings{SERIES,severity="error"}))', red=1),
-            _stat("Oldest watch", "max(dra_extender_watch_age_seconds{SERIES})", "s", 180),
+            _stat(
+                "Replicas that act",
+                "Replicas that hold the Lease. One is right; with none, no pod with claims is placed.",
+                "sum(max by (instance) (dra_extender_leader{SERIES}))",
+                runbooks=("DRAExtenderNoLeader", "DRAExtenderTwoLeaders"),
+            ),
+            _stat(
+                "Usable devices",
+                "Devices that a claim of one device could get now.",
+                'sum(max by (driver) (dra_extender_devices{SERIES,state="usable"}))',
+            ),
+            _stat(
+                "Pods that wait",
+                "Pods that were refused on every node and have not been placed since.",
+                "max(dra_extender_waiting_pods{SERIES})",
+            ),
+            _stat(
+                "Longest wait",
+                "How long the pod that waits longest has waited.",
+                _of_leader("waiting_pods_longest_seconds", "instance"),
+                "s",
+                3600,
+                ("DRAExtenderPodsWaitLong",),
+            ),
+            _stat(
+                "Audit errors",
+                "Contradictions that the last audit found among allocations.",
+                'sum(max by (check) (dra_extender_audit_findings{SERIES,severity="error"}))',
+                red=1,
+                runbooks=("DRAExtenderOverAllocated", "DRAExtenderAuditFindings"),
+            ),
+            _stat(
+                "Oldest watch",
+                "Time since the API server last answered the list or watch of a kind.",
+                "max(dra_extender_watch_age_seconds{SERIES})",
+                "s",
+                180,
+                ("DRAExtenderWatchStale",),
+            ),
         ),
     ),
     (
@@ -82,17 +128,18 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         (
             Panel(
                 "Devices by driver and state",
+                "allocated, held, usable, blocked by counters or groups, unusable, not judged: docs/reference/metrics.md",
                 (Query(_of_leader("devices", "driver, state"), "{{driver}} {{state}}"),),
                 stacked=True,
-                about="allocated, held, usable, blocked by counters or groups, unusable, not judged: docs/reference/metrics.md",
             ),
             Panel(
                 "Devices that no claim can get",
+                "Neither allocated nor held, and kept by counters, groups, their pool, a taint or their node.",
                 (Query(_of_leader("devices", "driver, state", _KEPT), "{{driver}} {{state}}"),),
-                about="Neither allocated nor held, and kept by counters, groups, their pool, a taint or their node",
             ),
             Panel(
                 "Claims with holds",
+                "Claims whose devices are held between filter and bind, and those that are held on several nodes.",
                 (
                     Query(_of_leader("held_claims", "instance"), "held"),
                     Query(_of_leader("unsettled_claims", "instance"), "on several nodes"),
@@ -103,18 +150,29 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
     (
         "Calls of kube-scheduler",
         (
-            Panel("Calls", (Query(_rate("requests_total", "verb, outcome"), "{{verb}} {{outcome}}"),), "reqps"),
+            Panel(
+                "Calls",
+                "Calls of kube-scheduler per second. The outcome again makes kube-scheduler try the pod again.",
+                (Query(_rate("dra_extender_requests_total", "verb, outcome"), "{{verb}} {{outcome}}"),),
+                "reqps",
+            ),
             Panel(
                 "Duration of filter",
+                "How long the scheduling loop of kube-scheduler waits for a filter call.",
                 tuple(
-                    Query(_quantile(part, "request_duration_seconds", matchers='verb="filter"'), f"p{part * 100:g}")
+                    Query(
+                        _quantile(part, "dra_extender_request_duration_seconds", matchers='verb="filter"'),
+                        f"p{part * 100:g}",
+                    )
                     for part in (0.5, 0.9, 0.99)
                 ),
                 "s",
+                runbooks=("DRAExtenderFilterSlow",),
             ),
             Panel(
                 "Duration of bind, p99",
-                (Query(_quantile(0.99, "bind_duration_seconds", "outcome"), "{{outcome}}"),),
+                "From the bind call to its response; the wait for binding conditions counts.",
+                (Query(_quantile(0.99, "dra_extender_bind_duration_seconds", "outcome"), "{{outcome}}"),),
                 "s",
             ),
         ),
@@ -124,27 +182,26 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         (
             Panel(
                 "Reasons of refusals",
-                (Query(f"topk(10, {_rate('rejected_nodes_total', 'code')})", "{{code}}"),),
+                "Refused nodes per second, by the ten most frequent reasons.",
+                (Query(f"topk(10, {_rate('dra_extender_rejected_nodes_total', 'code')})", "{{code}}"),),
                 "ops",
-                about="Refused nodes in a second",
             ),
             Panel(
                 "Time of decisions by share",
-                (Query(_rate("search_seconds_total", "lane"), "{{lane}}"),),
+                "Seconds of searching per second; at 100 % the service decides without a pause.",
+                (Query(_rate("dra_extender_search_seconds_total", "lane"), "{{lane}}"),),
                 "percentunit",
-                about="Seconds of work in a second",
             ),
             Panel(
                 "Refused searches by namespace",
-                (
-                    Query(
-                        "sum by (pod_namespace) (increase(dra_extender_search_refusals_total{SERIES}[$__rate_interval]))",
-                        "{{pod_namespace}}",
-                    ),
-                ),
+                "Calls per second that were denied a further slice of time, by the namespace of the pod.",
+                (Query(_rate("dra_extender_search_refusals_total", "pod_namespace"), "{{pod_namespace}}"),),
+                "ops",
+                runbooks=("DRAExtenderSearchesRefused",),
             ),
             Panel(
                 "Results from the cache",
+                "Share of evaluations of a node that needed no search.",
                 (
                     Query(
                         'sum(rate(dra_extender_node_answers_total{SERIES,source="memory"}[$__rate_interval]))'
@@ -154,8 +211,17 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
                 ),
                 "percentunit",
             ),
-            Panel("Steps of searches, p99", (Query(_quantile(0.99, "search_steps"), "steps"),)),
-            Panel("Requeues by reason", (Query(_rate("scheduler_wakes_total", "reason"), "{{reason}}"),), "ops"),
+            Panel(
+                "Steps of searches, p99",
+                "Steps of one search on one node; many steps mean a hard combination of requests.",
+                (Query(_quantile(0.99, "dra_extender_search_steps"), "steps"),),
+            ),
+            Panel(
+                "Requeues by reason",
+                "Times per second that rejected pods were requeued, by the change that may let one of them fit.",
+                (Query(_rate("dra_extender_scheduler_wakes_total", "reason"), "{{reason}}"),),
+                "ops",
+            ),
         ),
     ),
     (
@@ -163,14 +229,21 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         (
             Panel(
                 "Requests by outcome",
-                (Query(_rate("api_requests_total", "verb, resource, outcome"), "{{verb}} {{resource}} {{outcome}}"),),
+                "Requests to the API server per second.",
+                (
+                    Query(
+                        _rate("dra_extender_api_requests_total", "verb, resource, outcome"),
+                        "{{verb}} {{resource}} {{outcome}}",
+                    ),
+                ),
                 "reqps",
             ),
             Panel(
                 "Duration of requests, p99",
+                "How long the API server takes to answer, watches left out.",
                 (
                     Query(
-                        _quantile(0.99, "api_request_duration_seconds", "verb, resource", 'verb!="watch"'),
+                        _quantile(0.99, "dra_extender_api_request_duration_seconds", "verb, resource", 'verb!="watch"'),
                         "{{verb}} {{resource}}",
                     ),
                 ),
@@ -178,17 +251,28 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
             ),
             Panel(
                 "Writes of claims",
-                (Query(_rate("claim_writes_total", "step, outcome"), "{{step}} {{outcome}}"),),
+                "Writes of claims per second, by step; conflicts are tried again.",
+                (Query(_rate("dra_extender_claim_writes_total", "step, outcome"), "{{step}} {{outcome}}"),),
                 "ops",
             ),
-            Panel("Watch events", (Query(_rate("watch_events_total", "kind, type"), "{{kind}} {{type}}"),), "ops"),
             Panel(
-                "Age of watches",
-                (Query("max by (pod, kind) (dra_extender_watch_age_seconds{SERIES})", "{{pod}} {{kind}}"),),
-                "s",
+                "Watch events",
+                "Changes per second that the API server reports.",
+                (Query(_rate("dra_extender_watch_events_total", "kind, type"), "{{kind}} {{type}}"),),
+                "ops",
             ),
             Panel(
-                "Failed watches", (Query(_rate("watch_failures_total", "kind, reason"), "{{kind}} {{reason}}"),), "ops"
+                "Age of watches",
+                "Time since the API server last answered the list or watch of a kind, by replica.",
+                (Query("max by (pod, kind) (dra_extender_watch_age_seconds{SERIES})", "{{pod}} {{kind}}"),),
+                "s",
+                runbooks=("DRAExtenderWatchStale",),
+            ),
+            Panel(
+                "Failed watches",
+                "Lists and watches per second that failed.",
+                (Query(_rate("dra_extender_watch_failures_total", "kind, reason"), "{{kind}} {{reason}}"),),
+                "ops",
             ),
         ),
     ),
@@ -197,33 +281,45 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         (
             Panel(
                 "Overlaps",
+                "New pairs of claims with the same device, capacity or counter.",
                 (
                     Query(
-                        "sum by (kind, outcome, writer) (dra_extender_allocation_overlaps_total{SERIES})",
+                        _increase("allocation_overlaps_total", "kind, outcome, writer"),
                         "{{kind}} {{outcome}} {{writer}}",
                     ),
                 ),
+                runbooks=("DRAExtenderAllocationOverlap",),
             ),
             Panel(
                 "Audit findings",
+                "What the last audit found, by check.",
                 (Query("max by (check, severity) (dra_extender_audit_findings{SERIES})", "{{severity}} {{check}}"),),
+                runbooks=("DRAExtenderOverAllocated", "DRAExtenderAuditFindings"),
             ),
             Panel(
                 "Released by reason",
-                (Query(_rate("reclaims_total", "reason, outcome"), "{{reason}} {{outcome}}"),),
+                "Unused holds, reservations and allocations per second that were released, or could not be.",
+                (Query(_rate("dra_extender_reclaims_total", "reason, outcome"), "{{reason}} {{outcome}}"),),
                 "ops",
+                runbooks=("DRAExtenderReclaimFailing",),
             ),
             Panel(
                 "Background failures",
-                (Query("sum by (task) (dra_extender_background_failures_total{SERIES})", "{{task}}"),),
+                "New failures of background tasks; a task that failed runs again.",
+                (Query(_increase("background_failures_total", "task"), "{{task}}"),),
+                runbooks=("DRAExtenderBackgroundTaskFailing",),
             ),
             Panel(
                 "Fields that the API server drops",
-                (Query("sum by (field) (dra_extender_stripped_fields_total{SERIES})", "{{field}}"),),
+                "New writes of which the API server did not keep a field, because a feature gate is off there.",
+                (Query(_increase("stripped_fields_total", "field"), "{{field}}"),),
+                runbooks=("DRAExtenderFieldsStripped",),
             ),
             Panel(
-                "Terms as leader",
-                (Query("sum by (pod, change) (dra_extender_leader_changes_total{SERIES})", "{{pod}} {{change}}"),),
+                "Changes of the leader",
+                "Terms as leader that began or ended.",
+                (Query(_increase("leader_changes_total", "pod, change"), "{{pod}} {{change}}"),),
+                runbooks=("DRAExtenderNoLeader",),
             ),
         ),
     ),
@@ -232,9 +328,10 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         (
             Panel(
                 "Waits for binding conditions, p99",
+                "How long binds wait until drivers report their devices ready.",
                 (
                     Query(
-                        _quantile(0.99, "bindingconditions_wait_duration_seconds", "driver, status"),
+                        _quantile(0.99, "scheduler_dra_bindingconditions_wait_duration_seconds", "driver, status"),
                         "{{driver}} {{status}}",
                     ),
                 ),
@@ -242,6 +339,7 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
             ),
             Panel(
                 "CPU",
+                "Share of one core; the service decides on one core.",
                 (
                     Query(
                         "rate(process_cpu_seconds_total{SERIES}[$__rate_interval])"
@@ -253,6 +351,7 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
             ),
             Panel(
                 "Memory",
+                "Resident memory; docs/start/install.md says how much a cluster needs.",
                 (
                     Query(
                         "process_resident_memory_bytes{SERIES} and on (instance) dra_extender_build_info{SERIES}",
@@ -287,7 +386,15 @@ def dashboard() -> dict[str, Any]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_source_variable(), _namespace_variable()]},
+        "templating": {
+            "list": [
+                _source_variable(),
+                _label_variable("cluster", "Cluster"),
+                _label_variable("job", "Job", "cluster"),
+                _label_variable("namespace", "Namespace", "cluster", "job"),
+            ]
+        },
+        "links": [_link("Runbooks", "")],
         "panels": _panels(),
     }
 
@@ -320,6 +427,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "type": panel.kind,
         "title": panel.title,
         "description": panel.about,
+        "links": [_link(f"Runbook: {alert}", f"#{alert.lower()}") for alert in panel.runbooks],
         "datasource": _SOURCE,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "targets": [
@@ -338,20 +446,33 @@ def _source_variable() -> dict[str, Any]:
     return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
 
 
-def _namespace_variable() -> dict[str, Any]:
+def _label_variable(label: str, title: str, *chosen: str) -> dict[str, Any]:
+    """A choice among the values of a label, of the series that the variables before it have `chosen`."""
+    series = ",".join(f'{each}=~"${each}"' for each in chosen)
     return {
-        "name": "namespace",
-        "label": "Namespace",
+        "name": label,
+        "label": title,
         "type": "query",
         "datasource": _SOURCE,
-        "query": "label_values(dra_extender_build_info, namespace)",
+        "query": f"label_values(dra_extender_build_info{{{series}}}, {label})",
         "refresh": 2,
         "includeAll": True,
         "multi": True,
-        # Also where Prometheus has no label `namespace`.
+        # Also where Prometheus has no such label.
         "allValue": ".*",
         "current": {"text": "All", "value": "$__all"},
     }
+
+
+def _link(title: str, anchor: str) -> dict[str, Any]:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    url = f"{chart['home']}/blob/v{chart['version']}/docs/operate/runbooks.md{anchor}"
+    return {"title": title, "type": "link", "url": url, "targetBlank": True}
+
+
+def filled(query: str) -> str:
+    """The query as Grafana sends it with everything chosen, at scrapes of a second."""
+    return re.sub(r'"\$\w+"', '".*"', query.replace("$__rate_interval", "1m"))
 
 
 def text() -> str:
