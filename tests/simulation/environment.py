@@ -61,6 +61,7 @@ _ASKED: Final[tuple[tuple[types.ModuleType, str], ...]] = (
     (socket, "gethostname"),
 )
 """What is replaced: modules, and names in them."""
+_FUNCTIONS: Final = {asked: getattr(*asked) for asked in _ASKED}
 
 
 class _Machine:
@@ -115,16 +116,13 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
         (gc, "collect"): lambda *_: 0,
         (gc, "freeze"): lambda: None,
         (gc, "unfreeze"): lambda: None,
-        (gc, "enable"): lambda: None,
+        (gc, "enable"): _do_nothing,
         (socket, "socket"): SimulatedSocket,
         (socket, "getaddrinfo"): address_info,
         (socket, "gethostname"): machine.gethostname,
     }
     assert tuple(answers) == _ASKED
-    real = {
-        getattr(module, name): _for_this_thread(getattr(module, name), answer)
-        for (module, name), answer in answers.items()
-    }
+    real = {_FUNCTIONS[asked]: _for_this_thread(_FUNCTIONS[asked], answer) for asked, answer in answers.items()}
     state = random.getstate()
     with ExitStack() as stack:
         # Nothing here speaks TLS, and to load the certificates that a machine trusts takes long.
@@ -149,10 +147,15 @@ def collected() -> Iterator[None]:
     outermost = not gc.get_freeze_count()
     if outermost:
         # The collector does not list what it is told not to look at.
-        _functions(frozenset(getattr(module, name) for module, name in _ASKED), len(sys.modules))
+        _functions(frozenset(_FUNCTIONS.values()), len(sys.modules))
         # What was there before need not be looked at for garbage: in a process with many tests that takes seconds.
         gc.freeze()
-    with warnings.catch_warnings():
+    # A coroutine may end outside the simulation, and what a process does to the collector at its end is not for this machine.
+    with (
+        warnings.catch_warnings(),
+        patch.object(gc, "unfreeze", _do_nothing),
+        patch.object(gc, "enable", _do_nothing),
+    ):
         warnings.simplefilter("ignore", ResourceWarning)
         warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
         try:
@@ -160,21 +163,17 @@ def collected() -> Iterator[None]:
         finally:
             said, sys.unraisablehook = sys.unraisablehook, lambda _: None
             try:
-                _collect_all()
+                # A coroutine that the first collection ends lets go of its objects only then.
+                REAL.collect()
+                REAL.collect()
             finally:
                 sys.unraisablehook = said
                 if outermost:
-                    gc.unfreeze()
+                    REAL.unfreeze()
 
 
-def _collect_all() -> None:
-    """Collect twice: a coroutine that the first collection ends lets go of its objects only then.
-
-    Such a coroutine ends outside the simulation, and what a process does to the collector at its end is not for this machine.
-    """
-    with patch.object(gc, "unfreeze", lambda: None), patch.object(gc, "enable", lambda: None):
-        REAL.collect()
-        REAL.collect()
+def _do_nothing() -> None:
+    pass
 
 
 @contextmanager
