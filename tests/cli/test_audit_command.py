@@ -10,7 +10,7 @@ from dra_extender.inspection.snapshot_file import write_snapshot
 from typer.testing import CliRunner
 
 from tests.controlplane.objects import request, resource_claim
-from tests.support.audit.mutations import class_of_nothing, condition_overdue, whole_device_twice
+from tests.support.audit.mutations import class_of_nothing, condition_overdue, finalizer_removed, whole_device_twice
 from tests.support.audit.sound_cluster import GPUS, SoundCluster
 
 
@@ -114,3 +114,18 @@ def test_conditions_are_overdue_after_the_timeout_that_the_service_has(tmp_path:
     status, text = run("--snapshot", file)
     assert (status, "FabricAttached; the limit of 600 s has passed" in " ".join(text.split())) == (1, True)
     assert run("--snapshot", file, "--binding-timeout", "3600")[0] == 0
+
+
+def test_namespace_leaves_out_pods_and_claims_of_others_and_no_device(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    whole_device_twice(cluster)
+    finalizer_removed(cluster)
+    file = snapshot(cluster, tmp_path)
+    everywhere, there, elsewhere = (
+        {
+            each["about"].partition(" ")[0]
+            for each in json.loads(run("--snapshot", file, "-o", "json", *asked)[1])["findings"]
+        }
+        for asked in ((), ("-n", "ml"), ("-n", "other"))
+    )
+    assert (everywhere, there, elsewhere) == ({"device", "claim"}, {"device", "claim"}, {"device"})

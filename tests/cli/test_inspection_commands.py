@@ -7,12 +7,12 @@ from typing import Final
 
 import pytest
 import yaml
-from dra_extender.cli.answers import node_name, pod_key
 from dra_extender.cli.app import app
+from dra_extender.cli.cluster_source import ClusterSource, request_seconds
 from dra_extender.inspection.snapshot_file import MOST_MIB, write_snapshot
 from typer.testing import CliRunner
 
-from tests.controlplane.objects import device, device_class, request
+from tests.controlplane.objects import device, device_class, request, resource_claim
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 
 ROOT: Final = Path(__file__).parents[2]
@@ -241,27 +241,75 @@ def test_redacted_snapshot_has_no_name_of_the_cluster_and_what_stays_is_listed(s
     assert file.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "key"),
-    [
-        ("a", ("ml", "a")),
-        ("vdi/a", ("vdi", "a")),
-        ("pod/a", ("ml", "a")),
-        ("pods/a", ("ml", "a")),
-        ("po/a", ("ml", "a")),
-    ],
-)
-def test_pods_are_named_as_answers_print_them_and_as_kubectl_names_them(given: str, key: tuple[str, str]) -> None:
-    assert pod_key(given, "ml") == key
-
-
-def test_nodes_are_named_as_kubectl_names_them() -> None:
-    assert [node_name(text) for text in ("n1", "node/n1", "no/n1")] == ["n1"] * 3
-
-
 def test_pod_of_another_namespace_is_suggested(snapshot: str) -> None:
     assert run("why", f"{NAMESPACE}/train", "--snapshot", snapshot)[0] == 0
     status, text = run("why", "pod/train", "--snapshot", snapshot)
     assert status == 1
     assert "pod default/train does not exist in" in text
     assert f"; there is {NAMESPACE}/train" in text
+
+
+def test_claim_is_explained_by_the_pod_that_waits_for_it(snapshot: str) -> None:
+    status, text = run("why", "resourceclaim/claim-train", "-n", NAMESPACE, "--snapshot", snapshot)
+    assert (status, text.splitlines()[0].partition("  ")[0]) == (0, "ml/train")
+    status, text = run("why", "resourceclaim/claim-train", "--snapshot", snapshot)
+    assert (status, "claim default/claim-train does not exist in" in text, "; there is ml/claim-train" in text) == (
+        *(1, True, True),
+    )
+
+
+def test_claim_that_no_pod_uses_is_said(tmp_path: Path) -> None:
+    made, file = MadeCluster(), tmp_path / "cluster.tar.gz"
+    made.add(resource_claim("unused", NAMESPACE, request("gpu", "gpu")))
+    write_snapshot(made.cluster(), file)
+    status, text = run("why", "resourceclaim/unused", "-n", NAMESPACE, "--snapshot", str(file))
+    assert (status, f"no pod uses claim {NAMESPACE}/unused" in text) == (1, True)
+
+
+def test_namespace_leaves_out_rows_of_other_namespaces(snapshot: str) -> None:
+    assert run("usage", "-n", NAMESPACE, "--snapshot", snapshot)[1].startswith("ml  1 device\n")
+    assert run("usage", "-n", "other", "--snapshot", snapshot)[1].startswith("gpu.example.com  1 of 1 devices in use\n")
+    assert "gpu-0  ml/old" in run("devices", "-n", NAMESPACE, "--snapshot", snapshot)[1]
+    assert run("devices", "-n", "other", "--snapshot", snapshot)[1].startswith("no devices\n")
+    for command in ("usage", "devices", "audit", "why"):
+        every = run(command, "--snapshot", snapshot)
+        assert run(command, "-A", "--snapshot", snapshot) == every
+        assert run(command, "-A", "-n", "other", "--snapshot", snapshot) == every
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("why", "train", "-A"), "--all-namespaces"),
+        (("devices", "--free", "-n", "ml"), "--free"),
+        (("why", "node/n1"), "expected NAME"),
+        (("why", "--server", "here:1"), "--server: expected https://HOST:PORT"),
+        (("why", "--server", "https://me:secret@here"), "--server: expected https://HOST:PORT"),
+        (("why", "--request-timeout", "soon"), "--request-timeout: expected a duration such as 30s or 2m"),
+        (("why", "--request-timeout", "-1s"), "--request-timeout"),
+        (("why", "--request-timeout", "9" * 1_000_000), "--request-timeout"),
+        (("why", "--token", "secret of two words"), "--token: expected printable ASCII"),
+        (("why", "--token", "secret\r\nX-Other: header"), "--token: expected printable ASCII"),
+    ],
+)
+def test_question_that_cannot_be_read_ends_with_a_sentence_and_without_secrets(
+    arguments: tuple[str, ...], said: str, snapshot: str
+) -> None:
+    asked = () if arguments[1].startswith(("--server", "--token", "--request")) else ("--snapshot", snapshot)
+    status, text = run(*arguments, *asked)
+    assert (status, "Traceback" in text, "secret" in text, len(text) < 1_000) == (2, False, False, True)
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", None), ("30", 30.0), ("1m30s", 90.0), ("250ms", 0.25), ("0", 86_400.0), ("99999h", 86_400.0)],
+)
+def test_request_timeout_is_read_as_by_kubectl(text: str, seconds: float | None) -> None:
+    assert request_seconds(text) == seconds
+
+
+def test_token_is_in_no_text_about_the_source() -> None:
+    source = ClusterSource(token="secret", server="https://there")  # noqa: S106 - opens nothing
+    assert source.options() == ("--server", "https://there")
+    assert "secret" not in f"{source!r}{source.settings()!r}"

@@ -36,7 +36,7 @@ QUESTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "what-if": ((), ("--fill", POD)),
     "audit": (("--again-after", "0"),),
     "snapshot": (("-o", FILE), ("-o", FILE, "--redact")),
-    "lint": (("--cluster", str(CLAIMS)),),
+    "lint": (("--live", str(CLAIMS)),),
     "ui": (),
 }
 """What is asked, by command; NODE stands for the name of the node."""

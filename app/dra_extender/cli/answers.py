@@ -20,8 +20,6 @@ WIDTH: Final = 80
 """Columns of a line where no terminal says how many it has."""
 _LEAST_WIDTH: Final = 40
 _PROGRESS_SECONDS: Final = 1.0
-_PODS: Final = ("pod", "pods", "po")
-_NODES: Final = ("node", "nodes", "no")
 _OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
 
@@ -76,20 +74,6 @@ class Answer(Protocol):
     def origin(self) -> "Origin":
         """Return where the objects come from and when they were read."""
         ...
-
-
-def pod_key(text: str, namespace: str) -> tuple[str, str]:
-    """Return namespace and name of a pod that is given as NAME, NAMESPACE/NAME or, as for kubectl, pod/NAME."""
-    from dra_extender.model.metadata import split_key
-
-    before, name = split_key(text, namespace)
-    return (namespace if before in _PODS else before), name
-
-
-def node_name(text: str) -> str:
-    """Return the name of a node that is given as NAME or, as for kubectl, node/NAME."""
-    before, slash, name = text.partition("/")
-    return name if slash and before in _NODES else text
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
     from dra_extender.kube.client.settings import KubeSettings
 
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Ask about this namespace. Names without a namespace are in it; default: the context's.",
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Ask about all namespaces, as without --namespace.")
+]
 SnapshotFile = Annotated[
     Path | None, typer.Option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
 ]
@@ -42,6 +54,27 @@ Kubeconfig = Annotated[
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
 ]
+KubeconfigCluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
+]
+KubeconfigUser = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
+]
+Server = Annotated[
+    str,
+    typer.Option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
+]
+Token = Annotated[
+    str, typer.Option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing else.")
+]
+RequestTimeout = Annotated[
+    str,
+    typer.Option(
+        "--request-timeout",
+        metavar="DURATION",
+        help="Time for one answer of the API server, such as 30s or 1m; 0: any. [default: 10s, 60s for a list]",
+    ),
+]
 Impersonate = Annotated[str, typer.Option("--as", metavar="USER", help="Ask in the name of this user.")]
 ImpersonateGroups = Annotated[
     list[str] | None,
@@ -60,6 +93,10 @@ ExtenderUrl = Annotated[
     ),
 ]
 
+_LONGEST_DURATION: Final = 40
+_DAY: Final = 86_400.0
+"""Longer than anybody waits for an answer."""
+
 P = ParamSpec("P")
 
 
@@ -70,83 +107,105 @@ class ClusterSource:
     snapshot: Path | None = None
     kubeconfig: Path | None = None
     context: str | None = None
+    cluster: str = ""
+    user: str = ""
+    server: str = ""
+    token: str = field(default="", repr=False)
+    request_timeout: str = ""
     impersonate: str = ""
     groups: tuple[str, ...] = ()
     extender_url: str = ""
     snapshot_limit: int | None = None
+    namespace: str | None = None
+    all_namespaces: bool = False
 
     def options(self) -> tuple[str, ...]:
-        """Return the options that name this source on a command line."""
+        """Return the options that name this source on a command line; not the token, which a page or a log could show."""
         given = (
             ("--snapshot", self.snapshot),
             ("--snapshot-limit", self.snapshot_limit),
             ("--kubeconfig", self.kubeconfig),
             ("--context", self.context),
+            ("--cluster", self.cluster),
+            ("--user", self.user),
+            ("--server", self.server),
+            ("--request-timeout", self.request_timeout),
             ("--as", self.impersonate),
             *(("--as-group", group) for group in self.groups),
             ("--extender-url", self.extender_url),
         )
         return tuple(str(each) for name, value in given if value for each in (name, value))
 
+    @property
+    def is_given(self) -> bool:
+        """Return whether a command line says which cluster or snapshot is asked."""
+        return bool(self.options() or self.token)
+
     def settings(self) -> "KubeSettings":
         """Return how to reach the running cluster."""
-        from dra_extender.kube.client.settings import KubeSettings
+        from dra_extender.kube.client.settings import KubeSettings, Timeouts
 
+        seconds = request_seconds(self.request_timeout)
         return KubeSettings(
             kubeconfig=self.kubeconfig,
             context=self.context,
+            cluster=self.cluster,
+            user=self.user,
+            server=self.server,
+            token=self.token,
+            timeouts=Timeouts() if seconds is None else Timeouts(connect=seconds, read=seconds, page=seconds),
             impersonate=self.impersonate,
             impersonate_groups=self.groups,
         )
 
-    def read(self, namespace: str | None = None, *, explaining: bool = False) -> "ClusterObjects":
+    def read(self, *, explaining: bool = False) -> "ClusterObjects":
         """Return the objects of the snapshot, else of the cluster; end the program with a message if they cannot be read.
 
-        `explaining`: with the kinds that no decision reads.
-        `namespace` is read alone if the account may not read all of them; None: that of the context.
+        `explaining`: with the kinds that no decision reads.  Their namespace is that of the question.
         """
         if self.snapshot is not None:
             from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
 
             try:
-                return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+                objects = read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+                return objects._replace(namespace=self.namespace or objects.namespace)
             except SnapshotFileError as problem:
                 raise ended(problem, ExitStatus.UNKNOWN) from problem
         from dra_extender.runtime.installation import run
 
         with _ends_unless_read():
-            return run(self._live(namespace, explaining=explaining))
+            return run(self._live(explaining=explaining))
 
-    def follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None = None) -> None:
+    def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
 
-        End the program with a message if the cluster cannot be read.  `namespace`: as in `read`.
+        End the program with a message if the cluster cannot be read.
         """
         from dra_extender.runtime.installation import run
 
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
         with suppress(KeyboardInterrupt), _ends_unless_read():
-            run(self._follow(answer, namespace))
+            run(self._follow(answer))
 
-    async def _follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None) -> None:
+    async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         from contextlib import aclosing
 
         from dra_extender.inspection.followed_cluster import readings
         from dra_extender.inspection.live import with_explaining
 
-        async with aclosing(readings(self.settings(), self.extender_url, namespace=namespace)) as found:
+        async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
             async for objects in found:
                 answer(await with_explaining(objects, self.settings()))
 
-    async def _live(self, namespace: str | None, *, explaining: bool) -> "ClusterObjects":
+    async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds
         from dra_extender.inspection.live import read_live
         from dra_extender.inspection.objects import ALL_KINDS, KINDS
 
         settings = self.settings()
         kinds = ALL_KINDS if explaining else KINDS
-        return await with_holds(await read_live(settings, namespace, kinds), settings, self.extender_url)
+        return await with_holds(await read_live(settings, self.namespace, kinds), settings, self.extender_url)
 
 
 @contextmanager
@@ -211,21 +270,95 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     return with_options
 
 
-def _source(
+def _source(  # noqa: PLR0913, PLR0917 - the options
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
     snapshot: SnapshotFile = None,
+    snapshot_limit: SnapshotLimit = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    cluster: KubeconfigCluster = "",
+    user: KubeconfigUser = "",
+    server: Server = "",
+    token: Token = "",
+    request_timeout: RequestTimeout = "",
     impersonate: Impersonate = "",
     groups: ImpersonateGroups = None,
     extender_url: ExtenderUrl = "",
-    snapshot_limit: SnapshotLimit = None,
 ) -> ClusterSource:
-    if snapshot is not None and (kubeconfig or context or impersonate or groups or extender_url):
-        raise typer.BadParameter(
-            "--snapshot asks a file: --kubeconfig, --context, --as, --as-group and --extender-url do not go with it"
-        )
+    running = {
+        "--kubeconfig": kubeconfig,
+        "--context": context,
+        "--cluster": cluster,
+        "--user": user,
+        "--server": server,
+        "--token": token,
+        "--request-timeout": request_timeout,
+        "--as": impersonate,
+        "--as-group": groups,
+        "--extender-url": extender_url,
+    }
+    of_running = [option for option, value in running.items() if value]
+    if snapshot is not None and of_running:
+        raise typer.BadParameter(f"--snapshot asks a file: {', '.join(of_running)} does not go with it")
     if groups and not impersonate:
         raise typer.BadParameter("--as-group needs --as")
     if extender_url and not extender_url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {extender_url!r}")
-    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()), extender_url, snapshot_limit)
+    _check_server(server)
+    # A header has no room for anything else; what was given instead is not repeated.
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise typer.BadParameter("--token: expected printable ASCII without spaces")
+    request_seconds(request_timeout)
+    return ClusterSource(
+        snapshot=snapshot,
+        kubeconfig=kubeconfig,
+        context=context,
+        cluster=cluster,
+        user=user,
+        server=server,
+        token=token,
+        request_timeout=request_timeout,
+        impersonate=impersonate,
+        groups=tuple(groups or ()),
+        extender_url=extender_url,
+        snapshot_limit=snapshot_limit,
+        namespace=None if all_namespaces else namespace or None,
+        all_namespaces=all_namespaces,
+    )
+
+
+def _check_server(url: str) -> None:
+    """Refuse what is no address; it is not repeated where it could hold a password."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if url and (not usable or not url.isprintable() or "@" in url or parts.query or parts.fragment):
+        raise typer.BadParameter("--server: expected https://HOST:PORT, without a user, a query or a fragment")
+
+
+def request_seconds(text: str) -> float | None:
+    """Return the seconds of --request-timeout as kubectl reads it: a number of seconds, or a duration; None if it is not given.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    from dra_extender.cel.values.times import parse_go_duration
+
+    if not text:
+        return None
+    try:
+        seconds = (
+            float(text) if text.isascii() and text.isdigit() else parse_go_duration(text[:_LONGEST_DURATION]) / 1e9
+        )
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0 or len(text) > _LONGEST_DURATION:
+        raise typer.BadParameter(
+            f"--request-timeout: expected a duration such as 30s or 2m, or seconds, got {text[:_LONGEST_DURATION]!r}"
+        )
+    return min(seconds, _DAY) or _DAY

@@ -232,9 +232,21 @@ class UnknownNodeError(LookupError):
 
 
 def devices_report(
-    view: ClusterView, node: str | None = None, driver: str | None = None, *, free: bool = False
+    view: ClusterView,
+    node: str | None = None,
+    driver: str | None = None,
+    *,
+    free: bool = False,
+    namespace: str | None = None,
 ) -> DevicesReport:
-    """Return what is where: all pools, those whose devices the node can reach, those of a driver, or with `free` devices only.
+    """Return what is where: all pools, those whose devices the node can reach, or those of a driver.
+
+    Args:
+        view: The cluster.
+        node: Pools with devices that this node can reach; None: all.
+        driver: Pools of this driver; None: all.
+        free: Devices that no claim has.
+        namespace: Pools and devices that claims of this namespace have; None: all.
 
     Raises:
         UnknownNodeError: the node does not exist.
@@ -247,6 +259,9 @@ def devices_report(
     pool_ids = [pool_id for pool_id in _pool_ids(view, node) if driver is None or pool_id[0] == driver]
     verdicts = free_devices(view, pool_ids)
     found = [_pool(view, pool_id, holders, verdicts, free=free) for pool_id in pool_ids]
+    if namespace is not None:
+        found = [_in_namespace(pool, namespace) for pool in found]
+        found = [pool for pool in found if pool.devices or pool.gone]
     pools = sorted(found, key=lambda each: (each.node, each.driver, each.pool))
     return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(pools))
 
@@ -290,6 +305,24 @@ def _pool(
         counter_sets=tuple(_counter_sets(pool, members)),
         devices=tuple(device for device in devices if device.is_free or not free),
         gone=() if free else tuple(gone),
+    )
+
+
+def _in_namespace(pool: PoolUse, namespace: str) -> PoolUse:
+    """Return the pool with the devices that claims of the namespace have, and the counter sets that these draw on."""
+
+    def of_namespace(devices: Iterable[DeviceUse]) -> tuple[DeviceUse, ...]:
+        return tuple(
+            device for device in devices if any(split_key(holder.claim)[0] == namespace for holder in device.holders)
+        )
+
+    devices = of_namespace(pool.devices)
+    drawn_on = {name for device in devices for name in device.counter_sets}
+    return msgspec.structs.replace(
+        pool,
+        devices=devices,
+        gone=of_namespace(pool.gone),
+        counter_sets=tuple(each for each in pool.counter_sets if each.name in drawn_on),
     )
 
 

@@ -68,7 +68,9 @@ class _Question(NamedTuple):
     """Where the claims stand: nothing is said of the question if one of the claims fits no node by itself."""
 
 
-def never_fits(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Iterator[PlacedFinding]:
+def never_fits(
+    objects: ClusterObjects | None, files: Iterable[LintFile], namespace: str = NAMESPACE
+) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim and claim template that fits no node, and for each alternative that does so by itself.
 
     Also yield a warning for each pod whose claims fit each by itself, but no node together.
@@ -76,6 +78,7 @@ def never_fits(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Ite
     Args:
         objects: The cluster; None: the devices of the ResourceSlices in the files, where there are any.
         files: Objects in them that cannot be read are left out.
+        namespace: Where objects are whose files name none.
 
     Raises:
         UnreadKindsError: nodes, classes, slices or taint rules of the cluster could not be read.
@@ -85,7 +88,7 @@ def never_fits(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Ite
         by_file.append([])
         for document in file.objects:
             with suppress(ChangeError):
-                by_file[-1].append(_Written(file.name, document, read_object(file.name, document, NAMESPACE)))
+                by_file[-1].append(_Written(file.name, document, read_object(file.name, document, namespace)))
     everything = [written for found in by_file for written in found]
     if objects is not None:
         require(objects.origin, _DEVICES)

@@ -106,7 +106,9 @@ class _Known:
         return f"; nearest name {near}" if near else ""
 
 
-def unknown_names(objects: ClusterObjects | None, files: Iterable[LintFile]) -> Iterator[PlacedFinding]:
+def unknown_names(
+    objects: ClusterObjects | None, files: Iterable[LintFile], own_namespace: str = NAMESPACE
+) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim, claim template, PodGroup or request that is named and does not exist.
 
     Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
@@ -115,6 +117,7 @@ def unknown_names(objects: ClusterObjects | None, files: Iterable[LintFile]) -> 
     Args:
         objects: The cluster; None: names are reported only if the files have a name that resembles them.
         files: What cannot be read is left out.
+        own_namespace: Where objects are whose files name none.
     """
     written: list[_Written] = []
     for file in files:
@@ -122,7 +125,7 @@ def unknown_names(objects: ClusterObjects | None, files: Iterable[LintFile]) -> 
             thing = document.value
             metadata = value_at(thing, ("metadata",))
             if isinstance(metadata, dict):
-                namespace = str(metadata.get("namespace") or NAMESPACE)
+                namespace = str(metadata.get("namespace") or own_namespace)
                 written.append(_Written(file.name, document, str(thing.get("kind")), namespace, thing))
     known = _Known(objects, written)
     for each in written:

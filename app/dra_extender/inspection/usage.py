@@ -75,13 +75,16 @@ class _Sums:
     capacity: Counter[str] = field(default_factory=Counter)
 
 
-def usage_report(view: ClusterView) -> UsageReport:
+def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport:
     """Count who uses how much now; pending allocations count, and those of deleted claims that pods still use.
+
+    With a `namespace` the rows are those of this namespace; drivers have none, and are left out if claims of other namespaces could
+    not be read.
 
     Raises:
         UnreadKindsError: objects that the answer depends on could not be read.
     """
-    require(view.origin, _COUNTED)
+    require(view.origin, _COUNTED, namespace)
     slices = view.ledger.slices.by_name.values()
     newest: dict[PoolId, int] = {}
     for part in slices:
@@ -108,7 +111,7 @@ def usage_report(view: ClusterView) -> UsageReport:
     used = Counter(device[0] for device in in_use if device in published)
     rows = (
         UsageRow(
-            namespace=namespace,
+            namespace=place,
             device_class=device_class,
             driver=driver,
             claims=len(found.claims),
@@ -119,9 +122,10 @@ def usage_report(view: ClusterView) -> UsageReport:
             counters=tuple(sorted(found.counters.items())),
             capacity=tuple(sorted(found.capacity.items())),
         )
-        for (namespace, device_class, driver), found in sorted(sums.items())
+        for (place, device_class, driver), found in sorted(sums.items())
+        if namespace in (None, place)
     )
-    drivers = tuple(_drivers(view, published, used))
+    drivers = () if unread(view.origin, _COUNTED) else tuple(_drivers(view, published, used))
     return UsageReport(format=FORMAT, origin=view.origin, rows=tuple(rows), drivers=drivers)
 
 

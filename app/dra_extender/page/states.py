@@ -133,7 +133,7 @@ class Reports:
         """Return why a pod waits.
 
         Raises:
-            UnknownPodError: there is no such pod.
+            UnknownObjectError: there is no such pod.
         """
         key = (namespace, name)
         found = self._answers.get(key)

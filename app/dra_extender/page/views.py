@@ -9,7 +9,7 @@ import structlog
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
-from dra_extender.inspection.why.why import UnknownPodError
+from dra_extender.inspection.why.why import UnknownObjectError
 from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_states
 from dra_extender.page.health_view import health
 from dra_extender.page.map_view import device_map
@@ -96,7 +96,7 @@ class Views:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
         try:
             return ViewAnswer(view(reports, query))
-        except (UnknownNodeError, UnknownPodError) as problem:
+        except (UnknownNodeError, UnknownObjectError) as problem:
             return self._problem(reports, str(problem), 404)
         except UnreadKindsError as problem:
             return self._problem(reports, str(problem), 403)

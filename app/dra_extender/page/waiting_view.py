@@ -64,7 +64,7 @@ def pending_pods(
     """Return a page of the causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
 
     Raises:
-        UnknownPodError: there is no such pod.
+        UnknownObjectError: there is no such pod.
         QueryError: there is no such page.
     """
     end = cpu_time() + STEP_SECONDS

@@ -7,7 +7,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
-from dra_extender.inspection.why.why import UnknownPodError, why
+from dra_extender.inspection.why.why import UnknownObjectError, why
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -279,7 +279,7 @@ def test_asking_changes_nothing_so_that_the_same_question_has_the_same_answer(ma
 
 
 def test_unknown_pod_is_said_with_where_it_was_looked_for(made: MadeCluster) -> None:
-    with pytest.raises(UnknownPodError, match="pod ml/nobody does not exist in a test"):
+    with pytest.raises(UnknownObjectError, match="pod ml/nobody does not exist in a test"):
         asked(made, "nobody")
 
 

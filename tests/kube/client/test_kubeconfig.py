@@ -56,13 +56,19 @@ class Config:
 
 @dataclass
 class TlsServer:
-    """Answers those who have the token; `seen` are the headers of their requests."""
+    """Answers those who have the token; `seen` are the headers of their requests.
+
+    With `repeats` it refuses all of them, and repeats how they logged in.
+    """
 
     url: str = ""
+    repeats: bool = False
     seen: list[CIMultiDictProxy[str]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.seen.append(request.headers)
+        if self.repeats:
+            return web.json_response({"message": f"you sent {request.headers['Authorization']}"}, status=403)
         known = request.headers.get("Authorization", "").lower() == f"bearer {TOKEN}"
         return web.json_response({}, status=200 if known else 401)
 
@@ -207,3 +213,56 @@ async def test_proxy_of_the_kubeconfig_is_used(config: Config, server: TlsServer
     config.cluster["proxy-url"] = "socks5://127.0.0.1:1"
     with pytest.raises(ConfigurationError, match="no SOCKS proxy can be used here"):
         await ask(KubeSettings(kubeconfig=config.write()))
+
+
+async def test_cluster_and_user_are_used_in_the_place_of_those_of_the_context(config: Config) -> None:
+    cluster, user = config.cluster, config.user
+    clusters = [{"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}, {"name": "there", "cluster": cluster}]
+    users = [{"name": "stranger", "user": {"token": "other"}}, {"name": "known", "user": user}]
+    contexts = [{"name": "here", "context": {"cluster": "gone", "user": "stranger", "namespace": "ml"}}]
+    file = config.write(clusters=clusters, users=users, contexts=contexts)
+    identity = await ask(KubeSettings(kubeconfig=file, cluster="there", user="known"))
+    assert (identity.context, identity.namespace) == ("here", "ml")
+    assert identity.instead == ("cluster there", "user known")
+    with pytest.raises(ConfigurationError, match="there is no cluster with name nowhere; there are: gone, there"):
+        await ask(KubeSettings(kubeconfig=file, cluster="nowhere"))
+    with pytest.raises(ConfigurationError, match="there is no user with name nobody; there are: known, stranger"):
+        await ask(KubeSettings(kubeconfig=file, user="nobody"))
+
+
+async def test_cluster_and_user_need_no_context(config: Config) -> None:
+    file = config.write(contexts=None, **{"current-context": None})
+    await ask(KubeSettings(kubeconfig=file, cluster="here", user="here"))
+
+
+async def test_server_is_used_with_the_authority_of_the_cluster(config: Config, server: TlsServer) -> None:
+    config.cluster["server"] = "https://127.0.0.1:1"
+    identity = await ask(KubeSettings(kubeconfig=config.write(), server=server.url))
+    assert identity.instead == (f"server {server.url}",)
+
+
+async def test_token_is_used_in_the_place_of_every_login_and_never_said(config: Config) -> None:
+    config.user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/program"}}
+    settings = KubeSettings(kubeconfig=config.write(), token=TOKEN)
+    identity = await ask(settings)
+    assert identity.instead == ("the given token",)
+    assert TOKEN not in repr(settings)
+
+
+async def test_server_without_a_kubeconfig_gets_no_login_and_never_that_of_a_pod(tmp_path: Path) -> None:
+    pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    settings = KubeSettings(server="http://127.0.0.1:1")
+    found = await find_credentials(settings, ManualClock(), environ=pod, home=tmp_path)
+    assert (found.source, found.configuration.host, await found.headers()) == ("no kubeconfig", settings.server, {})
+    settings = KubeSettings(server="http://127.0.0.1:1", token=TOKEN)
+    found = await find_credentials(settings, ManualClock(), environ={}, home=tmp_path)
+    assert await found.headers() == {"Authorization": f"Bearer {TOKEN}"}
+
+
+async def test_server_that_repeats_the_token_does_not_bring_it_into_a_message(
+    config: Config, server: TlsServer
+) -> None:
+    server.repeats = True
+    with pytest.raises(ApiCallError, match="you sent Bearer <token>") as refused:
+        await ask(KubeSettings(kubeconfig=config.write()))
+    assert TOKEN not in str(refused.value)

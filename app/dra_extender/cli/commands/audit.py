@@ -57,7 +57,7 @@ def command(
 
     def look() -> "AuditReport":
         view = ClusterView(source.read(), options=options)
-        return audit_report(view, use_policy_file(view, policy))
+        return audit_report(view, use_policy_file(view, policy), source.namespace)
 
     report = look()
     if report.findings and source.snapshot is None and again_after:

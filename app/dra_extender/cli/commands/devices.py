@@ -2,8 +2,9 @@ from typing import Annotated
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended, node_name, print_table
+from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended, print_table
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
+from dra_extender.cli.object_names import node_name
 
 
 @asks_a_cluster
@@ -24,10 +25,13 @@ def command(
     from dra_extender.inspection.devices import UnknownNodeError, devices_report
     from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
+    if free and source.namespace is not None:
+        raise typer.BadParameter("--free are devices that no claim has: --namespace does not go with it")
     view = ClusterView(source.read())
     use_policy_file(view, policy)
     try:
-        report = devices_report(view, None if node is None else node_name(node), driver, free=free)
+        wanted = None if node is None else node_name(node)
+        report = devices_report(view, wanted, driver, free=free, namespace=source.namespace)
     except UnknownNodeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_table(

@@ -50,16 +50,16 @@ def command(
     ] = TargetRelease.V1_37,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
-    cluster: Annotated[
+    live: Annotated[
         bool,
-        typer.Option("--cluster", help="Find what fits no node of the running cluster, and names of nothing there."),
+        typer.Option("--live", help="Find what fits no node of the running cluster, and names of nothing there."),
     ] = False,
 ) -> None:
     """Find mistakes in device classes, claims, claim templates, slices, taint rules, pods and what makes pods, and policy files.
 
     Fields are checked as the API server checks them, slices of a pool against each other, and CEL expressions beyond what compiles.
     In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  With
-    --cluster, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve, and with --cluster or
+    --live, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve, and with --live or
     --snapshot names of claims, templates and PodGroups that do not exist, and changes that the API server refuses.  An
     error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
@@ -71,7 +71,7 @@ def command(
 
     texts, problems = _texts(files)
     read = read_files(texts)
-    further = _found_by_asking(source, read, cluster=cluster)
+    further = _found_by_asking(source, read, live=live)
     report = lint_files(read, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
@@ -93,16 +93,18 @@ def command(
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _found_by_asking(source: ClusterSource, files: "Sequence[LintFile]", *, cluster: bool) -> Iterable["PlacedFinding"]:
+def _found_by_asking(source: ClusterSource, files: "Sequence[LintFile]", *, live: bool) -> Iterable["PlacedFinding"]:
     """Return what is found by asking a cluster, or the objects of all files: names of nothing, and claims that fit no node."""
     from dra_extender.inspection.never_fits import never_fits
     from dra_extender.inspection.unknown_names import unknown_names
+    from dra_extender.simulator.apiserver.objects import NAMESPACE
 
-    asks = cluster or bool(source.options())
+    asks = live or source.is_given
     objects = source.read() if asks else None
-    yield from unknown_names(objects, files)
+    namespace = objects.namespace if objects is not None else source.namespace or NAMESPACE
+    yield from unknown_names(objects, files, namespace)
     if asks or any(_SLICE in file.text for file in files):
-        yield from never_fits(objects, files)
+        yield from never_fits(objects, files, namespace)
 
 
 def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:

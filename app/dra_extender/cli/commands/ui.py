@@ -15,7 +15,7 @@ def command(
     source: ClusterSource,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")] = 0,
 ) -> None:
-    """Show a page about devices and the pods that wait for them, on 127.0.0.1, until Ctrl+C.
+    """Serve a web UI about devices and the pods that wait for them, on 127.0.0.1, until Ctrl+C.
 
     It follows the cluster, or shows the snapshot.  A browser needs the token that is a part of the address.  Exit status: 0 stopped
     on request; 1 the port is taken; 2 an option is wrong, or the cluster or the snapshot cannot be read.
@@ -40,11 +40,11 @@ async def _serve(source: ClusterSource, objects: "ClusterObjects | None", port: 
     from dra_extender.page.states import FixedState, FollowedState
     from dra_extender.page.views import CommandLines
 
-    followed = FollowedCluster(source.settings(), source.extender_url, decisions=True)
+    followed = FollowedCluster(source.settings(), source.extender_url, decisions=True, namespace=source.namespace)
     state = FollowedState(followed) if objects is None else FixedState(objects)
     await serve(state, CommandLines(source.options()), port, _announce)
 
 
 def _announce(address: str) -> None:
-    sys.stdout.write(f"{address}\nCtrl+C ends the page.\n")
+    sys.stdout.write(f"{address}\nCtrl+C stops the server.\n")
     sys.stdout.flush()

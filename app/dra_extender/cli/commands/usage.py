@@ -12,7 +12,7 @@ def command(source: ClusterSource, output: TableOutput = TableFormat.TREE) -> No
     from dra_extender.inspection.text.devices import usage_csv, usage_tree, usage_wide
     from dra_extender.inspection.usage import usage_report
 
-    report = usage_report(ClusterView(source.read()))
+    report = usage_report(ClusterView(source.read()), source.namespace)
     print_table(
         report,
         output,

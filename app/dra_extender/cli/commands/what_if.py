@@ -8,12 +8,11 @@ from dra_extender.cli.answers import (
     ExitStatus,
     Output,
     ended,
-    node_name,
-    pod_key,
     print_answer,
     progress_line,
 )
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
+from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key
 
 if TYPE_CHECKING:
     from dra_extender.inspection.what_if.changes import GateChange, NodeCopies
@@ -48,10 +47,6 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         str | None,
         typer.Option("--fill", metavar="POD|TEMPLATE", help="Count how many more of this pod, or claim template, fit."),
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="Of what is named; default: the context's."),
-    ] = None,
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say where pods would land, and which would wait, after changes; without changes, what happens next.
@@ -64,8 +59,8 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.runtime.installation import run
 
-    objects = source.read(namespace, explaining=True)
-    namespace = namespace or objects.namespace
+    objects = source.read(explaining=True)
+    namespace = objects.namespace
     try:
         changes = Changes(
             objects=[each for file in files or () for each in read_changes(file, namespace)],
@@ -75,10 +70,12 @@ def command(  # noqa: PLR0913, PLR0917 - its options
             gates=[_gate(gate) for gate in gates or ()],
             policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
         )
-        subject = None if fill is None else pod_key(fill, namespace)
+        subject = None if fill is None else object_name(fill, namespace, NamedKind.POD, NamedKind.TEMPLATE)
         in_force = None if policy is None else read_policy_file(policy)
         with progress_line("what-if") as progress:
-            report = run(what_if(objects, changes, subject, policy=in_force, progress=progress))
+            report = run(
+                what_if(objects, changes, None if subject is None else subject.key, policy=in_force, progress=progress)
+            )
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_answer(report, output, lambda columns: table(report, columns))

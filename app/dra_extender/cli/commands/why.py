@@ -2,8 +2,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended, node_name, pod_key
+from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
+from dra_extender.cli.object_names import NamedKind, node_name, object_name
 
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
@@ -15,12 +16,6 @@ def command(
     pod: Annotated[
         str | None,
         typer.Argument(help="The pod that waits: NAME, NAMESPACE/NAME or pod/NAME; default: all, by cause."),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", "-n", metavar="NAME", help="Of the pod (default: the context's), or of all pods to look at."
-        ),
     ] = None,
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Every device of this node, and what keeps it away.")
@@ -41,31 +36,37 @@ def command(
     from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
     from dra_extender.inspection.why.node import why_on_node
     from dra_extender.inspection.why.waiting import waiting
-    from dra_extender.inspection.why.why import UnknownPodError, why
+    from dra_extender.inspection.why.why import UnknownObjectError, pod_of_claim, why
 
     if pod is None and node is not None:
         raise typer.BadParameter("--node needs the name of a pod")
+    if pod is not None and source.all_namespaces:
+        raise typer.BadParameter("a pod that is named is in one namespace: --all-namespaces does not go with it")
     answers = ChangedAnswers(output)
 
     def answer(objects: "ClusterObjects") -> None:
         view = ClusterView(objects)
         use_policy_file(view, policy)
         if pod is None:
-            pods = waiting(view, namespace)
+            pods = waiting(view, source.namespace)
             answers.print(pods, lambda columns: waiting_tree(pods, columns))
             return
-        place, name = pod_key(pod, namespace or objects.namespace)
+        named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
         try:
+            if named.kind is NamedKind.CLAIM:
+                place, name = pod_of_claim(view, *named.key)
+            else:
+                place, name = named.key
             if node is not None:
                 on_node = why_on_node(view, place, name, node_name(node))
                 answers.print(on_node, lambda columns: node_tree(on_node, columns))
                 return
             report = why(view, place, name)
-        except (UnknownPodError, UnknownNodeError) as problem:
+        except (UnknownObjectError, UnknownNodeError) as problem:
             raise ended(problem, ExitStatus.NEGATIVE) from problem
         answers.print(report, lambda columns: tree(report, columns))
 
     if watch:
-        source.follow(answer, namespace)
+        source.follow(answer)
     else:
-        answer(source.read(namespace, explaining=True))
+        answer(source.read(explaining=True))

@@ -7,6 +7,7 @@ from dra_extender.cel.explain.values import shortened
 from dra_extender.model.api_json import Value
 
 _LONGEST_DETAIL: Final = 1_000
+_NAMESPACED: Final = frozenset({"claim", "pod"})
 _ALLOCATIONS: Final = ("resourceclaims", "resourceslices")
 _USERS: Final = ("resourceclaims", "pods")
 
@@ -109,6 +110,12 @@ class AuditFinding(Value, frozen=True):
     severity: CheckSeverity
     about: str
     detail: str
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the object; empty if it has none."""
+        kind, _, name = self.about.partition(" ")
+        return name.partition("/")[0] if kind in _NAMESPACED else ""
 
 
 def finding(check: Check, about: str, detail: str) -> AuditFinding:

@@ -38,8 +38,10 @@ class AuditReport(Value, frozen=True):
     held: tuple[HeldDevices, ...] = ()
 
 
-def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> AuditReport:
+def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespace: str | None = None) -> AuditReport:
     """Find everything that is wrong with the cluster; `policy_messages`: a sentence for each rule without effect.
+
+    With a `namespace` findings about pods and claims of other namespaces are left out; devices have none.
 
     Raises:
         UnreadKindsError: nothing could be read.
@@ -66,7 +68,11 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> Audi
     return _report(
         view.origin,
         {kind: number for kind, number in counts.items() if kind not in missing},
-        findings_of(audit_steps(cluster, unjudged), missing),
+        [
+            found
+            for found in findings_of(audit_steps(cluster, unjudged), missing)
+            if namespace in (None, found.namespace or namespace)
+        ],
         (*_unjudged(view), *unjudged.checks(missing)),
         held_devices(view.ledger, view.held),
     )

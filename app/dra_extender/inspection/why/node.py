@@ -65,7 +65,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     """Every device of the node with its verdict for each request of the pod's claims that are not allocated; the pod by itself.
 
     Raises:
-        UnknownPodError: there is no such pod.
+        UnknownObjectError: there is no such pod.
         UnknownNodeError: there is no such node.
         UnreadKindsError: objects that the answer depends on could not be read.
     """

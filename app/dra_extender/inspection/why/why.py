@@ -4,7 +4,8 @@ First comes what has nothing to do with devices: the pod is bound, ended, gated,
 decides about every node; its reasons are grouped by claim, request and reason.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Final
 
 import msgspec
@@ -102,20 +103,21 @@ _OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
 _AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _PODS: Final = frozenset({"pods"})
+_USERS: Final = _PODS | _CLAIMS
 _KUBELET: Final = "kubelet"
 _MOST_NAMED: Final = 3
 _PENDING: Final = Readiness.PENDING.value
 
 
-class UnknownPodError(LookupError):
-    """The pod is not in the cluster."""
+class UnknownObjectError(LookupError):
+    """The pod or the claim is not in the cluster, or no pod uses the claim."""
 
 
 def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     """Find why the pod waits, or that it does not, and what would help.
 
     Raises:
-        UnknownPodError: there is no such pod.
+        UnknownObjectError: there is no such pod.
         UnreadKindsError: pods could not be read.
     """
     pod = known_pod(view, namespace, name)
@@ -160,16 +162,52 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     """Return the pod of this name.
 
     Raises:
-        UnknownPodError: there is no such pod.
+        UnknownObjectError: there is no such pod.
         UnreadKindsError: pods could not be read.
     """
     require(view.origin, _PODS, namespace)
     pod = view.pod(namespace, name)
     if pod is None:
-        elsewhere = sorted(pod.key for pod in view.ledger.pods.all() if pod.name == name)
-        hint = f"; there is {listed(elsewhere, _MOST_NAMED)}" if elsewhere else ""
-        raise UnknownPodError(f"pod {namespace}/{name} does not exist in {view.origin.source}{hint}")
+        elsewhere = (pod.key for pod in view.ledger.pods.all() if pod.name == name)
+        raise _unknown(view, f"pod {namespace}/{name}", elsewhere)
     return pod
+
+
+def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str]:
+    """Return namespace and name of the pod that explains why the claim is not allocated: one that waits, the oldest of several.
+
+    If none waits, return a pod that uses the claim.
+
+    Raises:
+        UnknownObjectError: there is no such claim, or no pod uses it.
+        UnreadKindsError: pods or claims could not be read.
+    """
+    require(view.origin, _USERS, namespace)
+    if _claim(view, (namespace, name)) is None:
+        claims = (record.claim.metadata for record in view.ledger.claims.records())
+        elsewhere = ("/".join(metadata.key) for metadata in claims if metadata.name == name)
+        raise _unknown(view, f"claim {namespace}/{name}", elsewhere)
+    users = [
+        pod
+        for pod in view.ledger.pods.all()
+        if pod.namespace == namespace and any(isinstance(used, UsedClaim) and used.name == name for used in uses(pod))
+    ]
+    if not users:
+        raise UnknownObjectError(f"no pod uses claim {namespace}/{name}; a claim is allocated for a pod")
+
+    def rank(pod: Pod) -> tuple[bool, bool, float, str]:
+        created = view.facts(pod.namespace, pod.name).created
+        return pod.finished, bool(pod.node_name), inf if created is None else created, pod.name
+
+    found = min(users, key=rank)
+    return found.namespace, found.name
+
+
+def _unknown(view: ClusterView, label: str, elsewhere: Iterable[str]) -> UnknownObjectError:
+    """Return the error for an object that does not exist, with the namespaces that have one of its name."""
+    there = sorted(elsewhere)
+    hint = f"; there is {listed(there, _MOST_NAMED)}" if there else ""
+    return UnknownObjectError(f"{label} does not exist in {view.origin.source}{hint}")
 
 
 def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:

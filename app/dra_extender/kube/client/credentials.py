@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config import ConfigException, load_kube_config_from_dict
 from kubernetes.aio.config.incluster_config import (
     SERVICE_CERT_FILENAME,
     SERVICE_HOST_ENV_NAME,
@@ -15,7 +15,7 @@ from kubernetes.aio.config.incluster_config import (
     InClusterConfigLoader,
 )
 
-from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors
+from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors, merged
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -25,6 +25,7 @@ LOAD_SECONDS = 30.0
 # A refused token is read again at once; this limits login programs where the server refuses every token.
 SHORTEST_RENEW_SECONDS = 5.0
 _DEFAULT_NAMESPACE = "default"
+_BEARER = "BearerToken"
 
 _LOG = structlog.get_logger(__name__)
 _PROBLEMS = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
@@ -54,12 +55,13 @@ class ServiceAccount:
 class Identity:
     """As whom and from where a client asks: the context of the kubeconfig, its namespace, and in whose name.
 
-    `context` is empty in a pod.
+    `context` is empty in a pod.  `instead` says what was named in the place of what the context has.
     """
 
     context: str = ""
     namespace: str = "default"
     impersonation: Impersonation = ACCOUNT_ITSELF
+    instead: tuple[str, ...] = ()
 
 
 class Credentials:
@@ -91,6 +93,13 @@ class Credentials:
         setting = (await self.configuration.auth_settings()).get("BearerToken")
         # A token file may end with a line break, which no header may contain.
         return {"Authorization": str(setting["value"]).strip()} if setting and setting["value"] else {}
+
+    def hidden(self, data: bytes) -> bytes:
+        """Return what a server sent without the token, which it may repeat, and which no message may show."""
+        for value in self.configuration.api_key.values():
+            token = value.strip().rpartition(" ")[2].encode()
+            data = data.replace(token, b"<token>") if token else data
+        return data
 
     async def renew(self) -> bool:
         """Load the token again unless that was done a moment ago; whether it is another one now.  Never raises."""
@@ -143,10 +152,13 @@ async def find_credentials(
         return await _from_file(str(settings.kubeconfig), settings, clock)
     if environ.get("KUBECONFIG"):
         return await _from_file(environ["KUBECONFIG"], settings, clock)
-    if environ.get(SERVICE_HOST_ENV_NAME):
+    # The token of a pod goes to the server of its own cluster, and to no other.
+    if environ.get(SERVICE_HOST_ENV_NAME) and not (settings.server or settings.cluster or settings.user):
         return await _in_cluster(settings, environ, account or ServiceAccount(), clock)
     if default.exists():
         return await _from_file(str(default), settings, clock)
+    if settings.server:
+        return await _at_server(settings, clock)
     raise ConfigurationError(
         f"No API server is configured: no kubeconfig was given, KUBECONFIG is not set, {SERVICE_HOST_ENV_NAME} is not set "
         f"(so this is not a pod), and {default} does not exist."
@@ -158,10 +170,10 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
     if not _any_file(path):
         raise ConfigurationError(f"The {source} does not exist.")
     try:
-        choice = choose(path, settings.context)
+        choice = choose(path, settings)
     except _PROBLEMS as problem:
         raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
-    identity = Identity(choice.context, choice.namespace, choice.impersonation)
+    identity = Identity(choice.context, choice.namespace, choice.impersonation, _named_instead(settings))
 
     async def load() -> Configuration:
         configuration = _blank(settings)
@@ -170,11 +182,9 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 with login_errors() as errors:
-                    await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
-                        config_file=path,
-                        context=choice.context,
-                        client_configuration=configuration,
-                        persist_config=False,
+                    config, context = merged(path, choice, settings)
+                    await load_kube_config_from_dict(  # type: ignore[no-untyped-call]  # the library has no annotations here
+                        config, context=context, client_configuration=configuration
                     )
         except TimeoutError as problem:
             raise ConfigurationError(f"The {source} cannot be used: no login within {LOAD_SECONDS:g} s.") from problem
@@ -207,11 +217,29 @@ async def _in_cluster(
                 f"The service account of this pod cannot be used (token {account.token}, authority {account.certificate}): "
                 f"{_said(problem)}."
             ) from problem
+        if settings.token:
+            configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
         return configuration
 
-    return Credentials(
-        "the service account of this pod", await load(), load, clock, Identity(namespace=account.namespace)
-    )
+    identity = Identity(namespace=account.namespace, instead=_named_instead(settings))
+    return Credentials("the service account of this pod", await load(), load, clock, identity)
+
+
+async def _at_server(settings: KubeSettings, clock: Clock) -> Credentials:
+    async def load() -> Configuration:
+        configuration = _blank(settings)
+        configuration.host = settings.server
+        if settings.token:
+            configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
+        return configuration
+
+    return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_named_instead(settings)))
+
+
+def _named_instead(settings: KubeSettings) -> tuple[str, ...]:
+    given = {"cluster": settings.cluster, "user": settings.user, "server": settings.server}
+    named = (f"{what} {name}" for what, name in given.items() if name)
+    return (*named, *(("the given token",) if settings.token else ()))
 
 
 def _blank(settings: KubeSettings) -> Configuration:

@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigMerger
+
+from dra_extender.kube.client.settings import KubeSettings
 
 _LIBRARY: Final = "kubernetes.aio.config.kube_config"
 _SOCKS: Final = "socks"
+_CHOSEN: Final = "chosen by dra-extender"
+"""The name, in memory, of what takes the place of a kubeconfig's own."""
 
 
 class KubeconfigError(ValueError):
@@ -48,38 +53,65 @@ ACCOUNT_ITSELF: Final = Impersonation()
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigChoice:
-    """The context that is used, and what it brings beside server and login.  `logs_in`: a program gets the credentials."""
+    """The context that is used, its cluster and user, and what they bring beside server and login.
+
+    `context` is empty if only a cluster was named.  `logs_in`: a program gets the credentials.
+    """
 
     context: str
+    cluster: str
+    user: str
     namespace: str
     impersonation: Impersonation
     logs_in: bool
 
 
-def choose(paths: str, context: str | None) -> KubeconfigChoice:
+def choose(paths: str, settings: KubeSettings) -> KubeconfigChoice:
     """Return the choice that the files make, in the form of $KUBECONFIG; files that do not exist are passed over, as by kubectl.
 
     Raises:
-        KubeconfigError: a file is no kubeconfig, or there is no such context.
+        KubeconfigError: a file is no kubeconfig, or there is no such context, cluster or user.
         OSError: a file cannot be read.
         yaml.YAMLError: a file is no YAML.
     """
     files = [_read(path) for part in paths.split(os.pathsep) if part and (path := Path(part).expanduser()).is_file()]
-    name = context or next((current for file in files if (current := file.get("current-context"))), "")
-    if not name:
+    name = settings.context or next((current for file in files if (current := file.get("current-context"))), "")
+    if not (name or settings.cluster or settings.server):
         raise KubeconfigError("no context was named, and current-context is not set")
-    chosen = _named(files, "contexts", "context", str(name))
-    if chosen is None:
-        names = ", ".join(sorted({str(entry.get("name")) for file in files for entry in _entries(file, "contexts")}))
-        raise KubeconfigError(f"there is no context with name {name}; there are: {names or 'none'}")
-    user = _named(files, "users", "user", str(chosen.get("user", ""))) or {}
-    _check_proxy(_named(files, "clusters", "cluster", str(chosen.get("cluster", ""))) or {})
+    chosen = _existing(files, "context", str(name)) if name else {}
+    cluster_name = settings.cluster or str(chosen.get("cluster", ""))
+    user_name = settings.user or str(chosen.get("user", ""))
+    cluster = _existing(files, "cluster", settings.cluster) if settings.cluster else {}
+    user = _existing(files, "user", settings.user) if settings.user else {}
+    user = user or _named(files, "users", "user", user_name) or {}
+    _check_proxy(cluster or _named(files, "clusters", "cluster", cluster_name) or {})
     return KubeconfigChoice(
         context=str(name),
+        cluster=cluster_name,
+        user=user_name,
         namespace=str(chosen.get("namespace") or "default"),
         impersonation=_impersonation(user),
-        logs_in="exec" in user,
+        logs_in="exec" in user and not settings.token,
     )
+
+
+def merged(paths: str, choice: KubeconfigChoice, settings: KubeSettings) -> tuple[ConfigNode, str]:
+    """Return the kubeconfig that the files are together, for the library, and the context in it that has the choice."""
+    config = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]  # the library has no annotations here
+    parts: dict[str, list[Any]] = config.value
+    cluster, user = choice.cluster, choice.user
+    if settings.server:
+        entry = next((entry for entry in parts["clusters"] if entry["name"] == cluster), None)
+        if entry is None:
+            cluster = _CHOSEN
+            parts["clusters"].append({"name": cluster, "cluster": {"server": settings.server}})
+        else:
+            entry["cluster"].value["server"] = settings.server
+    if settings.token:
+        user = _CHOSEN
+        parts["users"].append({"name": user, "user": {"token": settings.token}})
+    parts["contexts"] = [{"name": _CHOSEN, "context": {"cluster": cluster, "user": user}}]
+    return config, _CHOSEN
 
 
 @contextmanager
@@ -118,6 +150,20 @@ def _entries(file: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise KubeconfigError(f"{kind}: expected a list")
     yield from (entry for entry in entries if isinstance(entry, Mapping))
+
+
+def _existing(files: Sequence[Mapping[str, Any]], field: str, name: str) -> Mapping[str, Any]:
+    """Return the context, cluster or user of this name.
+
+    Raises:
+        KubeconfigError: there is none.
+    """
+    kind = f"{field}s"
+    found = _named(files, kind, field, name)
+    if found is None:
+        names = ", ".join(sorted({str(entry.get("name")) for file in files for entry in _entries(file, kind)}))
+        raise KubeconfigError(f"there is no {field} with name {name}; there are: {names or 'none'}")
+    return found
 
 
 def _named(files: Sequence[Mapping[str, Any]], kind: str, field: str, name: str) -> Mapping[str, Any] | None:

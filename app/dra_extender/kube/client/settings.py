@@ -36,6 +36,8 @@ class KubeSettings:
     """How to reach the API server and how to appear there.
 
     `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
+    `cluster` and `user` are used in the place of those of the context, `server` in the place of the cluster's address, and `token`
+    in the place of every other login; empty for what the kubeconfig says (as the options of kubectl).
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
     `impersonate` is the user in whose name requests are sent, with `impersonate_groups`, empty for what the kubeconfig says (as
     `kubectl --as` and `--as-group`).
@@ -44,6 +46,10 @@ class KubeSettings:
 
     kubeconfig: Path | None = None
     context: str | None = None
+    cluster: str = ""
+    user: str = ""
+    server: str = ""
+    token: str = field(default="", repr=False)
     connections: int = 50
     identity: str = "dra-extender"
     instance: str = "dra-extender"

@@ -13,7 +13,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from multidict import CIMultiDict
 from yarl import URL
 
-from dra_extender.kube.client.credentials import ConfigurationError, Credentials, find_credentials
+from dra_extender.kube.client.credentials import ConfigurationError, Credentials, Identity, find_credentials
 from dra_extender.kube.client.errors import (
     ApiCallError,
     ApiStatus,
@@ -172,12 +172,13 @@ class ApiTransport:
 
     def identified(self, source: str) -> str:
         """Return the source of the credentials with the context, and in whose name requests are sent."""
-        context = "" if self._credentials is None else self._credentials.identity.context
+        identity = Identity() if self._credentials is None else self._credentials.identity
         groups = f" in {', '.join(self._named.groups)}" if self._named.groups else ""
         return "".join(
             (
                 source,
-                f", context {context}" if context else "",
+                f", context {identity.context}" if identity.context else "",
+                *(f", {each}" for each in identity.instead),
                 f", as {self._named.user}{groups}" if self._named.user else "",
             )
         )
@@ -248,7 +249,8 @@ class ApiTransport:
             async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **extra) as socket:
                 yield socket
         except aiohttp.WSServerHandshakeError as problem:
-            status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {problem.message}")
+            said = self._credentials.hidden(problem.message.encode()).decode()
+            status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {said}")
             raise ApiCallError(call.intent, status) from problem
         except _NETWORK_PROBLEMS as problem:
             raise no_answer(call.intent, problem, call.seconds) from problem
@@ -264,7 +266,7 @@ class ApiTransport:
             response = await self._request(self._session, self._credentials, call, limits)
         async with response:
             if response.status >= _FIRST_ERROR:
-                status = read_status(response.status, await response.read())
+                status = read_status(response.status, self._credentials.hidden(await response.read()))
                 raise ApiCallError(call.intent, status, retry_after=_pause(response.headers.get("Retry-After")))
             yield response
 
