@@ -21,6 +21,9 @@ from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
+Preference = Callable[[NodeView], DeviceOrder | None]
+"""Returns the order in which the devices of a node are preferred; None for no preference."""
+
 _MAX_PREFERRED_STEPS: Final = 2_000
 """Steps in the preferred order: a search that finds a solution nearly always takes about as many steps as there are devices."""
 
@@ -35,25 +38,30 @@ def allocate(
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     rules: ReleaseBehaviour = OWN,
+    prefer: Preference | None = None,
 ) -> Placement | NoFit:
     """Find the first solution for all claims of a pod on one node, or say why there is none.
 
-    The order is upstream's, except that the devices of a pool that are ready come first (`ReleaseBehaviour.ready_devices_first`).
+    The order is that of `prefer`, otherwise upstream's, except that the devices of a pool that are ready come first
+    (`ReleaseBehaviour.ready_devices_first`).
 
     Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features,
     `usage` must not change meanwhile.  `deadline` returns True once the time is up; it and `max_steps` end a search with
     SEARCH_LIMIT.  `new_share_id` names shares; a placement that is written to a cluster needs names that are unique there, without
     it they are `share-0`, `share-1`, ... of this placement.  `rules` other than the default give the answer of another release.
     """
-    allocation = Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)
+    allocation = Allocation(
+        demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules, prefer=prefer
+    )
     return allocation.decide(deadline)
 
 
 class Allocation:
     """One call of `allocate` that may be paused; `allocate` documents the arguments and the result.
 
-    A first search of few steps prefers devices that are ready.  The preference never costs a solution: a first search that ends at
-    a limit or with an error is repeated in upstream's order, with all steps.  Nor does it cost a better alternative of a request.
+    A first search of few steps takes the devices in the preferred order.  The preference never costs a solution: a first search
+    that ends at a limit or with an error is repeated in upstream's order, with all steps.  Nor does it cost a better alternative
+    of a request.
     """
 
     def __init__(
@@ -67,12 +75,14 @@ class Allocation:
         max_steps: int = DEFAULT_MAX_STEPS,
         rules: ReleaseBehaviour = OWN,
         new_state: NewSearchState = SearchState,
+        prefer: Preference | None = None,
     ) -> None:
         """The arguments may not change until `decide` returns, pauses included."""
         self._demand = demand
         self._pools = pools
         self._node_view = NodeView(node, pools, usage, None, rules)
         self._new_share_id = new_share_id
+        self._prefer = prefer
         self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
@@ -113,10 +123,21 @@ class Allocation:
 
     def _begin(self) -> Search:
         all_mode = self._all_mode_devices.find()
-        order = _preferred_order(self._demand, self._node_view)
+        order = self._preferred_order()
         limit = self._max_steps if order is None else min(self._max_steps, _MAX_PREFERRED_STEPS)
         self._search = Search(self._demand, self._new_state(self._demand, self._node_view), all_mode, limit, order)
         return self._search
+
+    def _preferred_order(self) -> DeviceOrder | None:
+        """Return the preferred order; None where it changes nothing, or could change whether there is a solution."""
+        demand, view = self._demand, self._node_view
+        # Whether scalar constraints can be met depends on the order of devices.
+        if demand.constrained and not view.features.list_type_attributes:
+            return None
+        order = None if self._prefer is None else self._prefer(view)
+        if order is None and view.rules.ready_devices_first and view.features.device_binding_and_status:
+            order = view.pools.ready_first
+        return order
 
     def _solve(self, search: Search) -> bool:
         """Return whether there is a solution; `_search` has it then."""
@@ -192,15 +213,6 @@ class Allocation:
             found = (*invalid, *shortfall, *incomplete)
         broken = any(pool.problem is Code.POOL_INVALID for pool in pools.unusable)
         return NoFit(verdict="node" if broken else "no", rejections=found, steps=self.steps)
-
-
-def _preferred_order(demand: Demand, node_view: NodeView) -> DeviceOrder | None:
-    """Return the preferred order of the devices; None where it changes nothing, or could change whether there is a solution."""
-    order, features = node_view.pools.ready_first, node_view.features
-    if order is None or not node_view.rules.ready_devices_first or not features.device_binding_and_status:
-        return None
-    # Whether scalar constraints can be met depends on the order of devices.
-    return None if demand.constrained and not features.list_type_attributes else order
 
 
 def _alternatives(search: Search) -> tuple[int, ...]:

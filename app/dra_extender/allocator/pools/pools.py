@@ -212,6 +212,13 @@ class DeviceOrder(NamedTuple):
     locations: tuple[int, ...]
     ranks: tuple[int, ...]
 
+    @classmethod
+    def of(cls, locations: Sequence[int]) -> "DeviceOrder":
+        ranks = [0] * len(locations)
+        for rank, location in enumerate(locations):
+            ranks[location] = rank
+        return cls(tuple(locations), tuple(ranks))
+
     def ranked(self, mask: int) -> int:
         """Return the ranks of a set of locations; both have one bit each."""
         bits = f"{mask:0{len(self.locations)}b}"[::-1]
@@ -232,10 +239,7 @@ def ready_first(pools: Sequence[Sequence[Device]]) -> DeviceOrder | None:
         locations += waiting
     if all(rank == location for rank, location in enumerate(locations)):
         return None
-    ranks = [0] * len(locations)
-    for rank, location in enumerate(locations):
-        ranks[location] = rank
-    return DeviceOrder(tuple(locations), tuple(ranks))
+    return DeviceOrder.of(locations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

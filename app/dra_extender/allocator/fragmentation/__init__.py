@@ -1,0 +1,1 @@
+"""What stays possible on nodes: how many pods of the expected kinds still fit, and what a placement costs them."""

@@ -1,0 +1,90 @@
+"""The kinds of pods that are expected: what one pod of a kind asks for, and how often such pods come."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
+
+MOST_KINDS: Final = 64
+"""How many kinds are expected at most; the lightest are left out."""
+_MOST_REQUESTS: Final = 8
+_MOST_DEVICES: Final = 128
+
+
+class NodeAmounts(NamedTuple):
+    """CPU in thousandths and memory in bytes."""
+
+    cpu: int
+    memory: int
+
+    def without(self, other: "NodeAmounts") -> "NodeAmounts":
+        return NodeAmounts(self.cpu - other.cpu, self.memory - other.memory)
+
+
+NO_AMOUNTS: Final = NodeAmounts(0, 0)
+
+ShapeKey = Hashable
+"""Equal for requests that the same devices serve with the same share."""
+
+
+class ShapeCount(NamedTuple):
+    """So many devices, each of this shape."""
+
+    shape: ShapeKey
+    wanted: SearchableRequest
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What one pod asks for; pods of one kind have equal `key`."""
+
+    key: Hashable
+    label: str
+    requests: tuple[ShapeCount, ...]
+    amounts: NodeAmounts
+
+    @property
+    def devices(self) -> int:
+        return sum(request.devices for request in self.requests)
+
+
+def shape_of(wanted: SearchableRequest) -> ShapeKey:
+    """Return the shape of a request; unlike its `equivalence_key`, it stays equal while caches of selectors come and go."""
+    capacity = tuple(sorted(wanted.capacity.items()))
+    return wanted.device_class.name, wanted.selectors.expressions, wanted.tolerations, capacity
+
+
+def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
+    """Return the kind of a pod with this demand; None for a pod that no expectation can be made of.
+
+    Of a request with alternatives, the first counts.  Requests with admin access take nothing.  A pod that asks for all devices of
+    a node, for more than 128 devices or with more than 8 shapes is of no kind, which bounds what expected kinds cost.
+    """
+    counts: dict[ShapeKey, ShapeCount] = {}
+    for claim in demand.claims:
+        for request in claim.requests:
+            wanted = request.options[0]
+            if wanted.count == ALL:
+                return None
+            if wanted.admin or not wanted.count:
+                continue
+            shape = shape_of(wanted)
+            known = counts.get(shape)
+            counts[shape] = ShapeCount(shape, wanted, wanted.count + (0 if known is None else known.devices))
+    requests = tuple(counts.values())
+    if not requests or len(requests) > _MOST_REQUESTS or sum(each.devices for each in requests) > _MOST_DEVICES:
+        return None
+    key = (frozenset((each.shape, each.devices) for each in requests), amounts)
+    return Kind(key, _label(requests), requests, amounts)
+
+
+def heaviest(weights: Mapping[Kind, float], most: int = MOST_KINDS) -> Sequence[Kind]:
+    """Return the kinds that ask for most devices, weighted by how often they come; at most `most`."""
+    ranked = sorted(weights, key=lambda kind: (-weights[kind] * kind.devices, kind.label, kind.amounts))
+    return ranked[:most]
+
+
+def _label(requests: Iterable[ShapeCount]) -> str:
+    return " + ".join(f"{each.devices} x {each.wanted.device_class.name}" for each in requests)

@@ -1,0 +1,198 @@
+"""What a placement costs: how much less of the expected demand the node can serve afterwards.
+
+For an expected kind of pods, `slots` are the pods of the kind that still fit on a node, and free devices are unusable as far as no
+pod of the kind could use them, which is the fragmentation of the paper "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
+with Fragmentation Gradient Descent" (Weng et al., USENIX ATC 2023).  The loss of a placement is, summed over the kinds,
+
+    price * (size * (slots before - slots after) + unusable after - unusable before)
+
+The price of a kind is how often it comes, divided by how much of it the whole cluster could still serve: what is scarce costs more.
+Where placements cost nearly the same, the node with less CPU and fewer devices left goes first (best fit).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts
+from dra_extender.allocator.fragmentation.units import NodeUnits, Rooms, UnitRoom, build_units, serves, share_of
+from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
+from dra_extender.allocator.rules.eligibility import Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.model.node import Node
+
+_BEST_FIT: Final = 0.02
+"""What a node costs that is as large as the largest and of which nothing is taken, in devices."""
+_USUAL_DEVICES: Final = 8
+_RESERVE: Final = 5
+"""So many pods of a kind count as room that the cluster has beyond its nodes, so that no price grows without limit."""
+_DIGITS: Final = 9
+_MOST_ORDERED: Final = 2_048
+_MOST_NODE_ROOMS: Final = 20_000
+
+
+class KindRoom(NamedTuple):
+    """For how many pods of a kind the devices of a node suffice, what one of them takes, and what is free but useless to them."""
+
+    slots: int
+    size: float
+    useless: float
+
+
+class NodeRoom(NamedTuple):
+    """What the devices of a node still serve: all free devices, and by kind."""
+
+    free: float
+    kinds: tuple[KindRoom, ...]
+
+
+class Fragmentation:
+    """Rates placements for some expected kinds; equal states of devices are rated once.
+
+    `prices` are those of the kinds, in their order; they change by `renew_prices` alone.
+    """
+
+    def __init__(self, weights: Mapping[Kind, float]) -> None:
+        """`weights`: how often each kind comes."""
+        self.kinds = tuple(weights)
+        self.prices: tuple[float, ...] = ()
+        self._weights = tuple(weights.values())
+        shapes = {request.shape: request.wanted for kind in self.kinds for request in kind.requests}
+        self._shapes = tuple(shapes.values())
+        numbers = {shape: number for number, shape in enumerate(shapes)}
+        self._requests = tuple(
+            tuple((numbers[request.shape], request.devices) for request in kind.requests) for kind in self.kinds
+        )
+        self._rooms = Rooms()
+        self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}
+        self.renew_prices(())
+
+    def units(self, node: Node, pools: NodePools) -> NodeUnits:
+        return build_units(node, pools, self._shapes, self._rooms)
+
+    def renew_prices(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]], weights: Sequence[float] = ()) -> None:
+        """Set the prices by what these nodes can still serve, each with its free CPU and memory (None: not known)."""
+        self._weights = tuple(weights) or self._weights
+        served = [0.0] * len(self.kinds)
+        sizes = [float(kind.devices) for kind in self.kinds]
+        for room, amounts in nodes:
+            for number, (kind, (slots, size, _)) in enumerate(zip(self.kinds, room.kinds, strict=True)):
+                if size:
+                    sizes[number] = size
+                if slots:
+                    served[number] += size * _within(slots, kind.amounts, amounts)
+        prices = [
+            weight / (has + _RESERVE * size) for weight, has, size in zip(self._weights, served, sizes, strict=True)
+        ]
+        total = sum(prices)
+        self.prices = tuple(price / total for price in prices)
+
+    def room(self, rooms: Sequence[UnitRoom]) -> NodeRoom:
+        """Return what the devices of a node with these rooms still serve."""
+        key = tuple(sorted(room.number for room in rooms))
+        known = self._node_rooms.get(key)
+        if known is None:
+            if len(self._node_rooms) >= _MOST_NODE_ROOMS:
+                self._node_rooms.clear()
+            free = sum(room.free for room in rooms)
+            kinds = tuple(self._kind_room(rooms, requests) for requests in self._requests)
+            known = self._node_rooms[key] = NodeRoom(free, kinds)
+        return known
+
+    def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
+        """Return what the expected kinds are served by a node, less what is useless to them, by price."""
+        total, free = 0.0, room.free
+        for price, kind, (slots, size, useless) in zip(self.prices, self.kinds, room.kinds, strict=True):
+            within = _within(slots, kind.amounts, amounts) if slots else 0
+            total += price * (size * within - useless) if within > 0 else -price * free
+        return total
+
+    def loss(
+        self,
+        before: NodeRoom,
+        after: NodeRoom,
+        amounts: NodeAmounts | None,
+        taken: NodeAmounts,
+        most_cpu: int,
+    ) -> float:
+        """Return what the expected kinds lose by a placement that also takes CPU and memory of the node.
+
+        `amounts`: what is free of them before (None: not known).  `most_cpu`: that of the node with most.
+        """
+        left = None if amounts is None else amounts.without(taken)
+        loss = self.value(before, amounts) - self.value(after, left)
+        full = 0.0 if left is None or not most_cpu else left.cpu / most_cpu
+        return round(loss + _BEST_FIT * (full + after.free / _USUAL_DEVICES), _DIGITS)
+
+    def order(self, demand: Demand, view: NodeView, units: NodeUnits, usage: Usage) -> DeviceOrder | None:
+        """Return the devices of a node by what the expected kinds lose if they are taken; None where that is no reason to choose.
+
+        Devices that are ready come before those with binding conditions.  Equal devices stay in upstream's order.
+        """
+        locations = range(len(view.pools.devices))
+        if len(locations) > _MOST_ORDERED:
+            return None
+        rooms = units.rooms(usage)
+        losses: dict[int, float] = {}
+        for claim in demand.claims:
+            for option in (option for request in claim.requests for option in request.options):
+                eligibility = Eligibility(option, claim.label, view)
+                for location in locations:
+                    if location in losses or not serves(eligibility, location):
+                        continue
+                    where, share = units.places[location], share_of(view, option, location)
+                    room = rooms[where.unit]
+                    if share is not None and room.admits(where.place, share):
+                        after = room.after(where.place, share)
+                        losses[location] = round(self._worth(room) - self._worth(after), _DIGITS)
+        devices = view.pools.devices
+        none = float("inf")
+        in_order = sorted(
+            locations, key=lambda each: (bool(devices[each].binding_conditions), losses.get(each, none), each)
+        )
+        if all(rank == location for rank, location in enumerate(in_order)):
+            return None
+        return DeviceOrder.of(in_order)
+
+    def _kind_room(self, rooms: Sequence[UnitRoom], requests: Sequence[tuple[int, int]]) -> KindRoom:
+        slots, size = 0, 0.0
+        for index, (shape, count) in enumerate(requests):
+            fits = [room.fits[shape] for room in rooms]
+            least = _pods(fits, count)
+            slots = min(slots, least) if index else least
+            serving = [room for room in rooms if room.unit.sizes[shape]]
+            if serving:
+                size += count * sum(room.unit.sizes[shape] for room in serving) / len(serving)
+        useless = sum(room.free for room in rooms if not any(room.fits[shape] for shape, _ in requests))
+        return KindRoom(slots, size, useless)
+
+    def _worth(self, room: UnitRoom) -> float:
+        """Return the value of a unit by itself, with CPU and memory for everything."""
+        if room.priced is not self.prices:
+            worth = 0.0
+            for price, requests in zip(self.prices, self._requests, strict=True):
+                served = sum(room.fits[shape] * room.unit.sizes[shape] for shape, _ in requests)
+                worth += price * (served or -room.free)
+            room.worth, room.priced = worth, self.prices
+        return room.worth
+
+
+def _within(slots: int, wanted: NodeAmounts, free: NodeAmounts | None) -> int:
+    """Return for how many of these pods CPU and memory suffice."""
+    if free is None:
+        return slots
+    if wanted.cpu:
+        slots = min(slots, free.cpu // wanted.cpu)
+    if wanted.memory:
+        slots = min(slots, free.memory // wanted.memory)
+    return slots
+
+
+def _pods(fits: Sequence[int], count: int) -> int:
+    """Return how many pods fit that need so many different devices each, on units with room for so many."""
+    most = sum(fits) // count
+    if count == 1 or not most:
+        return most
+    return bisect_left(range(1, most + 1), True, key=lambda pods: sum(min(each, pods) for each in fits) < count * pods)

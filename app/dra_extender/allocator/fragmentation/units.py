@@ -1,0 +1,407 @@
+"""The units of a node's devices: devices that share counters with each other, or a single device; and what still fits on them.
+
+What fits on a unit depends on its state alone, and equal units in equal states are one `UnitRoom`, so that nodes share the work.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
+from dra_extender.allocator.rules.compatibility_groups import GroupState, admits, folded
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.reasons import SearchEndedError
+from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import CounterConsumption, Device, PoolId
+from dra_extender.model.node import Node
+
+MOST_FITS: Final = 1_000
+"""A unit counts no more pods of a kind than this: devices that are shared without limit have room for any number."""
+_MOST_ROOMS: Final = 20_000
+
+CounterKey = tuple[str, str]
+"""(counter set, counter)."""
+
+
+class UnitDevice(NamedTuple):
+    """A device of a unit: what it draws, its capacities if several claims may share it, and what each shape takes of them.
+
+    `shares` has None for a shape that the device does not serve, and no amounts where the device is taken whole.
+    """
+
+    draws: tuple[CounterConsumption, ...]
+    shareable: bool
+    capacity: tuple[tuple[str, int], ...]
+    shares: tuple[Amounts | None, ...]
+
+    @property
+    def amounts(self) -> Amounts:
+        return tuple(amount for _, amount in self.capacity)
+
+
+class DeviceUnit:
+    """Devices that share counters, or one device; two units with equal devices and counters are one object."""
+
+    __slots__ = ("counters", "devices", "empty", "ordered", "sizes", "totals")
+    empty: "UnitRoom"
+
+    def __init__(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> None:
+        self.devices = tuple(devices)
+        self.counters = tuple(totals)
+        self.totals = totals
+        shapes = range(len(devices[0].shares))
+        # By shape, the devices that serve it, those that take least first.
+        self.ordered = tuple(self._serving(shape) for shape in shapes)
+        # By shape, what one device of it takes of the unit.
+        self.sizes = tuple(
+            self._size(order[0], self.devices[order[0]].shares[shape]) if order else 0.0
+            for shape, order in enumerate(self.ordered)
+        )
+
+    def _serving(self, shape: int) -> tuple[int, ...]:
+        serving = (place for place, device in enumerate(self.devices) if device.shares[shape] is not None)
+        return tuple(sorted(serving, key=lambda place: (self._size(place, self.devices[place].shares[shape]), place)))
+
+    def _size(self, place: int, share: Amounts | None) -> float:
+        """Return the part of the unit that this share of a device takes."""
+        device = self.devices[place]
+        part = 1.0
+        if device.shareable:
+            parts = [asked / has for asked, has in zip(share or (), device.amounts, strict=False) if has]
+            part = max(parts, default=0.0) or 1 / MOST_FITS
+        if self.totals:
+            drawn = sum(
+                amount / self.totals[entry.counter_set, counter]
+                for entry in device.draws
+                for counter, amount in entry.counters
+                if self.totals.get((entry.counter_set, counter))
+            )
+            part *= drawn / len(self.totals)
+        return part
+
+
+class UnitRoom:
+    """A unit in one state: what is free, and how many devices of each shape still fit.
+
+    `taken` has by place the amounts that are taken of a shareable device, or None for a device that is taken whole.  `worth` is
+    valid for the prices that `priced` is.
+    """
+
+    __slots__ = ("_after", "_groups", "_left", "_rooms", "_taken", "fits", "free", "number", "priced", "unit", "worth")
+
+    def __init__(
+        self,
+        rooms: "Rooms",
+        unit: DeviceUnit,
+        left: tuple[int, ...],
+        taken: Mapping[int, Amounts | None],
+        groups: Mapping[str, GroupState],
+    ) -> None:
+        self._rooms = rooms
+        self.unit = unit
+        self._left = left
+        self._taken = taken
+        self._groups = groups
+        self._after: dict[tuple[int, Amounts | None], UnitRoom] = {}
+        self.number = rooms.next_number()
+        self.free = self._free()
+        self.fits = tuple(self._count(shape) for shape in range(len(unit.ordered)))
+        self.worth = 0.0
+        self.priced: object = None
+
+    def admits(self, place: int, share: Amounts | None) -> bool:
+        """Return whether the device can be taken, whole or in this share."""
+        device = self.unit.devices[place]
+        if place in self._taken:
+            taken = self._taken[place]
+            if taken is None or not device.shareable:
+                return False
+            return all(
+                has - used >= asked for has, used, asked in zip(device.amounts, taken, share or (), strict=False)
+            )
+        if any(has < asked for has, asked in zip(device.amounts, share or (), strict=False)):
+            return False
+        if not device.draws:
+            return True
+        left = dict(zip(self.unit.counters, self._left, strict=True))
+        for entry in device.draws:
+            if not admits(self._groups, entry):
+                return False
+            for counter, amount in entry.counters:
+                if left.get((entry.counter_set, counter), amount) < amount:
+                    return False
+        return True
+
+    def after(self, place: int, share: Amounts | None) -> "UnitRoom":
+        """Return the room once the device is taken, whole or in this share."""
+        key = place, share
+        known = self._after.get(key)
+        if known is None:
+            known = self._after[key] = self._rooms.find(self.unit, *self.state_after(place, share))
+        return known
+
+    def forget_successors(self) -> None:
+        self._after.clear()
+
+    def state_after(
+        self, place: int, share: Amounts | None
+    ) -> tuple[tuple[int, ...], Mapping[int, Amounts | None], Mapping[str, GroupState]]:
+        """Return what is left of the counters, what is taken, and the groups, once the device is taken."""
+        device, left, groups = self.unit.devices[place], self._left, self._groups
+        before, known = self._taken.get(place), place in self._taken
+        now: Amounts | None = None
+        if device.shareable and share is not None and not (known and before is None):
+            now = share if before is None else tuple(map(sum, zip(before, share, strict=True)))
+        if device.draws and not known:
+            remaining, joined = dict(zip(self.unit.counters, left, strict=True)), dict(groups)
+            for entry in device.draws:
+                joined[entry.counter_set] = folded(joined, entry)
+                for counter, amount in entry.counters:
+                    if (entry.counter_set, counter) in remaining:
+                        remaining[entry.counter_set, counter] -= amount
+            left, groups = tuple(remaining.values()), joined
+        return left, {**self._taken, place: now}, groups
+
+    def _free(self) -> float:
+        if self.unit.counters:
+            parts = [
+                max(0, left) / self.unit.totals[key]
+                for key, left in zip(self.unit.counters, self._left, strict=True)
+                if self.unit.totals[key]
+            ]
+            return sum(parts) / len(self.unit.totals)
+        if 0 not in self._taken:
+            return 1.0
+        taken = self._taken[0]
+        if taken is None:
+            return 0.0
+        amounts = self.unit.devices[0].amounts
+        return min((max(0, has - used) / has for has, used in zip(amounts, taken, strict=False) if has), default=1.0)
+
+    def _count(self, shape: int) -> int:
+        """Return how many devices of the shape fit beside each other, taking those first that take least."""
+        room, count = self, 0
+        for place in self.unit.ordered[shape]:
+            device = self.unit.devices[place]
+            share = device.shares[shape]
+            if share is None or not room.admits(place, share):
+                continue
+            count += room._shares_left(place, share)
+            if not device.draws:
+                # No other device of the unit is there.
+                break
+            room = _Trial(room, place, share)
+        return min(count, MOST_FITS)
+
+    def _shares_left(self, place: int, share: Amounts) -> int:
+        device = self.unit.devices[place]
+        if not device.shareable:
+            return 1
+        taken = self._taken.get(place) or (0,) * len(device.capacity)
+        counts = [
+            (has - used) // asked for has, used, asked in zip(device.amounts, taken, share, strict=False) if asked
+        ]
+        return min(counts, default=MOST_FITS)
+
+
+class _Trial(UnitRoom):
+    """A room on the way of a count: of it nothing is counted, and nothing is kept."""
+
+    __slots__ = ()
+
+    def __init__(self, room: UnitRoom, place: int, share: Amounts | None) -> None:
+        self.unit = room.unit
+        self._left, self._taken, self._groups = room.state_after(place, share)
+
+
+class Rooms:
+    """All rooms that were met, so that equal ones are one object; begins anew when there are too many."""
+
+    def __init__(self) -> None:
+        self._units: dict[Hashable, DeviceUnit] = {}
+        self._rooms: dict[Hashable, UnitRoom] = {}
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def unit(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> DeviceUnit:
+        key = tuple(devices), tuple(totals.items())
+        known = self._units.get(key)
+        if known is None:
+            known = self._units[key] = DeviceUnit(devices, totals)
+            known.empty = self.find(known, tuple(totals.values()), {}, {})
+        return known
+
+    def find(
+        self,
+        unit: DeviceUnit,
+        left: tuple[int, ...],
+        taken: Mapping[int, Amounts | None],
+        groups: Mapping[str, GroupState],
+    ) -> UnitRoom:
+        key = id(unit), left, frozenset(taken.items()), frozenset(groups.items())
+        known = self._rooms.get(key)
+        if known is None:
+            if len(self._rooms) >= _MOST_ROOMS:
+                for room in self._rooms.values():
+                    room.forget_successors()
+                self._rooms.clear()
+            known = self._rooms[key] = UnitRoom(self, unit, left, taken, groups)
+        return known
+
+
+class DevicePlace(NamedTuple):
+    """Where a device is: the number of its unit, and its place in the unit."""
+
+    unit: int
+    place: int
+
+
+class NodeUnits:
+    """The units of one node, by number, and where each device is: by location, and by pool and name."""
+
+    __slots__ = ("_by_name", "_empty", "_pools", "places", "units")
+
+    def __init__(self, pools: NodePools, places: Sequence[DevicePlace], units: Sequence[DeviceUnit]) -> None:
+        self._pools = tuple(pool.pool_id for pool in pools.pools)
+        self.places = tuple(places)
+        self.units = tuple(units)
+        self._empty = tuple(unit.empty for unit in units)
+        self._by_name: dict[PoolId, dict[str, DevicePlace]] = {}
+        for device, view, place in zip(pools.devices, pools.views, places, strict=True):
+            self._by_name.setdefault(view.pool.pool_id, {})[device.name] = place
+
+    def rooms(self, usage: Usage) -> tuple[UnitRoom, ...]:
+        """Return the room of each unit under this usage."""
+        rooms = list(self._empty)
+        for pool_id in self._pools:
+            held = usage.pool(pool_id)
+            if held:
+                self._take(rooms, self._by_name.get(pool_id, {}), held)
+        return tuple(rooms)
+
+    def with_holdings(self, rooms: Sequence[UnitRoom], holdings: Iterable[DeviceHolding]) -> tuple[UnitRoom, ...]:
+        """Return the rooms once these holdings are taken, too."""
+        taken = list(rooms)
+        for holding in holdings:
+            self._take(taken, self._by_name.get(holding.pool_id, {}), {holding.device: (holding,)})
+        return tuple(taken)
+
+    def _take(self, rooms: list[UnitRoom], places: Mapping[str, DevicePlace], held: PoolUsage) -> None:
+        for name, holdings in held.items():
+            where = places.get(name)
+            if where is None:
+                continue
+            for holding in holdings:
+                if not holding.admin:
+                    rooms[where.unit] = rooms[where.unit].after(where.place, self._share(where, holding))
+
+    def _share(self, where: DevicePlace, holding: DeviceHolding) -> Amounts | None:
+        device = self.units[where.unit].devices[where.place]
+        if holding.share_id is None or not device.shareable:
+            return None
+        consumed = dict(holding.consumed_capacity)
+        return tuple(consumed.get(name, 0) for name, _ in device.capacity)
+
+
+def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest], rooms: Rooms) -> NodeUnits:
+    """Return the units of a node, and what each device serves of these shapes, whatever is in use.
+
+    A selector that fails serves nothing here.
+    """
+    view = NodeView(node, pools, _Unused(), None)
+    eligibilities = [Eligibility(shape, "", view) for shape in shapes]
+    devices = [
+        _unit_device(view, location, device, shapes, eligibilities) for location, device in enumerate(pools.devices)
+    ]
+    groups: dict[Hashable, list[int]] = {}
+    for location, root in enumerate(_roots(pools)):
+        groups.setdefault(root, []).append(location)
+    places: list[DevicePlace] = [DevicePlace(0, 0)] * len(devices)
+    units: list[DeviceUnit] = []
+    for locations in groups.values():
+        pool = pools.views[locations[0]].pool
+        sets = list(dict.fromkeys(entry.counter_set for each in locations for entry in devices[each].draws))
+        # Numbers in the place of names, so that units are equal whatever their counter sets are called.
+        numbers = {name: str(number) for number, name in enumerate(sets)}
+        totals = {
+            (numbers[name], counter): total for name in sets for counter, total in pool.totals.get(name, {}).items()
+        }
+        for place, location in enumerate(locations):
+            places[location] = DevicePlace(len(units), place)
+        units.append(rooms.unit([_with_sets(devices[each], numbers) for each in locations], totals))
+    return NodeUnits(pools, places, units)
+
+
+class _Unused:
+    """The usage of pools of which nothing is in use."""
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:  # noqa: ARG002 - see Usage
+        return {}
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:  # noqa: ARG002 - see Usage
+        return False
+
+
+def _unit_device(
+    view: NodeView, location: int, device: Device, shapes: Sequence[SearchableRequest], verdicts: Sequence[Eligibility]
+) -> UnitDevice:
+    shareable = view.sharing.is_shareable(location)
+    shares = tuple(
+        share_of(view, shape, location) if serves(eligibility, location) else None
+        for shape, eligibility in zip(shapes, verdicts, strict=True)
+    )
+    capacity = tuple((name, capacity.value) for name, capacity in device.capacity) if shareable else ()
+    return UnitDevice(device.consumes_counters, shareable, capacity, shares)
+
+
+def _with_sets(device: UnitDevice, names: Mapping[str, str]) -> UnitDevice:
+    draws = tuple(replace(entry, counter_set=names[entry.counter_set]) for entry in device.draws)
+    return device._replace(draws=draws)
+
+
+def serves(eligibility: Eligibility, location: int) -> bool:
+    """Return whether the device is eligible; what a selector that fails means is left to the search, if it comes to the device."""
+    try:
+        return eligibility.verdict(location) == DeviceVerdict.ELIGIBLE
+    except SearchEndedError:
+        return False
+
+
+def share_of(view: NodeView, wanted: SearchableRequest, location: int) -> Amounts | None:
+    """Return what the request takes of the device's capacities, no amounts if it takes the device whole; None if it never fits."""
+    if not view.sharing.is_shareable(location):
+        return ()
+    try:
+        needs = view.sharing.needs(wanted, location)
+    except CapacityError:
+        return None
+    return None if isinstance(needs, CapacityMismatch) else needs
+
+
+def _roots(pools: NodePools) -> Iterator[Hashable]:
+    """Yield by location a value that is equal for devices of one unit: those that share counter sets, directly or over others."""
+    parents: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def find(key: tuple[int, str]) -> tuple[int, str]:
+        while parents.setdefault(key, key) != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
+        return key
+
+    sets = [
+        [(id(view.pool), entry.counter_set) for entry in device.consumes_counters]
+        for device, view in zip(pools.devices, pools.views, strict=True)
+    ]
+    for keys in sets:
+        for key in keys:
+            parents[find(key)] = find(keys[0])
+    for location, keys in enumerate(sets):
+        yield find(keys[0]) if keys else location

@@ -1,0 +1,194 @@
+"""What stays possible decides: the examples of the documentation, and what holds for every preference of devices."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts, kind_of
+from dra_extender.allocator.fragmentation.loss import Fragmentation
+from dra_extender.allocator.pools.pools import DeviceOrder
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.allocator.building import (
+    NODE,
+    Held,
+    Json,
+    amount_of,
+    claim_of,
+    demand_of,
+    every,
+    exactly,
+    held,
+    picks,
+    pools_of,
+    share,
+    shareable,
+    slice_of,
+)
+from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.allocator.mig import PROFILES, gpus, profile
+from tests.support.examples import examples
+
+WHOLE, HALF = NodeAmounts(8_000, 64 * 2**30), NodeAmounts(4_000, 32 * 2**30)
+
+
+def kind(*requests: Json, amounts: NodeAmounts = HALF) -> Kind:
+    found = kind_of(demand_of(claim_of(*requests)), amounts)
+    assert found is not None
+    return found
+
+
+def expecting(**weights: tuple[Kind, float]) -> Fragmentation:
+    return Fragmentation(dict(weights.values()))
+
+
+def placed(
+    slices: Sequence[ResourceSlice],
+    expected: Fragmentation,
+    wanted: ResourceClaim,
+    usage: Iterable[DeviceHolding] = (),
+) -> list[str]:
+    pools, used, demand = pools_of(slices), Held(*usage), demand_of(wanted)
+    units = expected.units(NODE, pools)
+    answer = allocate(demand, NODE, pools, used, prefer=lambda view: expected.order(demand, view, units, used))
+    return picks(answer)[0]
+
+
+def loss(
+    slices: Sequence[ResourceSlice],
+    expected: Fragmentation,
+    taken: Iterable[DeviceHolding],
+    usage: Iterable[DeviceHolding] = (),
+    free: NodeAmounts = WHOLE,
+) -> float:
+    units = expected.units(NODE, pools_of(slices))
+    before = units.rooms(Held(*usage))
+    after = units.with_holdings(before, taken)
+    return expected.loss(expected.room(before), expected.room(after), free, NodeAmounts(0, 0), 8_000)
+
+
+def served(placement: Placement) -> list[list[str]]:
+    """The requests and alternatives that got a device, by claim."""
+    return [[result.request for result in claim.allocation.devices.results] for claim in placement.claims]
+
+
+MIG = expecting(**{name: (kind(profile(name)), 1.0) for name in PROFILES})
+
+
+def test_a_small_partition_goes_where_large_ones_lose_least() -> None:
+    assert placed(gpus(1), MIG, claim_of(profile("1g.10gb"))) == ["gpu-0-1g-10gb-6"]
+
+
+def test_a_gpu_that_is_partitioned_already_gets_the_next_partition() -> None:
+    usage = [held("gpu-1-1g-10gb-6")]
+    assert placed(gpus(2), MIG, claim_of(profile("1g.10gb")), usage)[0].startswith("gpu-1")
+    assert placed(gpus(2), MIG, claim_of(profile("2g.20gb")), usage)[0].startswith("gpu-1")
+    assert placed(gpus(2), MIG, claim_of(profile("7g.80gb")), usage) == ["gpu-0-7g-80gb-0"]
+
+
+def test_a_share_goes_on_the_gpu_that_is_shared_already() -> None:
+    slices = [slice_of(shareable("a"), shareable("b"), shareable("c"))]
+    expected = expecting(whole=(kind(amount_of("8")), 1.0), share=(kind(amount_of("2")), 1.0))
+    assert placed(slices, expected, claim_of(amount_of("2")), [share("b", 2)]) == ["b"]
+    assert placed(slices, expected, claim_of(amount_of("8")), [share("a", 2)]) == ["b"]
+
+
+def test_a_share_fills_the_gap_that_fits() -> None:
+    """2 of 8 are left on a, 4 on b: the share of 2 leaves b to shares of 4."""
+    slices = [slice_of(shareable("b"), shareable("a"))]
+    expected = expecting(four=(kind(amount_of("4")), 1.0), two=(kind(amount_of("2")), 1.0))
+    usage = [share("b", 4), share("a", 6)]
+    assert placed(slices, expected, claim_of(amount_of("2")), usage) == ["a"]
+
+
+def test_equal_devices_keep_upstreams_order() -> None:
+    slices = [slice_of("c", "a", "b")]
+    expected = expecting(one=(kind(exactly()), 1.0), two=(kind(exactly(2)), 1.0))
+    assert placed(slices, expected, claim_of(exactly())) == ["c"]
+    assert placed(slices, expected, claim_of(exactly(2))) == ["c", "a"]
+
+
+def test_the_last_pair_of_devices_costs_more_than_a_single_one() -> None:
+    expected = expecting(one=(kind(exactly()), 1.0), two=(kind(exactly(2)), 1.0))
+    pair, single = [slice_of("a", "b")], [slice_of("a")]
+    assert loss(pair, expected, [held("a")]) > loss(single, expected, [held("a")])
+
+
+def test_devices_of_a_node_without_cpu_are_lost_already() -> None:
+    expected = expecting(one=(kind(exactly()), 1.0))
+    slices, used_up = [slice_of("a", "b")], NodeAmounts(1_000, 64 * 2**30)
+    assert loss(slices, expected, [held("a")], free=used_up) < loss(slices, expected, [held("a")])
+
+
+def test_what_is_scarce_costs_more() -> None:
+    """Two kinds that come equally often; of one, the cluster has far more left."""
+    slices = [slice_of(shareable("a"))]
+    expected = expecting(whole=(kind(amount_of("8")), 1.0), share=(kind(amount_of("1")), 1.0))
+    units = expected.units(NODE, pools_of(slices))
+    room = expected.room(units.rooms(Held()))
+    partly = expected.room(units.rooms(Held(share("a", 1))))
+    expected.renew_prices([(room, None)] + [(partly, None)] * 50)
+    whole, small = expected.prices
+    assert whole > small
+
+
+@pytest.mark.parametrize("wanted", [claim_of(every()), claim_of(exactly(adminAccess=True))])
+def test_a_pod_that_asks_for_no_number_of_devices_is_of_no_kind(wanted: ResourceClaim) -> None:
+    assert kind_of(demand_of(wanted), HALF) is None
+
+
+def test_too_large_a_pod_is_of_no_kind() -> None:
+    most = [claim_of(exactly(32)) for _ in range(4)]
+    assert kind_of(demand_of(*most), HALF) is not None
+    assert kind_of(demand_of(*most, claim_of(exactly())), HALF) is None
+
+
+@examples(150)
+@given(
+    slices=nodes,
+    wanted=st.lists(claims, min_size=1, max_size=2),
+    usage=usages,
+    expected=st.lists(claims, max_size=3),
+    seed=st.randoms(use_true_random=False),
+)
+def test_no_preference_costs_a_solution(
+    slices: list[Any], wanted: list[Any], usage: list[Any], expected: list[Any], seed: Any
+) -> None:
+    """Neither that of expected kinds nor any other order changes whether there is a solution, or its alternatives."""
+    demand, pools, used = demand_of(*wanted), pools_of(slices), Held(*usage)
+    plain = allocate(demand, NODE, pools, used)
+    kinds = [found for each in expected if (found := kind_of(demand_of(each), HALF)) is not None]
+    fragmentation = Fragmentation(dict.fromkeys(kinds, 1.0))
+    units = fragmentation.units(NODE, pools)
+    order = list(range(len(pools.devices)))
+    seed.shuffle(order)
+
+    def by_loss(view: NodeView) -> DeviceOrder | None:
+        return fragmentation.order(demand, view, units, used)
+
+    for prefer in (by_loss, lambda _: DeviceOrder.of(order)):
+        answer = allocate(demand, NODE, pools, used, prefer=prefer)
+        assert isinstance(answer, Placement) == isinstance(plain, Placement), (answer, plain)
+        assert answer == allocate(demand, NODE, pools, used, prefer=prefer)
+        if isinstance(answer, Placement) and isinstance(plain, Placement):
+            assert served(answer) == served(plain)
+
+
+@examples(100)
+@given(slices=nodes, usage=usages, expected=st.lists(claims, min_size=1, max_size=4))
+def test_equal_states_of_devices_are_one_room(slices: list[Any], usage: list[Any], expected: list[Any]) -> None:
+    kinds = [found for each in expected if (found := kind_of(demand_of(each), HALF)) is not None]
+    fragmentation, pools = Fragmentation(dict.fromkeys(kinds, 1.0)), pools_of(slices)
+    units = fragmentation.units(NODE, pools)
+    rooms = units.rooms(Held(*usage))
+    assert [room.number for room in rooms] == [room.number for room in units.rooms(Held(*reversed(usage)))]
+    room = fragmentation.room(rooms)
+    assert room == fragmentation.room(fragmentation.units(NODE, pools_of(slices)).rooms(Held(*usage)))
+    assert 0 <= room.free <= len(pools.devices)
+    assert all(kind.useless <= room.free + 1e-9 and kind.slots >= 0 for kind in room.kinds)
