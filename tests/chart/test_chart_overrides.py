@@ -148,6 +148,19 @@ def test_notes_say_how_to_verify_and_what_is_off(helm: Helm) -> None:
     assert warned.count("WARNING") == 2
 
 
+def test_what_is_wanted_of_the_prometheus_operator_is_made_where_it_is_known_and_missed_in_the_notes(
+    helm: Helm,
+) -> None:
+    """--api-versions names the version alone, or each kind, as Argo CD passes them."""
+    for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
+        wish: Object = {f"{kind[0].lower()}{kind[1:]}": {"enabled": True}}
+        for known in (MONITORS, ("--api-versions", f"monitoring.coreos.com/v1/{kind}")):
+            assert len(of_kind(helm.template(*known, values=wish), kind)) == 1
+        other = ("--api-versions", "monitoring.coreos.com/v1/Prometheus")
+        assert of_kind(helm.template(*other, values=wish), kind) == []
+        assert f"does not know monitoring.coreos.com/v1/{kind} of the cluster" in helm.notes(wish)
+
+
 class Ready(BaseHTTPRequestHandler):
     """A replica whose caches are complete."""
 

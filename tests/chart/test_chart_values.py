@@ -157,6 +157,26 @@ def test_another_release_name_names_its_objects_and_its_lease(helm: Helm) -> Non
     assert yaml.safe_dump(objects).count("name: gpus-scheduler-config") == 2
 
 
+def test_a_release_name_with_a_dot_names_objects_without_it(helm: Helm) -> None:
+    """Helm accepts a.b, which is no name of a Service."""
+    done = run(
+        helm.program, "template", "a.b", CHART, "--kube-version", helm.version, environment={"KUBECONFIG": os.devnull}
+    )
+    objects = documents(done.output)
+    assert only(objects, "Service")["metadata"]["name"] == "a-b-dra-extender"
+    assert only(objects, "Deployment")["metadata"]["labels"]["app.kubernetes.io/instance"] == "a.b"
+
+
+def test_common_labels_are_on_all_objects_and_pods_and_in_no_selector(helm: Helm) -> None:
+    objects = helm.template(values={"commonLabels": {"team": "ml", "tier": "1"}, "podLabels": {"tier": "2"}})
+    assert [each["metadata"].get("labels", {}).get("team") for each in objects] == ["ml"] * len(objects)
+    deployment = only(objects, "Deployment")
+    pod = deployment["spec"]["template"]["metadata"]["labels"]
+    assert (deployment["metadata"]["labels"]["tier"], pod["team"], pod["tier"]) == ("1", "ml", "2")
+    assert "team" not in deployment["spec"]["selector"]["matchLabels"]
+    assert "team" not in only(objects, "Service")["spec"]["selector"]
+
+
 EXTENDER_ONLY: Object = {
     "mode": "extenderOnly",
     "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},

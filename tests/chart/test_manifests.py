@@ -47,6 +47,24 @@ def test_every_component_fits_an_overlay(binaries: Path, tmp_path: Path, kuberne
         assert {each["metadata"]["labels"].get("app.kubernetes.io/version") for each in objects} != {None}
 
 
+@pytest.mark.parametrize("change", [{"namespace": "gpus"}, {"namePrefix": "my-"}], ids=["namespace", "prefix"])
+def test_a_service_that_kustomize_moves_or_renames_is_not_the_one_that_the_policy_names(
+    binaries: Path, tmp_path: Path, kubernetes_version: str, change: Object
+) -> None:
+    """The service compares the two at its start."""
+    copied = shutil.copytree(MANIFESTS.parent, tmp_path / "deploy")
+    folder = copied / overlay(kubernetes_version).relative_to(MANIFESTS.parent)
+    file = folder / "kustomization.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
+    objects = kustomized(binaries, folder)
+    deployment = only(objects, "Deployment")
+    account = f"system:serviceaccount:{deployment['metadata']['namespace']}:{pod_spec(objects)['serviceAccountName']}"
+    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
+    expected = environment["DRA_EXTENDER_CLUSTER__EXPECTED_ACCOUNT"]
+    assert account != expected
+    assert expected in str(policy(objects, "-allocation-snapshot"))
+
+
 def test_every_object_has_the_recommended_labels(objects: list[Object]) -> None:
     wanted = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "component", "part-of", "version")}
     assert {each["metadata"]["name"]: wanted - each["metadata"]["labels"].keys() for each in objects} == {

@@ -175,6 +175,16 @@ def test_a_service_that_follows_a_lease_needs_a_scheduler_that_holds_it() -> Non
     assert "expected dra-extender-scheduler (setting leader_election.follow_lease), got 'other'" in problem
 
 
+def test_the_lease_is_in_the_namespace_of_the_service() -> None:
+    """kustomize's `namespace:` moves the service, and leaves the file as it is."""
+    moved = ServiceLimits(lease="dra-extender-scheduler", namespace="gpus")
+    (problem,) = said(lambda document: document, moved)
+    assert problem.startswith(
+        "leaderElection.resourceNamespace: expected gpus, the namespace of the service, got 'dra-extender'"
+    )
+    assert said(lambda document: document["leaderElection"].update(resourceNamespace="gpus"), moved) == []
+
+
 def test_other_extenders_beside_this_service_are_left_alone() -> None:
     foreign = {"urlPrefix": "http://other:80", "filterVerb": "look", "ignorable": True, "httpTimeout": "30s"}
     assert said(lambda document: document["extenders"].append(foreign)) == []

@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,14 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
+from dra_extender.config import service_settings
 from dra_extender.config.scheduler_configuration import SchedulerSetup, render
 from dra_extender.config.scheduling_settings import SchedulingSettings
-from dra_extender.config.service_settings import LeaderElectionSettings, ServerSettings
+from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.server import listen
-from dra_extender.service.wiring import assemble, serve, with_scheduler
+from dra_extender.service.wiring import assemble, check_account, serve, with_scheduler
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
@@ -313,3 +315,23 @@ def test_pods_are_taken_from_the_profiles_of_the_kube_scheduler_that_calls(tmp_p
     named = Settings(scheduling=SchedulingSettings(scheduler_config=file, scheduler_names=("other",)))
     assert with_scheduler(named).scheduling.scheduler_names == ("other",)
     assert with_scheduler(Settings()).scheduling.options().scheduler_names == ()
+
+
+def test_a_pod_whose_account_the_admission_policy_does_not_name_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kustomize's `namePrefix:` leaves it: the policy would refuse every bind."""
+    monkeypatch.setattr(service_settings, "_ACCOUNT", tmp_path)
+    account = "system:serviceaccount:dra-extender:my-dra-extender"
+    payload = urlsafe_b64encode(json.dumps({"sub": account}).encode()).decode().rstrip("=")
+    (tmp_path / "token").write_text(f"e30.{payload}.c2ln")
+    moved = ClusterSettings(expected_account=account.replace("my-", ""))
+    with pytest.raises(
+        InvalidSettingsError, match=f"expected {account}, the account of this pod, got .*:dra-extender; "
+    ):
+        check_account(moved)
+    check_account(ClusterSettings(expected_account=account))
+    check_account(ClusterSettings())
+    check_account(moved.model_copy(update={"kubeconfig": tmp_path / "kubeconfig"}))
+    (tmp_path / "token").write_text("no token")
+    check_account(moved)

@@ -18,6 +18,7 @@ from dra_extender.manifests.problems import FieldProblem, shown
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100
 _DEFAULT_LEASE: Final = "kube-scheduler"
+_DEFAULT_LEASE_NAMESPACE: Final = "kube-system"
 _FOLLOWED: Final = "(setting leader_election.follow_lease)"
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")
@@ -32,12 +33,14 @@ _KNOWN: Final = frozenset(
 class ServiceLimits:
     """The limits of the service, in seconds: how long a bind waits for devices, and how long a filter call may search.
 
-    `lease`: the Lease of the kube-scheduler that it follows, if any.  `client_certificate`: callers need one.
+    `lease`: the Lease of the kube-scheduler that it follows, if any.  `namespace`: where that Lease is, if known.
+    `client_certificate`: callers need one.
     """
 
     binding_timeout: float = 600.0
     filter_budget: float = 4.0
     lease: str | None = None
+    namespace: str | None = None
     client_certificate: bool = False
 
 
@@ -48,6 +51,7 @@ def limits_of(settings: Settings) -> ServiceLimits:
         settings.scheduling.binding_timeout_seconds,
         settings.scheduling.filter_budget_seconds,
         election.follow_lease if election.enabled else None,
+        election.known_namespace(),
         client_certificate=settings.tls.serves_verbs,
     )
 
@@ -62,7 +66,7 @@ def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
         if document.get(field) != wanted
     ]
     return wrong or [
-        *_leader_election(document, limits.lease),
+        *_leader_election(document, limits),
         *_profiles(document),
         *_extenders(document.get("extenders"), limits),
     ]
@@ -74,7 +78,8 @@ def scheduler_names(document: object) -> tuple[str, ...]:
     return tuple(profile.get("schedulerName") or _DEFAULT_SCHEDULER for profile in _mappings(profiles))
 
 
-def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[FieldProblem]:
+def _leader_election(document: Mapping[str, Any], limits: ServiceLimits) -> Iterator[FieldProblem]:
+    lease = limits.lease
     given = document.get("leaderElection")
     election = given if isinstance(given, Mapping) else {}
     elects, name = election.get("leaderElect", True), election.get("resourceName", _DEFAULT_LEASE)
@@ -86,6 +91,13 @@ def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator
             )
         elif name != lease:
             yield FieldProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {shown(name)}")
+        namespace = election.get("resourceNamespace", _DEFAULT_LEASE_NAMESPACE)
+        if limits.namespace is not None and namespace != limits.namespace:
+            yield FieldProblem(
+                "leaderElection.resourceNamespace",
+                f"expected {limits.namespace}, the namespace of the service, got {shown(namespace)}; kustomize's `namespace:` "
+                "does not change it",
+            )
         return
     profiles = {profile.get("schedulerName") for profile in _mappings(document.get("profiles"))}
     if elects is not False and _DEFAULT_SCHEDULER not in profiles and name == _DEFAULT_LEASE:

@@ -4,6 +4,8 @@ A caller that reaches the verbs can bind pods.  So they are served on loopback, 
 over plain HTTP on a reachable address if an administrator says so.
 """
 
+import json
+from base64 import urlsafe_b64decode
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -17,7 +19,8 @@ EVERY_ADDRESS: Final = "*"
 """Stands for all addresses of both families."""
 SCHEDULER_NAME: Final = "system:kube-scheduler"
 """The common name by which the API server knows kube-scheduler (kubeadm's scheduler.conf)."""
-_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its namespace and the token of its account."""
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([-_.A-Za-z0-9]*[A-Za-z0-9_])?$", max_length=253)]
 
@@ -173,6 +176,23 @@ class ClusterSettings(SettingsGroup):
         le=3600,
         description="Seconds to wait at start for an API server that does not answer or refuses with 403",
     )
+    expected_account: str | None = Field(
+        None,
+        pattern="^system:serviceaccount:[^:]+:[^:]+$",
+        max_length=512,
+        description="User name of the account that the admission policy lets write snapshots of allocations; a pod with"
+        " another account does not start. Default: not checked",
+    )
+
+    def known_account(self) -> str | None:
+        """Return the user name of this pod's account, as its token has it; None without such a token or with a kubeconfig."""
+        if self.kubeconfig is not None:
+            return None
+        try:
+            payload = (_ACCOUNT / "token").read_text(encoding="utf-8").split(".")[1]
+            return str(json.loads(urlsafe_b64decode(payload + "=="))["sub"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
 
 
 class LeaderElectionSettings(SettingsGroup):
@@ -231,7 +251,7 @@ class LeaderElectionSettings(SettingsGroup):
         if self.namespace is not None:
             return self.namespace
         try:
-            return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+            return (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         except OSError:
             return None
 

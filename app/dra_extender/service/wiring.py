@@ -23,7 +23,7 @@ from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
 from dra_extender.config.scheduler_checks import check, limits_of, scheduler_names
 from dra_extender.config.scheduler_configuration import read_configuration
-from dra_extender.config.service_settings import LeaderElectionSettings, MetricsAccess
+from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, MetricsAccess
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.inspection.audit.cluster_audit import AuditedCluster
 from dra_extender.kube.client.settings import KubeSettings
@@ -70,11 +70,12 @@ async def serve(settings: Settings) -> None:
         ListenError: an address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
         InvalidSettingsError: leader election is enabled, but the namespace of the Lease is not known; kube-scheduler's
-            configuration does not fit the settings; or a certificate cannot be used.
+            configuration does not fit the settings; the account is not the expected one; or a certificate cannot be used.
         InvalidPolicyError: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or refuses access.
     """
     settings = with_scheduler(settings)
+    check_account(settings.cluster)
     if settings.server.plain_http:
         _LOG.warning(
             "the verbs are served over plain HTTP: every caller that reaches them can bind pods",
@@ -240,6 +241,21 @@ def with_scheduler(settings: Settings) -> Settings:
         raise InvalidSettingsError(f"{file}: {'; '.join(map(str, problems))}")
     names = settings.scheduling.scheduler_names or scheduler_names(document)
     return settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"scheduler_names": names})})
+
+
+def check_account(settings: ClusterSettings) -> None:
+    """Check that this pod has the account that the admission policy names: the policy would refuse every bind of another one.
+
+    Raises:
+        InvalidSettingsError: it has another account.
+    """
+    expected, account = settings.expected_account, settings.known_account()
+    if None not in (expected, account) and account != expected:
+        raise InvalidSettingsError(
+            f"setting cluster.expected_account (DRA_EXTENDER_CLUSTER__EXPECTED_ACCOUNT): expected {account}, the account of this "
+            f"pod, got {expected}; the admission policy for snapshots names the latter, and would refuse every bind. "
+            "kustomize's `namespace:` and `namePrefix:` do not change it: install with Helm (docs/start/install.md)"
+        )
 
 
 def kube_settings(settings: Settings) -> KubeSettings:

@@ -46,6 +46,8 @@
     - name: DRA_EXTENDER_SCHEDULING__SCHEDULER_CONFIG
       value: /etc/dra-extender/kube-scheduler.yaml
     {{- end }}
+    - name: DRA_EXTENDER_CLUSTER__EXPECTED_ACCOUNT
+      value: {{ printf "system:serviceaccount:%s:%s" $.Release.Namespace (include "dra-extender.serviceAccountName" $) }}
     - name: DRA_EXTENDER_LEADER_ELECTION__ENABLED
       value: "true"
     - name: DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME

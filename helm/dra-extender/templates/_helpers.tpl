@@ -1,11 +1,12 @@
-{{/* The name of most objects: the release, and the chart unless the release names it already. */}}
+{{/* The name of most objects: the release, and the chart unless the release names it already. The name of a Service has no dot. */}}
 {{- define "dra-extender.fullname" -}}
+{{- $release := .Release.Name | replace "." "-" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name $release -}}
+{{- $release | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release .Chart.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -19,9 +20,12 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: extender
 {{- end -}}
 
-{{/* Labels of an object; takes (list $ component). */}}
+{{/* Labels of an object; takes (list $ component), and the labels that the values have for this object. */}}
 {{- define "dra-extender.labels" -}}
 {{- $ := index . 0 -}}
+{{- with merge (dict) (rest (rest .) | first | default dict) $.Values.commonLabels -}}
+{{ toYaml . }}
+{{ end -}}
 app.kubernetes.io/name: {{ $.Chart.Name | quote }}
 app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
@@ -29,6 +33,12 @@ app.kubernetes.io/part-of: dra-extender
 app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Whether the cluster knows a kind of the Prometheus operator; takes (list $ kind). --api-versions names the version, or version and kind. */}}
+{{- define "dra-extender.knowsMonitoring" -}}
+{{- $known := (index . 0).Capabilities.APIVersions -}}
+{{- if or ($known.Has "monitoring.coreos.com/v1") ($known.Has (printf "monitoring.coreos.com/v1/%s" (index . 1))) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* An image reference; takes (list image defaultTag). */}}
