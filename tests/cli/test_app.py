@@ -136,21 +136,34 @@ def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serve", "--port", "99999"], "dra-extender: setting server.port (command line): expected at most 65535"),
-        (["serve", "--port", "x"], "Invalid value for '--port'"),
-        (["serve", "--log-format", "xml"], "Invalid value for '--log-format'"),
-        (["serve", "--nothing"], "No such option: --nothing"),
+        (["serve", "--port", "99999"], "error: setting server.port (command line): expected at most 65535"),
+        (["serve", "--port", "x"], "error: invalid value for '--port'"),
+        (["serve", "--log-format", "xml"], "error: invalid value for '--log-format'"),
+        (["serve", "--nothing"], "error: no such option: --nothing"),
         (
             ["serve", "--config", "/no/such/file"],
-            "dra-extender: settings file /no/such/file: No such file or directory",
+            "error: settings file /no/such/file: No such file or directory",
         ),
-        (["nothing"], "No such command 'nothing'"),
+        (["nothing"], "error: no such command 'nothing'"),
     ],
 )
 def test_a_wrong_flag_or_file_gives_a_sentence_and_status_2(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("config",)])
+def test_program_that_is_asked_nothing_prints_its_help(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_error_of_a_megabyte_is_cut_and_has_no_control_characters() -> None:
+    result = CliRunner().invoke(app, ["why", "x", "\x1b[2J" * 200_000])
+    assert (result.exit_code, len(result.stderr) < 5_000, "\x1b" in result.stderr) == (2, True, False)
+    assert result.stderr.startswith("error: got unexpected extra argument")
 
 
 def test_a_kubeconfig_that_cannot_be_read_gives_a_sentence_and_status_2() -> None:
@@ -189,25 +202,25 @@ def test_a_user_without_a_home_is_no_obstacle(kubeconfig: Path) -> None:
     assert done.returncode == 2
 
 
-def test_a_taken_port_gives_a_sentence_and_status_1(kubeconfig: Path) -> None:
+def test_a_taken_port_gives_a_sentence_and_status_2(kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         status, told = serve("--port", port, "--kubeconfig", str(kubeconfig))
-    assert status == 1
+    assert status == 2
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in told
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(
+def test_an_api_server_that_never_answers_gives_a_sentence_and_status_2(
     kubeconfig: Path, tmp_path: Path, log_format: str
 ) -> None:
     """In the format of the log: programs read its last line too."""
     file = tmp_path / "settings.yaml"
     file.write_text("cluster: {startup_timeout_seconds: 0}\n")
     status, told = serve("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-format", log_format)
-    assert status == 1
+    assert status == 2
     lines = told.splitlines()
-    assert lines[-1].startswith("dra-extender: ") if log_format == "text" else all(map(json.loads, lines))
+    assert lines[-1].startswith("error: ") if log_format == "text" else all(map(json.loads, lines))
 
 
 def get(url: str) -> tuple[int, str]:

@@ -159,15 +159,15 @@ def test_an_expectation_that_fails_is_status_1() -> None:
 @pytest.mark.parametrize(
     ("arguments", "given", "complaint"),
     [
-        (("-f", "nowhere.yaml"), "", "nowhere.yaml: cannot read the file: No such file or directory\n"),
+        (("-f", "nowhere.yaml"), "", "nowhere.yaml: cannot be read: No such file or directory\n"),
         (("-f", "-"), "kind: Pot\n", "standard input:1:1: kind: unknown kind 'Pot'; expected one of Node, "),
-        (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
+        (("-f", "-", "-f", "-"), "", "standard input: cannot be read: it is named twice, and can be read once\n"),
         (("01", "--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
         (("01", "--policy", str(FIRST)), "", f"policy file {FIRST}: expected at most 8 documents (line "),
         (("-f", "-"), "", "standard input:1:1: expected a manifest, the file has none\n"),
         (("nothing-like-it",), "", "there is no story 'nothing-like-it'; "),
         (("0",), "", "several stories are called '0': 01-mig-against-vgpu, "),
-        (("--list", "-f", str(FIRST)), "", "STORY and --list are about the examples; "),
+        (("--list", "-f", str(FIRST)), "", "STORY and --list are about the examples: "),
         (("01", "--kubernetes", "1.33"), "", "--kubernetes: expected a release from 1.34 to 1.37, found '1.33'\n"),
         (("01", "--kubernetes", "new"), "", "--kubernetes: expected a release from 1.34 to 1.37, found 'new'\n"),
     ],
@@ -175,7 +175,7 @@ def test_an_expectation_that_fails_is_status_1() -> None:
 def test_what_cannot_be_used_is_a_sentence_and_status_2(arguments: tuple[str, ...], given: str, complaint: str) -> None:
     done = CliRunner().invoke(app, ["demo", *arguments], input=given)
     assert done.exit_code == 2
-    assert done.stderr.startswith(complaint)
+    assert done.stderr.startswith(f"error: {complaint}")
     assert done.stdout == ""
 
 

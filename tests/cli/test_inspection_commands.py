@@ -204,7 +204,7 @@ def test_snapshot_limit_is_that_of_the_option_or_else_of_the_environment(tmp_pat
     made.nodes(*(f"n{index}" for index in range(6_000)))
     write_snapshot(made.cluster(), file)
     usage = ("usage", "--snapshot", str(file))
-    refused = f"dra-extender: {file}: has more than 1 MiB unpacked; --snapshot-limit sets another limit\n"
+    refused = f"error: {file}: has more than 1 MiB unpacked; --snapshot-limit sets another limit\n"
     assert run(*usage)[0] == 0
     assert run(*usage, "--snapshot-limit", "1") == (2, refused)
     assert run(*usage, DRA_SNAPSHOT_LIMIT_MIB="1") == (2, refused)
@@ -228,7 +228,7 @@ def test_ui_says_what_it_cannot_read_and_which_port_is_taken(tmp_path: Path, sna
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         status, text = run("ui", "--snapshot", snapshot, "--port", str(taken.getsockname()[1]))
-    assert (status, "cannot listen on 127.0.0.1" in text) == (1, True)
+    assert (status, "cannot listen on 127.0.0.1" in text) == (2, True)
 
 
 def test_redacted_snapshot_has_no_name_of_the_cluster_and_what_stays_is_listed(snapshot: str, tmp_path: Path) -> None:
@@ -307,6 +307,17 @@ def test_question_that_cannot_be_read_ends_with_a_sentence_and_without_secrets(
 )
 def test_request_timeout_is_read_as_by_kubectl(text: str, seconds: float | None) -> None:
     assert request_seconds(text) == seconds
+
+
+def test_snapshot_and_policy_are_read_from_standard_input(snapshot: str) -> None:
+    done = CliRunner().invoke(app, ("usage", "--snapshot", "-"), input=Path(snapshot).read_bytes())
+    assert (done.exit_code, "source   snapshot standard input, read" in done.stdout) == (0, True)
+    asked = ("devices", "--policy", "-", "--snapshot", snapshot)
+    policy = "rules: [{name: one, physicalDevice: \"'card-0'\"}]\n"
+    done = CliRunner().invoke(app, asked, input=policy)
+    assert (done.exit_code, "physical device card-0" in done.stdout) == (0, True)
+    done = CliRunner().invoke(app, asked, input="rules: 5")
+    assert (done.exit_code, done.stderr.startswith("error: policy in standard input: ")) == (2, True)
 
 
 def test_token_is_in_no_text_about_the_source() -> None:

@@ -258,7 +258,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence_and_the_rest_is_linted(
 def test_a_folder_without_manifests_is_unreadable(tmp_path: Path) -> None:
     result = lint(tmp_path)
     assert result.exit_code == 2
-    assert result.stderr == f"dra-extender: folder {tmp_path} has no *.yaml or *.yml\n"
+    assert result.stderr == f"error: {tmp_path}: the folder has no *.yaml or *.yml\n"
 
 
 def test_json_has_the_counts_and_every_finding() -> None:

@@ -75,20 +75,43 @@ def test_manifest_is_applied(snapshot: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "status", "said"),
     [
-        (("--without", "nobody"), "--without: pod default/nobody does not exist"),
-        (("--drain", "n9"), "--drain: node n9 does not exist"),
-        (("--add-nodes", "n1"), "--add-nodes: expected NODE=COUNT with a count from 1, got 'n1'"),
-        (("--add-nodes", "n1=0"), "--add-nodes: expected NODE=COUNT"),
-        (("--fill", "ml/none"), "--fill: expected a pod or a ResourceClaimTemplate ml/none"),
-        (("-f", "no-such-file.yaml"), "no-such-file.yaml: cannot be read"),
+        (("--without", "nobody"), 1, "--without: pod default/nobody does not exist"),
+        (("--without", "train"), 1, "; there is ml/train"),
+        (("--drain", "n9"), 1, "--drain: node n9 does not exist"),
+        (("--fill", "ml/none"), 1, "--fill: expected a pod or a ResourceClaimTemplate ml/none"),
+        (("--fill", "one"), 1, "has neither; there is ml/one"),
+        (("--add-nodes", "n9=1"), 1, "--add-nodes: node n9 does not exist"),
+        (("--add-nodes", "n1"), 2, "--add-nodes: expected NODE=COUNT with a count from 1, got 'n1'"),
+        (("--add-nodes", "n1=0"), 2, "--add-nodes: expected NODE=COUNT"),
+        (("--gate", "Nothing=on"), 2, "--gate: expected NAME=on or NAME=off"),
+        (("--drain", "ml/n1"), 2, "expected NAME or node/NAME, got 'ml/n1'"),
+        (("-f", "no-such-file.yaml"), 2, "no-such-file.yaml: cannot be read"),
+        (("-f", "-", "-f", "-"), 2, "standard input: expected Kubernetes objects, found none"),
     ],
 )
-def test_change_that_cannot_be_made_ends_with_a_sentence(snapshot: str, arguments: tuple[str, ...], said: str) -> None:
-    status, text = run("--snapshot", snapshot, *arguments)
-    assert (status, "Traceback" in text) == (1, False)
+def test_change_that_cannot_be_made_ends_with_a_sentence(
+    snapshot: str, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    found, text = run("--snapshot", snapshot, *arguments)
+    assert (found, "Traceback" in text) == (status, False)
+    assert text.startswith("error: ")
     assert said in text
+
+
+def test_changes_are_read_from_standard_input_and_folders(snapshot: str, tmp_path: Path) -> None:
+    node = (
+        "apiVersion: v1\nkind: Node\nmetadata: {name: NAME}\nstatus: {allocatable: {cpu: 8, memory: 8Gi, pods: 10}}\n"
+    )
+    folder = tmp_path / "changes"
+    folder.mkdir()
+    for name in ("n3", "n4"):
+        (folder / f"{name}.yaml").write_text(node.replace("NAME", name))
+    done = CliRunner().invoke(
+        app, ("what-if", "--snapshot", snapshot, "-f", "-", "-f", str(folder)), input=node.replace("NAME", "n5")
+    )
+    assert (done.exit_code, done.stdout.count(" created\n")) == (0, 3)
 
 
 def test_names_of_tenants_are_printed_without_control_characters(tmp_path: Path) -> None:

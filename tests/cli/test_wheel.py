@@ -119,7 +119,7 @@ def test_an_installed_wheel_renders_a_view(environment: Path, tmp_path: Path) ->
 
 def test_an_installed_package_runs_as_a_module(environment: Path, tmp_path: Path) -> None:
     example = packaged(environment) / "_examples" / "01-mig-against-vgpu.yaml"
-    command = ("-m", "dra_extender", "demo", "--file", example, "--output", "json")
+    command = ("-m", "dra_extender", "demo", "--filename", example, "--output", "json")
     assert len(json.loads(run(environment / "bin" / "python", *command, cwd=tmp_path))["stories"]) == 1
 
 

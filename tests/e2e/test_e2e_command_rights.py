@@ -146,7 +146,7 @@ def is_refusal(answer: Answer) -> bool:
     return (status, out) == (2, "") and all(
         (
             err.count("\n") == 1,
-            err.startswith("dra-extender: no answer with kubeconfig "),
+            err.startswith("error: no answer with kubeconfig "),
             ": the account may not list " in err,
             "(ClusterRole dra-viewer grants it): list " in err,
             ": 403 Forbidden: " in err,

@@ -16,8 +16,16 @@ _BEGIN: Final = """\
 `dra-extender COMMAND`; those that only read a cluster are also commands of kubectl: `kubectl dra COMMAND`. This page is made from
 the program by `make generate`.
 
-Exit status of all commands: 0 answered, done, or stopped on request; 1 the answer is no, or it could not be done; 2 an option,
-a setting or a file cannot be used, or the cluster cannot be read.
+## Exit status
+
+| exit status | meaning for all commands |
+|---|---|
+| 0 | answered, done, or stopped on request |
+| 1 | the answer is bad news: what was asked about does not exist, or a check found something |
+| 2 | no answer: the command line, a setting or a file cannot be used, a port is taken, or the cluster cannot be read or changed |
+| 130 | stopped by Ctrl+C before there was an answer |
+
+What went wrong is on standard error, in lines that begin with `error: `. A file that is called `-` is standard input.
 """
 
 _HEAD: Final = "| argument or option | meaning |\n|---|---|"

@@ -22,13 +22,14 @@ _LEAST_WIDTH: Final = 40
 _PROGRESS_SECONDS: Final = 1.0
 _OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
+_LONGEST_ERROR: Final = 4_000
 
 
 class ExitStatus(IntEnum):
     """What a command that answers a question ends with.
 
-    `NEGATIVE`: the answer is no: what was asked about does not exist, or a check has findings.  `UNKNOWN`: there is no answer: an
-    option is wrong, or the cluster or the file cannot be read.
+    `NEGATIVE`: the answer is bad news: what was asked about does not exist, or a check has findings.  `UNKNOWN`: there is no
+    answer: the command line, a setting or a file cannot be used, or the cluster cannot be read.
     """
 
     ANSWERED = 0
@@ -180,11 +181,17 @@ def as_markdown(text: str) -> str:
     return f"### {plain}\n\n{fence}text\n{rest}{fence}\n"
 
 
-def ended(problem: Exception, status: int) -> typer.Exit:
-    """Print what went wrong, with control characters as escapes; returns the exit with this status."""
+def complain(text: str) -> None:
+    """Print an error on one line as kubectl does; control characters are escapes, and what is endless is cut."""
     from dra_extender.model.api_json import printable
 
-    sys.stderr.write(f"dra-extender: {printable(' '.join(str(problem).split()))}\n")
+    line = printable(" ".join(text.split()))
+    sys.stderr.write(f"error: {line if len(line) <= _LONGEST_ERROR else line[:_LONGEST_ERROR] + '...'}\n")
+
+
+def ended(problem: Exception, status: int) -> typer.Exit:
+    """Print what went wrong; returns the exit with this status."""
+    complain(str(problem))
     return typer.Exit(status)
 
 

@@ -30,11 +30,13 @@ PLUGIN_NAMES: Final = tuple(each for each in NAMES if each not in OF_THE_SERVICE
 _SCRIPT_ARGUMENTS: Final = 3
 _MOST_COLUMNS: Final = 120
 _HELP: Final = ["-h", "--help"]
+_REFUSED: Final = 2
+_USAGE: Final = "Usage: "
 
 
 _EPILOG: Final = (
-    "Exit status: 0 answered, done, or stopped on request; 1 the answer is no, or it could not be done; 2 an option, a setting or "
-    "a file cannot be used, or the cluster cannot be read."
+    "Exit status: 0 answered, done, or stopped on request; 1 the answer is bad news; 2 the command line, a setting or a file "
+    "cannot be used, or the cluster cannot be read."
 )
 
 
@@ -53,10 +55,46 @@ class CommandGroup(TyperGroup):
         """Return names and summaries of the commands, without importing one."""
         return [(name, each.short_help or "") for name, each in self.commands.items()]
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """See TyperGroup.  What is wrong with a command line is said in the same way as everything else that is wrong."""
+        try:
+            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.TyperException as problem:
+            if not standalone_mode:
+                raise
+            status = _refused(problem)
+        if standalone_mode:
+            sys.exit(status or 0)
+        return status
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library calls it
         """See TyperGroup."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.list_summaries()))
+
+
+def _refused(problem: typer.TyperException) -> int:
+    """Print what is wrong with the command line, and where its help is; or the help, if nothing was asked.  Return the status."""
+    if problem.message.startswith(_USAGE):
+        sys.stdout.write(f"{problem.message}\n")
+        return 0
+    from dra_extender.cli.answers import complain
+
+    is_ours = isinstance(problem, typer.BadParameter) and problem.param is None
+    text = problem.message if is_ours else problem.format_message()
+    complain((text if text[1:2].isupper() else text[:1].lower() + text[1:]).replace("Value error, ", "", 1).rstrip("."))
+    context = getattr(problem, "ctx", None)
+    if context is not None:
+        sys.stderr.write(f"See '{context.command_path} --help' for usage.\n")
+    return _REFUSED
 
 
 def _run_by_group() -> None:

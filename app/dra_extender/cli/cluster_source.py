@@ -237,10 +237,17 @@ def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]
 
 def read_policy_file(policy: Path, *, compatibility_groups: bool = True) -> "PolicyOverlay":
     """Return the policy in this file; end the program with a message if the file cannot be used."""
-    from dra_extender.config.policy_file import InvalidPolicyError, read_policy
+    from dra_extender.config.policy_file import InvalidPolicyError, parse_policy, read_policy
+    from dra_extender.manifests.files import STDIN, opened, title
 
     try:
+        if policy == STDIN:
+            with opened(policy) as file:
+                name = f"policy in {title(policy)}"
+                return parse_policy(file.read(), name, compatibility_groups=compatibility_groups)
         return read_policy(policy, compatibility_groups=compatibility_groups)
+    except OSError as problem:
+        raise ended(ValueError(f"{title(policy)}: cannot be read: {problem.strerror}"), ExitStatus.UNKNOWN) from problem
     except InvalidPolicyError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 

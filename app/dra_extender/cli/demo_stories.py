@@ -2,7 +2,6 @@
 
 import asyncio
 import difflib
-import sys
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import resources
@@ -13,6 +12,7 @@ import aiohttp
 
 from dra_extender.config.scheduling_settings import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.config.settings import Settings
+from dra_extender.manifests.files import title
 from dra_extender.service.server import listen
 from dra_extender.service.service import Service
 from dra_extender.service.wiring import assemble
@@ -26,7 +26,6 @@ from dra_extender.simulator.demo.runner import run_story
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
 from dra_extender.telemetry.metrics import Metrics
 
-_STDIN: Final = Path("-")
 _SUFFIX: Final = ".yaml"
 
 
@@ -136,17 +135,9 @@ def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NA
     Raises:
         ManifestError: a manifest cannot be used.
     """
-    title = ", ".join(map(str, files))
-    if _STDIN not in files:
-        policies = [found for found in (_policy_of(str(file)) for file in files) if found is not None]
-        return Story(title, load_files(files, scheduler_names), policies[0] if len(policies) == 1 else None)
-    if len(files) > 1:
-        raise ManifestError.saying("standard input (-f -) cannot be combined with other files")
-    try:
-        text = sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as problem:
-        raise ManifestError.saying("standard input is not UTF-8 text") from problem
-    return Story("standard input", load_texts([("standard input", text)], scheduler_names))
+    policies = [found for found in (_policy_of(str(file)) for file in files) if found is not None]
+    policy = policies[0] if len(policies) == 1 else None
+    return Story(", ".join(map(title, files)), load_files(files, scheduler_names), policy)
 
 
 def _policy_of(story: str) -> Path | None:

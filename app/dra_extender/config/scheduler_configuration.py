@@ -4,7 +4,6 @@ docs/reference/kube-scheduler.md has the reason of each line.
 """
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from dra_extender.manifests.documents import (
     node_at,
     read_documents,
 )
+from dra_extender.manifests.files import STDIN, opened, title
 from dra_extender.model.api_json import number_of
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -113,25 +113,22 @@ class FoundConfiguration(msgspec.Struct, frozen=True):
         return self.above + (1 if self.in_one_line else self.document.position_of(path).line)
 
 
-def read_configuration(file: Path | None) -> FoundConfiguration:
-    """Return the one KubeSchedulerConfiguration in a YAML or JSON file (None: standard input), by itself or in a ConfigMap.
+def read_configuration(file: Path) -> FoundConfiguration:
+    """Return the one KubeSchedulerConfiguration in a YAML or JSON file, by itself or in a ConfigMap.
 
     If the file has one document and that is no ConfigMap, return the document, whatever kind it states.
 
     Raises:
         InvalidSettingsError: the file cannot be read, or holds none, or several.
     """
-    name = f"kube-scheduler's configuration {file}" if file is not None else "standard input"
+    name = f"kube-scheduler's configuration {file}" if file != STDIN else title(file)
     try:
-        if file is None:
-            content = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with file.open("rb") as opened:
-                content = opened.read(MOST_BYTES + 1)
+        with opened(file) as source:
+            content = source.read(MOST_BYTES + 1)
         documents = load_documents(content)
         configurations = [found for document in documents for found in _configurations(document)]
     except OSError as problem:
-        raise InvalidSettingsError(f"{name}: {problem.strerror}") from problem
+        raise InvalidSettingsError(f"{name}: cannot be read: {problem.strerror}") from problem
     except YamlError as problem:
         raise InvalidSettingsError(f"{name}: {problem}") from problem
     if len(configurations) == 1:

@@ -6,11 +6,12 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, BinaryIO, Final
 
 import msgspec
 
 from dra_extender.inspection.objects import ALL_KINDS, KINDS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
+from dra_extender.manifests.files import opened, title
 from dra_extender.model.api_json import ModelError, Value, decode_object
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
@@ -76,7 +77,7 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
         path.touch(mode=_MODE)
         path.write_bytes(data)
     except OSError as problem:
-        raise SnapshotFileError(f"{path}: cannot be written: {problem.strerror}") from problem
+        raise SnapshotFileError(f"{title(path)}: cannot be written: {problem.strerror}") from problem
     return len(data)
 
 
@@ -91,16 +92,19 @@ def read_snapshot(path: Path, most_mib: int = MOST_MIB) -> ClusterObjects:
     budget = _Budget(path, most_mib)
     try:
         with (
-            _Unpacked(path, budget) as packed,
+            opened(path) as file,
+            _Unpacked(file, budget) as packed,
             tarfile.open(fileobj=packed, mode="r|", bufsize=_CHUNK) as archive,
         ):
             return _read(archive, path, most_mib)
     except SnapshotFileError:
         raise
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as problem:
-        raise SnapshotFileError(f"{path}: expected a snapshot, a tar archive packed with gzip: {problem}") from problem
+        raise SnapshotFileError(
+            f"{title(path)}: expected a snapshot, a tar archive packed with gzip: {problem}"
+        ) from problem
     except OSError as problem:
-        raise SnapshotFileError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
+        raise SnapshotFileError(f"{title(path)}: cannot be read: {problem.strerror or problem}") from problem
 
 
 class _Budget:
@@ -116,15 +120,15 @@ class _Budget:
         self._left -= size
         if self._left < 0:
             raise SnapshotFileError(
-                f"{self._path}: has more than {self._most_mib} MiB unpacked; --snapshot-limit sets another limit"
+                f"{title(self._path)}: has more than {self._most_mib} MiB unpacked; --snapshot-limit sets another limit"
             )
 
 
 class _Unpacked(gzip.GzipFile):
     """Refuses to unpack more than the budget, whatever the bytes are: headers of an archive may be long as well."""
 
-    def __init__(self, path: Path, budget: _Budget) -> None:
-        super().__init__(path)
+    def __init__(self, file: BinaryIO, budget: _Budget) -> None:
+        super().__init__(fileobj=file, mode="rb")
         self._budget = budget
 
     def read(self, size: int | None = -1) -> bytes:
@@ -139,23 +143,27 @@ def _read(archive: tarfile.TarFile, path: Path, most_mib: int) -> ClusterObjects
     sizes, records = _Budget(path, most_mib), _Budget(path, most_mib)
     for count, member in enumerate(archive):
         if count >= _MOST_MEMBERS:
-            raise SnapshotFileError(f"{path}: expected a snapshot: the archive has more than {_MOST_MEMBERS} files")
+            raise SnapshotFileError(
+                f"{title(path)}: expected a snapshot: the archive has more than {_MOST_MEMBERS} files"
+            )
         file = _content(archive, member, path)
         sizes.spend(member.size)
         if about is None:
             if member.name != _ABOUT:
-                raise SnapshotFileError(f"{path}: expected a snapshot: its first file is {member.name!r}, not {_ABOUT}")
+                raise SnapshotFileError(
+                    f"{title(path)}: expected a snapshot: its first file is {member.name!r}, not {_ABOUT}"
+                )
             about = _about(file.read(_RECORD_BYTES), path)
             continue
         kind = member.name.removesuffix(_SUFFIX)
         if kind in by_kind:
-            raise SnapshotFileError(f"{path}: expected each kind once, got {member.name} again")
+            raise SnapshotFileError(f"{title(path)}: expected each kind once, got {member.name} again")
         if kind in ALL_KINDS and kind != member.name:
             by_kind[kind] = list(_records(file, kind, path, records))
     if about is None:
-        raise SnapshotFileError(f"{path}: expected a snapshot: the archive is empty")
+        raise SnapshotFileError(f"{title(path)}: expected a snapshot: the archive is empty")
     origin = Origin(
-        source=f"snapshot {path}",
+        source=f"snapshot {title(path)}",
         taken_at=about.taken_at,
         release=about.release,
         missing=about.missing,
@@ -168,7 +176,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> I
     """Return the member's bytes; a sparse member has bytes that the archive does not have."""
     file = archive.extractfile(member) if member.type in _REGULAR and not member.issparse() else None
     if file is None or member.size < 0:
-        raise SnapshotFileError(f"{path}: expected a snapshot: {member.name!r} is no regular file")
+        raise SnapshotFileError(f"{title(path)}: expected a snapshot: {member.name!r} is no regular file")
     return file
 
 
@@ -176,7 +184,7 @@ def _records(file: IO[bytes], kind: str, path: Path, budget: _Budget) -> Iterato
     """Read a line at a time, with the fields that decisions read; a line that is no object stays, for the answer to name it."""
     while line := file.readline(_RECORD_BYTES + 1):
         if len(line) > _RECORD_BYTES:
-            raise SnapshotFileError(f"{path}: {kind}{_SUFFIX}: a record has more than {_RECORD_BYTES >> 20} MiB")
+            raise SnapshotFileError(f"{title(path)}: {kind}{_SUFFIX}: a record has more than {_RECORD_BYTES >> 20} MiB")
         line = line.removesuffix(b"\n")
         budget.spend(max(len(line), _RECORD_COST))
         if not line:
@@ -191,9 +199,9 @@ def _about(data: bytes, path: Path) -> _About:
     try:
         about = _ABOUT_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise SnapshotFileError(f"{path}: {_ABOUT}: {problem}") from problem
+        raise SnapshotFileError(f"{title(path)}: {_ABOUT}: {problem}") from problem
     if about.format != FORMAT:
-        raise SnapshotFileError(f"{path}: has format {about.format!r}; this version reads {FORMAT}")
+        raise SnapshotFileError(f"{title(path)}: has format {about.format!r}; this version reads {FORMAT}")
     return about
 
 

@@ -57,8 +57,8 @@ def test_objects_as_kubectl_prints_them_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "changes.yaml: expected Kubernetes objects, the file has none"),
-        ("# nothing\n", "changes.yaml: expected Kubernetes objects, the file has none"),
+        ("", "changes.yaml: expected Kubernetes objects, found none"),
+        ("# nothing\n", "changes.yaml: expected Kubernetes objects, found none"),
         ("a: [", "changes.yaml:1"),
         ("- 1\n", "changes.yaml:1: expected a Kubernetes object, got a list of 1"),
         (POD.replace("kind: Pod", "kind: Deployment"), "changes.yaml:3: expected an object of kind DeviceClass, "),

@@ -509,7 +509,7 @@ def test_files_and_folders_are_read_in_order(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="cannot read the file: No such file"):
+    with pytest.raises(ManifestError, match="cannot be read: No such file"):
         load_files([tmp_path / "none.yaml"])
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ManifestError, match="it is not UTF-8 text"):

@@ -1,6 +1,8 @@
 import sys
 from typing import BinaryIO
 
+from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.manifests.files import STDIN, opened, title
 from dra_extender.simulator.scenario import answers
 
 
@@ -9,7 +11,11 @@ def command() -> None:
 
     A line that cannot be read gets an answer with an error; it does not end the run.  Exit status: 0 when all lines are answered.
     """
-    _copy(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        with opened(STDIN) as source:
+            _copy(source, sys.stdout.buffer)
+    except OSError as problem:
+        raise ended(ValueError(f"{title(STDIN)}: cannot be read: {problem.strerror}"), ExitStatus.UNKNOWN) from problem
 
 
 def _copy(source: BinaryIO, sink: BinaryIO) -> None:

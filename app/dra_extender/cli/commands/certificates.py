@@ -54,10 +54,8 @@ def command(
     settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
     try:
         changed = run(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
-    except (ConfigurationError, ValueError) as problem:
+    except (ConfigurationError, ClusterError, ValueError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
-    except ClusterError as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
     for secret, new in changed.items():
         typer.echo(f"Secret {namespace}/{secret}: {'written' if new else 'unchanged'}")
 

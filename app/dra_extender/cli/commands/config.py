@@ -1,7 +1,6 @@
 """Settings of the service, and the kube-scheduler configuration that fits them."""
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,8 +12,8 @@ from dra_extender.cli.answers import ExitStatus, ProgramFormat, ended
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
+from dra_extender.manifests.files import title
 
-_STDIN: Final = Path("-")
 _DEFAULTS: Final = SchedulerSetup()
 _HEAD: Final = (
     "# Made by `dra-extender config scheduler`; docs/reference/kube-scheduler.md has the reason of each line.\n"
@@ -70,11 +69,10 @@ def scheduler(
     """
     settings = _settings(config)
     if url is not None and url.startswith("https://") and ca_file is None:
-        sys.stderr.write(
-            f"dra-extender: --url {url} needs --ca-file, the certificate authority that kube-scheduler trusts: without one it "
-            "believes any certificate\n"
+        raise typer.BadParameter(
+            f"--url {url} needs --ca-file, the certificate authority that kube-scheduler trusts: without one it believes any "
+            "certificate"
         )
-        raise typer.Exit(ExitStatus.UNKNOWN)
     setup = SchedulerSetup(
         url=(url or f"http://127.0.0.1:{settings.server.port}").rstrip("/"),
         scheduler_name=scheduler_name,
@@ -86,8 +84,7 @@ def scheduler(
     )
     document = render(setup)
     for problem in check(document, limits_of(settings)):
-        sys.stderr.write(f"dra-extender: {problem}\n")
-        raise typer.Exit(ExitStatus.UNKNOWN)
+        raise typer.BadParameter(str(problem))
     typer.echo(_HEAD + _yaml(document) if output is DocumentFormat.YAML else json.dumps(document, indent=2), nl=False)
     if output is DocumentFormat.JSON:
         typer.echo()
@@ -114,7 +111,7 @@ def check_file(
     """
     settings = _settings(config)
     try:
-        found = read_configuration(None if file == _STDIN else file)
+        found = read_configuration(file)
     except InvalidSettingsError as unreadable:
         raise ended(unreadable, ExitStatus.UNKNOWN) from unreadable
     problems = check(found.value, limits_of(settings))
@@ -132,7 +129,7 @@ def check_file(
         )
     else:
         for problem in problems:
-            typer.echo(f"{'standard input' if file == _STDIN else file}:{found.line_of(problem.field)}: {problem}")
+            typer.echo(f"{title(file)}:{found.line_of(problem.field)}: {problem}")
         typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
     raise typer.Exit(ExitStatus.NEGATIVE if problems else 0)
 

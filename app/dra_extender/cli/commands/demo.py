@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ProgramFormat
+from dra_extender.cli.answers import ExitStatus, ProgramFormat, complain
 
 
 def command(
@@ -18,7 +18,7 @@ def command(
     file: Annotated[
         list[Path] | None,
         typer.Option(
-            "--file", "-f", help="Manifests to play as one story, in this order; a folder, or - for standard input."
+            "--filename", "-f", help="Manifests to play as one story, in this order; a folder, or - for standard input."
         ),
     ] = None,
     policy: Annotated[
@@ -70,8 +70,7 @@ def command(
 
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
     if file and (stories or list_names):
-        sys.stderr.write("STORY and --list are about the examples; they cannot be combined with --file\n")
-        raise typer.Exit(ExitStatus.UNKNOWN)
+        raise typer.BadParameter("STORY and --list are about the examples: --filename does not go with them")
     try:
         found = [] if file else example_files()
         if list_names:
@@ -86,7 +85,8 @@ def command(
         for path in {story.policy for story in played if story.policy is not None}:
             read_policy(path)
     except (ManifestError, InvalidSettingsError, UnknownReleaseError, UnknownStoryError) as problem:
-        sys.stderr.write(f"{problem}\n")
+        for line in str(problem).splitlines():
+            complain(line)
         raise typer.Exit(ExitStatus.UNKNOWN) from problem
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = StoryReport(Console(highlight=False)) if output is ProgramFormat.TEXT else None

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -6,16 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus
+from dra_extender.cli.answers import ExitStatus, complain
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
-from dra_extender.model.api_json import printable
+from dra_extender.manifests.files import files_in, read_text, title
 
 if TYPE_CHECKING:
     from dra_extender.lint.manifests import LintFile
     from dra_extender.lint.pools import PlacedFinding
 
-_STDIN: Final = Path("-")
-_SUFFIXES: Final = (".yaml", ".yml")
 _SLICE: Final = "ResourceSlice"
 
 
@@ -86,7 +83,7 @@ def command(
         case LintFormat.TEXT:
             typer.echo(formats.as_text(report))
     for sentence in (*problems, *report.unreadable):
-        sys.stderr.write(f"dra-extender: {printable(sentence)}\n")
+        complain(sentence)
     if problems or report.unreadable:
         raise typer.Exit(ExitStatus.UNKNOWN)
     if errors or (strict and warnings):
@@ -113,15 +110,12 @@ def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
     problems: list[str] = []
     for file in files:
         try:
-            if file == _STDIN:
-                texts.append(("standard input", sys.stdin.buffer.read().decode()))
-                continue
-            inside = sorted(each for each in file.iterdir() if each.suffix in _SUFFIXES) if file.is_dir() else [file]
+            inside = files_in(file)
             if not inside:
-                problems.append(f"folder {file} has no *.yaml or *.yml")
-            texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
+                problems.append(f"{title(file)}: the folder has no *.yaml or *.yml")
+            texts.extend((title(each), read_text(each)) for each in inside)
         except UnicodeDecodeError:
-            problems.append(f"cannot read {file}: it is not UTF-8 text")
+            problems.append(f"{title(file)}: cannot be read: it is not UTF-8 text")
         except OSError as problem:
-            problems.append(f"cannot read {file}: {problem.strerror}")
+            problems.append(f"{title(file)}: cannot be read: {problem.strerror}")
     return texts, problems

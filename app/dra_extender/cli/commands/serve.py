@@ -44,19 +44,17 @@ def command(
     configure_logging(settings.log.format, settings.log.level)
     try:
         run(settings)
-    except (InvalidSettingsError, ConfigurationError) as problem:
-        raise _failed(problem, ExitStatus.UNKNOWN, settings.log.format) from problem
-    except (ClusterError, ListenError) as problem:
-        raise _failed(problem, ExitStatus.NEGATIVE, settings.log.format) from problem
+    except (InvalidSettingsError, ConfigurationError, ClusterError, ListenError) as problem:
+        raise _failed(problem, settings.log.format) from problem
 
 
 def _given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def _failed(problem: Exception, status: int, log_format: LogFormat) -> typer.Exit:
+def _failed(problem: Exception, log_format: LogFormat) -> typer.Exit:
     """Write the last line of the log in its format, because programs read it."""
     if log_format is not LogFormat.JSON:
-        return ended(problem, status)
-    structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=int(status))
-    return typer.Exit(status)
+        return ended(problem, ExitStatus.UNKNOWN)
+    structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=int(ExitStatus.UNKNOWN))
+    return typer.Exit(ExitStatus.UNKNOWN)

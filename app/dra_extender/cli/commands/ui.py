@@ -28,9 +28,7 @@ def command(
     objects = None if source.snapshot is None else source.read()
     try:
         run(_serve(source, objects, port))
-    except PortError as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
-    except (ConfigurationError, ClusterError) as problem:
+    except (PortError, ConfigurationError, ClusterError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 
 

@@ -23,7 +23,12 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     source: ClusterSource,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--filename", "-f", metavar="FILE", help="Create or replace the objects in this YAML file."),
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="Create or replace the objects in this YAML file, or in a folder; - for standard input.",
+        ),
     ] = None,
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="POD", help="End this pod, and release what only it holds.")
@@ -55,7 +60,13 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     change cannot be made; 2 an option is wrong, or the cluster or the snapshot cannot be read.
     """
     from dra_extender.inspection.text.what_if import table
-    from dra_extender.inspection.what_if.changes import ChangeError, Changes, NewPolicy, read_changes
+    from dra_extender.inspection.what_if.changes import (
+        ChangeError,
+        Changes,
+        NewPolicy,
+        UnreadableChangeError,
+        read_changes,
+    )
     from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.runtime.installation import run
 
@@ -76,6 +87,8 @@ def command(  # noqa: PLR0913, PLR0917 - its options
             report = run(
                 what_if(objects, changes, None if subject is None else subject.key, policy=in_force, progress=progress)
             )
+    except UnreadableChangeError as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_answer(report, output, lambda columns: table(report, columns))
@@ -85,13 +98,13 @@ def _copies(text: str) -> "NodeCopies":
     """Read the node and the number in `NODE=COUNT`.
 
     Raises:
-        ChangeError: it is something else.
+        BadParameter: it is something else.
     """
-    from dra_extender.inspection.what_if.changes import ChangeError, NodeCopies
+    from dra_extender.inspection.what_if.changes import NodeCopies
 
     node, _, count = text.rpartition("=")
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
-        raise ChangeError(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
+        raise typer.BadParameter(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
     return NodeCopies(node_name(node), int(count[:6]))
 
 
@@ -99,13 +112,13 @@ def _gate(text: str) -> "GateChange":
     """Read the gate and its state in `NAME=on` or `NAME=off`.
 
     Raises:
-        ChangeError: it is something else, or no gate on which answers depend.
+        BadParameter: it is something else, or no gate on which answers depend.
     """
-    from dra_extender.inspection.what_if.changes import ChangeError, GateChange
+    from dra_extender.inspection.what_if.changes import GateChange
     from dra_extender.model.fields import Gate
 
     name, _, state = text.rpartition("=")
     known = {gate.gate_name: gate for gate in Gate}
     if state not in ("on", "off") or name not in known:
-        raise ChangeError(f"--gate: expected NAME=on or NAME=off with one of {', '.join(known)}, got {text!r}")
+        raise typer.BadParameter(f"--gate: expected NAME=on or NAME=off with one of {', '.join(known)}, got {text!r}")
     return GateChange(known[name], state == "on")

@@ -44,7 +44,8 @@ class AppliedChanges:
         for pod_key in sorted(set(changes.without)):
             pod = self._store.find(Key(StoredKind.POD, *pod_key))
             if pod is None:
-                raise ChangeError(f"--without: pod {'/'.join(pod_key)} does not exist in {copy.origin.source}")
+                there = copy.elsewhere(StoredKind.POD, pod_key[1])
+                raise ChangeError(f"--without: pod {'/'.join(pod_key)} does not exist in {copy.origin.source}{there}")
             self.ended[pod_key] = copy.end_pod(pod)
             self.sentences.append(f"pod {'/'.join(pod_key)} ended")
         drained: list[PodFacts] = []

@@ -12,6 +12,7 @@ from dra_extender.allocator.overlay.policy import Overlay
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.files import files_in, opened, title
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import read_device_class
@@ -47,6 +48,10 @@ PodKey = tuple[str, str]
 
 class ChangeError(ValueError):
     """A change that cannot be made; the message names option or file and line, the object, and what was expected."""
+
+
+class UnreadableChangeError(ChangeError):
+    """A change of which nobody can tell what it is: a file that cannot be read, or an option that says nothing usable."""
 
 
 class WrittenObject(NamedTuple):
@@ -104,44 +109,55 @@ class Changes(NamedTuple):
 
 
 def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
-    """Read the objects in a YAML file, also those of a List; objects without a namespace are in `namespace`.
+    """Read the objects in a YAML file, or in those of a folder, also the objects of a List.
+
+    Objects without a namespace are in `namespace`.
 
     Raises:
-        ChangeError: the file cannot be read, or holds no objects, or an object that cannot be used.
+        UnreadableChangeError: a file cannot be read, or holds no objects, or an object that cannot be used.
     """
     try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ChangeError(f"{file}: expected at most {MOST_BYTES} bytes")
-        documents = read_documents(data.decode())
+        files = files_in(file)
     except OSError as problem:
-        raise ChangeError(f"{file}: cannot be read: {problem.strerror or problem}") from problem
-    except UnicodeDecodeError as problem:
-        raise ChangeError(f"{file}: expected YAML in UTF-8") from problem
-    except YamlError as problem:
-        raise ChangeError(problem.located(str(file))) from problem
+        raise UnreadableChangeError(f"{file}: cannot be read: {problem.strerror or problem}") from problem
     found: dict[tuple[str, PodKey], WrittenObject] = {}
-    for document in documents:
-        for item in document.items():
-            written = read_object(str(file), item, namespace)
-            first = found.setdefault((written.kind, written.key), written)
-            if first is not written:
-                raise ChangeError(f"{written.place}: {written.label} is in {first.place} already")
+    for each in files:
+        for document in _documents(each):
+            for item in document.items():
+                written = read_object(title(each), item, namespace)
+                first = found.setdefault((written.kind, written.key), written)
+                if first is not written:
+                    raise UnreadableChangeError(f"{written.place}: {written.label} is in {first.place} already")
     if not found:
-        raise ChangeError(f"{file}: expected Kubernetes objects, the file has none")
+        raise UnreadableChangeError(f"{title(file)}: expected Kubernetes objects, found none")
     return list(found.values())
+
+
+def _documents(file: Path) -> Sequence[YamlDocument]:
+    name = title(file)
+    try:
+        with opened(file) as source:
+            data = source.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UnreadableChangeError(f"{name}: expected at most {MOST_BYTES} bytes")
+        return read_documents(data.decode())
+    except OSError as problem:
+        raise UnreadableChangeError(f"{name}: cannot be read: {problem.strerror or problem}") from problem
+    except UnicodeDecodeError as problem:
+        raise UnreadableChangeError(f"{name}: expected YAML in UTF-8") from problem
+    except YamlError as problem:
+        raise UnreadableChangeError(problem.located(name)) from problem
 
 
 def read_object(file: str, document: YamlDocument, namespace: str) -> WrittenObject:
     """Read the object that a document of a file is; without a namespace of its own it is in `namespace`.
 
     Raises:
-        ChangeError: the object cannot be used.
+        UnreadableChangeError: the object cannot be used.
     """
 
     def refused(sentence: str, path: FieldPath = ()) -> ChangeError:
-        return ChangeError(f"{file}:{document.position_of(path).line}: {sentence}")
+        return UnreadableChangeError(f"{file}:{document.position_of(path).line}: {sentence}")
 
     value = document.value
     if not isinstance(value, dict):

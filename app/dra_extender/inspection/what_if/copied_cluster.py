@@ -13,7 +13,7 @@ from dra_extender.inspection.what_if.report import ClaimFate, Fate
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import ModelError, listed
 from dra_extender.model.metadata import time_text
 from dra_extender.model.resource_claim import read_claim, read_head
 from dra_extender.scheduling.claims.conditions import conditional_devices
@@ -67,6 +67,11 @@ class CopiedCluster:
     def created(self) -> str:
         """Return the creation time of new objects, RFC 3339."""
         return time_text(self.origin.taken_at)
+
+    def elsewhere(self, kind: StoredKind, name: str) -> str:
+        """Return `; there is ml/train` with the objects of this name in any namespace; empty if there are none."""
+        found = ["/".join(key[1:]) for key in sorted(self.store.keyed(kind)) if key.name == name]
+        return f"; there is {listed(found)}" if found else ""
 
     def all(self, kind: StoredKind) -> Iterator[Json]:
         """Yield copies of all objects of a kind, by key."""

@@ -168,8 +168,9 @@ def find_subject(trial: Trial, key: PodKey) -> FillSubject:
             notes.append(f"all copies of {namespace}/{name} share what it has by name: {shared}")
         return FillSubject(pod, f"pod {namespace}/{name}", tuple(notes))
     if trial.copy.store.find(Key(StoredKind.TEMPLATE, namespace, name)) is None:
-        source = trial.copy.origin.source
-        raise ChangeError(f"--fill: expected a pod or a ResourceClaimTemplate {namespace}/{name}; {source} has neither")
+        neither = f"{trial.copy.origin.source} has neither"
+        there = trial.copy.elsewhere(StoredKind.POD, name) or trial.copy.elsewhere(StoredKind.TEMPLATE, name)
+        raise ChangeError(f"--fill: expected a pod or a ResourceClaimTemplate {namespace}/{name}; {neither}{there}")
     entry = {"name": "claim", "resourceClaimTemplateName": name}
     container: dict[str, Any] = {"name": "main", "resources": {"claims": [{"name": "claim"}]}}
     made = {

@@ -8,6 +8,7 @@ from typing import Any, Final
 from dra_extender.manifests.api_defaults import DEFAULT_SCHEDULER, bodies
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.files import files_in, read_text, title
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.demo import workloads
@@ -44,15 +45,11 @@ def load_files(paths: Sequence[Path], scheduler_names: Sequence[str] = (SCHEDULE
     texts: list[tuple[str, str]] = []
     for path in paths:
         try:
-            inside = (
-                sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml")) if path.is_dir() else [path]
-            )
-            texts.extend((str(path), path.read_text(encoding="utf-8")) for path in inside)
+            inside = files_in(path)
+            texts.extend((title(file), read_text(file)) for file in inside)
         except (OSError, UnicodeDecodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-            raise ManifestError(
-                [ManifestProblem(str(path), None, "", "", f"cannot read the file: {reason}")]
-            ) from problem
+            raise ManifestError([ManifestProblem(title(path), None, "", "", f"cannot be read: {reason}")]) from problem
         if not inside:
             raise ManifestError([ManifestProblem(str(path), None, "", "", "the folder has no *.yaml or *.yml")])
     return load_texts(texts, scheduler_names)
