@@ -11,7 +11,13 @@ from dra_extender.cel.environment import LATEST, Release
 from dra_extender.config.service_settings import SettingsGroup
 from dra_extender.ledger.claim_record import NAMESPACE_BYTES
 from dra_extender.ledger.pod_groups import GroupReservation
-from dra_extender.scheduling.ports.options import DEFAULT_WEIGHTS, DevicesBesideCounters, Options, YieldPolicy
+from dra_extender.scheduling.ports.options import (
+    DEFAULT_WEIGHTS,
+    DevicesBesideCounters,
+    Options,
+    PlacementPolicy,
+    YieldPolicy,
+)
 
 FILTER_HTTP_SECONDS: Final = 5.0
 """The `httpTimeout` of the stanza with filter, prioritize and preempt: the scheduling loop stands still for as long."""
@@ -180,6 +186,12 @@ class SchedulingSettings(SettingsGroup):
         True,
         description="Prefer devices without binding conditions within a pool; off: use the order of the pool, as"
         " kube-scheduler does",
+    )
+    placement: PlacementPolicy = Field(
+        PlacementPolicy.UPSTREAM,
+        description="Which of the nodes and devices that fit come first: those after which most of the expected pods still"
+        " fit (preserve, docs/concepts/scoring.md), or the first devices in their order, as kube-scheduler takes them"
+        " (upstream)",
     )
     rewrite_attribute_suffixes: bool = Field(
         False,

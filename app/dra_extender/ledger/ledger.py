@@ -19,6 +19,7 @@ from dra_extender.ledger.events import (
     PodGroupChanged,
     PodResolved,
 )
+from dra_extender.ledger.free_amounts import FreeAmounts
 from dra_extender.ledger.guard_index import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
 from dra_extender.ledger.hold_book import HeldNodes, HoldBook, HoldView
 from dra_extender.ledger.member_fit import MemberFit
@@ -62,6 +63,7 @@ class Ledger:
         self.overlays = Overlays(self.slices)
         self.pods = PodIndex()
         self.member_fit = MemberFit()
+        self.free_amounts = FreeAmounts()
         self.claims = ClaimIndex(
             lambda claim: users_of(claim, self.pods, self.nodes),
             namespace_claim_bytes,
@@ -253,6 +255,7 @@ class Ledger:
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
             self.member_fit.drop_pod(pod.uid)
+            self.free_amounts.drop_pod(pod.uid)
             self.reservation_trials.gone(pod.uid)
             self.release_orphans(pod.uid)
             self.hold_book.release_pod(pod.uid)

@@ -1,6 +1,7 @@
 """Whether kube-scheduler's own filters let pods that wait for a node on some node: members of PodGroups, and pods with claims."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -46,6 +47,11 @@ class MemberFit:
     def drop_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._answers.clear()
+
+    def allocatable(self, name: str) -> Mapping[str, int]:
+        """Return what the node has by resource, in nano-units; nothing of a node that is not known."""
+        node = self._nodes.get(name)
+        return {} if node is None else node.allocatable
 
     def closed(self, name: str) -> str:
         """Return why the node takes no ordinary pod because of its state (see FitNode); empty if it does or is not known."""

@@ -87,10 +87,12 @@ class _NodeSink(_LedgerSink):
             ledger.hint_devices()
         if ledger.member_fit.put_node(data):
             ledger.hint_claims()
+        ledger.free_amounts.put_node(node.name, ledger.member_fit.allocatable(node.name))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         ledger = self._ledger
         ledger.member_fit.drop_node(name)
+        ledger.free_amounts.drop_node(name)
         ledger.reservation_trials.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_changed(frozenset({name}))
@@ -172,6 +174,7 @@ class _PodSink(_LedgerSink):
     def changed(self, data: bytes) -> None:
         pod = read_pod(data)
         needs_changed = self._ledger.member_fit.put_pod(pod, data)
+        self._ledger.free_amounts.put_pod(pod, data)
         self._ledger.pod_seen(pod)
         if needs_changed:
             self._ledger.hint_claims()

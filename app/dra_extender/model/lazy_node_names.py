@@ -44,6 +44,9 @@ class NodeNames(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         return self._all()[index]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and b'"%b"' % name.encode() in self._raw
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 

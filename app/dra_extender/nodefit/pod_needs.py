@@ -175,6 +175,30 @@ def read_pod_needs(data: bytes) -> PodNeeds:
     return _pod_needs(decode("Pod", _DECODER, data))
 
 
+class _AmountsSpec(Value, frozen=True):
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Amounts | None = None
+    resources: Resources | None = None
+
+
+class _AmountsObject(Value, frozen=True):
+    spec: _AmountsSpec = _AmountsSpec()
+
+
+_AMOUNTS_DECODER: Final = msgspec.json.Decoder(_AmountsObject)
+
+
+def read_pod_amounts(data: bytes) -> Mapping[str, int]:
+    """Return what the pod in `data` (API JSON) requests, in nano-units by resource.
+
+    Raises:
+        ModelError: not a Pod; the message names the field.
+    """
+    spec = decode("Pod", _AMOUNTS_DECODER, data).spec
+    return pod_requests(spec.containers or (), spec.init_containers or (), spec.resources, spec.overhead)
+
+
 def pod_needs_from(raw: Any) -> PodNeeds:
     return _pod_needs(from_json("Pod", WholePod, raw))
 

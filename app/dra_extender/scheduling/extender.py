@@ -27,6 +27,7 @@ from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -46,7 +47,7 @@ from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, PlacementPolicy, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
@@ -78,7 +79,10 @@ class Extender:
         self._options = options = replace(options, binding_conditions=features.device_binding_and_status)
         self._shutdown = Shutdown()
         self.supervisor = Supervisor(metrics.background_failed)
-        self.allocator = NodeAllocator(ledger, features, options, resumed=metrics.searches_resumed.inc)
+        self.expected = ExpectedDemand(ledger) if options.placement is PlacementPolicy.PRESERVE else None
+        self.allocator = NodeAllocator(
+            ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
+        )
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
@@ -200,8 +204,10 @@ class Extender:
         self.holds = HoldReporter(
             ledger, self.gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds
         )
-        evaluator = NodeEvaluator(ledger, self.allocator, metrics, options.result_cache_entries, equivalence)
-        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes)
+        evaluator = NodeEvaluator(
+            ledger, self.allocator, metrics, options.result_cache_entries, equivalence, self.expected
+        )
+        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ranks=self.expected is not None)
         self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
         slices = self._spec_reader.slices
         return Filter(

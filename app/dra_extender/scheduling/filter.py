@@ -251,7 +251,10 @@ class Filter:
             if in_backoff:
                 self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget, result)
                 continue
-            under_holds = self.evaluator.evaluate_nodes(demand, in_order, max_feasible, budget, result)
+            asks = self.evaluator.note(query.pod, demand)
+            under_holds = self.evaluator.evaluate_best_first(
+                demand, asks, names, in_order, max_feasible, budget, result
+            )
             if not result.fits:
                 allocator = self.evaluator.allocator
                 self.stale.search_without_holds(allocator, demand, under_holds, names, budget, result)

@@ -92,11 +92,18 @@ def test_a_gpu_that_is_partitioned_already_gets_the_next_partition() -> None:
     assert placed(gpus(2), MIG, claim_of(profile("7g.80gb")), usage) == ["gpu-0-7g-80gb-0"]
 
 
+def test_without_expected_kinds_fewer_other_partitions_are_blocked() -> None:
+    nothing = Fragmentation({})
+    assert placed(gpus(2), nothing, claim_of(profile("1g.10gb"))) == ["gpu-0-1g-10gb-6"]
+    assert placed(gpus(2), nothing, claim_of(profile("1g.10gb")), [held("gpu-1-1g-10gb-6")])[0].startswith("gpu-1")
+
+
 def test_a_share_goes_on_the_gpu_that_is_shared_already() -> None:
     slices = [slice_of(shareable("a"), shareable("b"), shareable("c"))]
     expected = expecting(whole=(kind(amount_of("8")), 1.0), share=(kind(amount_of("2")), 1.0))
     assert placed(slices, expected, claim_of(amount_of("2")), [share("b", 2)]) == ["b"]
     assert placed(slices, expected, claim_of(amount_of("8")), [share("a", 2)]) == ["b"]
+    assert placed(slices, Fragmentation({}), claim_of(amount_of("2")), [share("b", 2)]) == ["b"]
 
 
 def test_a_share_fills_the_gap_that_fits() -> None:
@@ -133,7 +140,7 @@ def test_what_is_scarce_costs_more() -> None:
     units = expected.units(NODE, pools_of(slices))
     room = expected.room(units.rooms(Held()))
     partly = expected.room(units.rooms(Held(share("a", 1))))
-    expected.renew_prices([(room, None)] + [(partly, None)] * 50)
+    expected.renew_prices(expected.supply([(room, None)] + [(partly, None)] * 50))
     whole, small = expected.prices
     assert whole > small
 

@@ -11,6 +11,7 @@ score_terms = st.builds(
     waits=st.booleans(),
     counter_sets=st.just(4),
     joined=st.integers(0, 4),
+    loss=st.none() | st.floats(-1, 1),
 )
 clusters = st.dictionaries(st.sampled_from("abcdef"), score_terms, min_size=1)
 weights = st.builds(Weights, st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
@@ -26,8 +27,24 @@ def test_a_node_that_is_worse_in_nothing_is_not_rated_lower(cluster: dict[str, S
     rated = ratings(cluster, counts)
     for name, one in cluster.items():
         for other, two in cluster.items():
-            if one.alternatives >= two.alternatives and one.waits <= two.waits and one.joined >= two.joined:
+            if one.alternatives >= two.alternatives and one.waits <= two.waits and packs_as_well(one, two, cluster):
                 assert rated[name] >= rated[other]
+
+
+def packs_as_well(one: ScoreTerms, two: ScoreTerms, cluster: dict[str, ScoreTerms]) -> bool:
+    if all(terms.loss is None for terms in cluster.values()):
+        return one.joined >= two.joined
+    return two.loss is None or (one.loss is not None and one.loss <= two.loss)
+
+
+def test_nodes_are_ranked_by_what_the_placement_costs() -> None:
+    cluster = {
+        "a": ScoreTerms(loss=0.5),
+        "b": ScoreTerms(loss=0.25),
+        "c": ScoreTerms(loss=0.25, joined=1, counter_sets=1),
+    }
+    assert ratings(cluster, Weights(4, 2, 1)) == {"a": 5.0, "b": 10.0, "c": 10.0}
+    assert ratings(cluster, Weights(4, 2, 0)) == {"a": 0.0, "b": 0.0, "c": 0.0}
 
 
 def test_alternatives_alone_are_rated_as_upstream_does() -> None:

@@ -12,6 +12,7 @@ Where placements cost nearly the same, the node with less CPU and fewer devices 
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
@@ -29,6 +30,7 @@ _USUAL_DEVICES: Final = 8
 _RESERVE: Final = 5
 """So many pods of a kind count as room that the cluster has beyond its nodes, so that no price grows without limit."""
 _DIGITS: Final = 9
+_NONE: Final = (float("inf"), 0.0, 0.0)
 _MOST_ORDERED: Final = 2_048
 _MOST_NODE_ROOMS: Final = 20_000
 
@@ -41,11 +43,23 @@ class KindRoom(NamedTuple):
     useless: float
 
 
-class NodeRoom(NamedTuple):
-    """What the devices of a node still serve: all free devices, and by kind."""
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRoom:
+    """What the devices of a node still serve: all free devices, and by kind.  Equal rooms are one object."""
 
     free: float
     kinds: tuple[KindRoom, ...]
+
+
+class _Terms(NamedTuple):
+    """The value of a room under some prices.
+
+    `rest`: of the kinds for which the devices do not suffice.  `served`: of each other kind what one pod is worth, what is useless
+    costs, and all free devices would cost, with the pods and their CPU and memory.
+    """
+
+    rest: float
+    served: tuple[tuple[float, float, float, int, NodeAmounts], ...]
 
 
 class Fragmentation:
@@ -67,26 +81,29 @@ class Fragmentation:
         )
         self._rooms = Rooms()
         self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}
-        self.renew_prices(())
+        self._terms: dict[NodeRoom, _Terms] = {}
+        self.renew_prices(self.supply())
 
     def units(self, node: Node, pools: NodePools) -> NodeUnits:
         return build_units(node, pools, self._shapes, self._rooms)
 
-    def renew_prices(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]], weights: Sequence[float] = ()) -> None:
-        """Set the prices by what these nodes can still serve, each with its free CPU and memory (None: not known)."""
-        self._weights = tuple(weights) or self._weights
-        served = [0.0] * len(self.kinds)
-        sizes = [float(kind.devices) for kind in self.kinds]
+    def supply(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]] = ()) -> "Supply":
+        """Return what these nodes can still serve of each kind, each with its free CPU and memory (None: not known)."""
+        supply = Supply(self.kinds)
         for room, amounts in nodes:
-            for number, (kind, (slots, size, _)) in enumerate(zip(self.kinds, room.kinds, strict=True)):
-                if size:
-                    sizes[number] = size
-                if slots:
-                    served[number] += size * _within(slots, kind.amounts, amounts)
+            supply.add(room, amounts)
+        return supply
+
+    def renew_prices(self, supply: "Supply", weights: Mapping[Kind, float] | None = None) -> None:
+        """Set the prices by what the cluster can still serve, and by how often the kinds come where `weights` says it anew."""
+        if weights is not None:
+            self._weights = tuple(weights[kind] for kind in self.kinds)
         prices = [
-            weight / (has + _RESERVE * size) for weight, has, size in zip(self._weights, served, sizes, strict=True)
+            weight / (served + _RESERVE * size)
+            for weight, served, size in zip(self._weights, supply.served, supply.sizes, strict=True)
         ]
         total = sum(prices)
+        self._terms.clear()
         self.prices = tuple(price / total for price in prices)
 
     def room(self, rooms: Sequence[UnitRoom]) -> NodeRoom:
@@ -96,6 +113,7 @@ class Fragmentation:
         if known is None:
             if len(self._node_rooms) >= _MOST_NODE_ROOMS:
                 self._node_rooms.clear()
+                self._terms.clear()
             free = sum(room.free for room in rooms)
             kinds = tuple(self._kind_room(rooms, requests) for requests in self._requests)
             known = self._node_rooms[key] = NodeRoom(free, kinds)
@@ -103,11 +121,23 @@ class Fragmentation:
 
     def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
         """Return what the expected kinds are served by a node, less what is useless to them, by price."""
-        total, free = 0.0, room.free
-        for price, kind, (slots, size, useless) in zip(self.prices, self.kinds, room.kinds, strict=True):
-            within = _within(slots, kind.amounts, amounts) if slots else 0
-            total += price * (size * within - useless) if within > 0 else -price * free
+        terms = self._terms.get(room)
+        if terms is None:
+            terms = self._terms[room] = self._priced(room)
+        total = terms.rest
+        for one, useless, all_free, slots, wanted in terms.served:
+            within = _within(slots, wanted, amounts)
+            total += one * within - useless if within > 0 else -all_free
         return total
+
+    def _priced(self, room: NodeRoom) -> _Terms:
+        rest, served = 0.0, []
+        for price, kind, (slots, size, useless) in zip(self.prices, self.kinds, room.kinds, strict=True):
+            if slots:
+                served.append((price * size, price * useless, price * room.free, slots, kind.amounts))
+            else:
+                rest -= price * room.free
+        return _Terms(rest, tuple(served))
 
     def loss(
         self,
@@ -129,13 +159,14 @@ class Fragmentation:
     def order(self, demand: Demand, view: NodeView, units: NodeUnits, usage: Usage) -> DeviceOrder | None:
         """Return the devices of a node by what the expected kinds lose if they are taken; None where that is no reason to choose.
 
-        Devices that are ready come before those with binding conditions.  Equal devices stay in upstream's order.
+        Devices that are ready come before those with binding conditions.  Where the expected kinds lose equally little, fewer other
+        devices are blocked, then the unit with less left goes first (best fit).  Equal devices stay in upstream's order.
         """
         locations = range(len(view.pools.devices))
         if len(locations) > _MOST_ORDERED:
             return None
         rooms = units.rooms(usage)
-        losses: dict[int, float] = {}
+        losses: dict[int, tuple[float, float, float]] = {}
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 eligibility = Eligibility(option, claim.label, view)
@@ -146,11 +177,11 @@ class Fragmentation:
                     room = rooms[where.unit]
                     if share is not None and room.admits(where.place, share):
                         after = room.after(where.place, share)
-                        losses[location] = round(self._worth(room) - self._worth(after), _DIGITS)
+                        lost = round(self._worth(room) - self._worth(after), _DIGITS)
+                        losses[location] = lost, round(room.open - after.open, _DIGITS), room.free
         devices = view.pools.devices
-        none = float("inf")
         in_order = sorted(
-            locations, key=lambda each: (bool(devices[each].binding_conditions), losses.get(each, none), each)
+            locations, key=lambda each: (bool(devices[each].binding_conditions), losses.get(each, _NONE), each)
         )
         if all(rank == location for rank, location in enumerate(in_order)):
             return None
@@ -179,8 +210,26 @@ class Fragmentation:
         return room.worth
 
 
+class Supply:
+    """What nodes can still serve of each kind, in devices, and how many devices a pod of the kind takes."""
+
+    __slots__ = ("_kinds", "served", "sizes")
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self._kinds = kinds
+        self.served = [0.0] * len(kinds)
+        self.sizes = [float(kind.devices) for kind in kinds]
+
+    def add(self, room: NodeRoom, amounts: NodeAmounts | None) -> None:
+        for number, (slots, size, _) in enumerate(room.kinds):
+            if size:
+                self.sizes[number] = size
+            if slots:
+                self.served[number] += size * max(0, _within(slots, self._kinds[number].amounts, amounts))
+
+
 def _within(slots: int, wanted: NodeAmounts, free: NodeAmounts | None) -> int:
-    """Return for how many of these pods CPU and memory suffice."""
+    """Return for how many of these pods CPU and memory suffice; less than none on a node that is overcommitted."""
     if free is None:
         return slots
     if wanted.cpu:

@@ -16,13 +16,16 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.cel.budget import Budget
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import CounterConsumption, Device, PoolId
+from dra_extender.model.device import CounterConsumption, PoolId
 from dra_extender.model.node import Node
 
 MOST_FITS: Final = 1_000
 """A unit counts no more pods of a kind than this: devices that are shared without limit have room for any number."""
 _MOST_ROOMS: Final = 20_000
+_SELECTOR_COST: Final = 200
+"""Cost units for the selectors of a shape, by device of a node; an ordinary list of selectors takes a tenth."""
 
 CounterKey = tuple[str, str]
 """(counter set, counter)."""
@@ -47,13 +50,15 @@ class UnitDevice(NamedTuple):
 class DeviceUnit:
     """Devices that share counters, or one device; two units with equal devices and counters are one object."""
 
-    __slots__ = ("counters", "devices", "empty", "ordered", "sizes", "totals")
+    __slots__ = ("counters", "devices", "empty", "ordered", "parts", "sizes", "totals")
     empty: "UnitRoom"
 
     def __init__(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> None:
         self.devices = tuple(devices)
         self.counters = tuple(totals)
         self.totals = totals
+        # By place, what the whole device takes of the unit.
+        self.parts = tuple(self._size(place, device.amounts) for place, device in enumerate(self.devices))
         shapes = range(len(devices[0].shares))
         # By shape, the devices that serve it, those that take least first.
         self.ordered = tuple(self._serving(shape) for shape in shapes)
@@ -88,11 +93,25 @@ class DeviceUnit:
 class UnitRoom:
     """A unit in one state: what is free, and how many devices of each shape still fit.
 
-    `taken` has by place the amounts that are taken of a shareable device, or None for a device that is taken whole.  `worth` is
-    valid for the prices that `priced` is.
+    `open` adds up what the devices that can still be taken are of the unit: placements that cost little of it come first if nothing
+    is known of what is expected.  `taken` has by place the amounts that are taken of a shareable device, or None for a device
+    that is taken whole.  `worth` is valid for the prices that `priced` is.
     """
 
-    __slots__ = ("_after", "_groups", "_left", "_rooms", "_taken", "fits", "free", "number", "priced", "unit", "worth")
+    __slots__ = (
+        "_after",
+        "_groups",
+        "_left",
+        "_rooms",
+        "_taken",
+        "fits",
+        "free",
+        "number",
+        "open",
+        "priced",
+        "unit",
+        "worth",
+    )
 
     def __init__(
         self,
@@ -110,6 +129,9 @@ class UnitRoom:
         self._after: dict[tuple[int, Amounts | None], UnitRoom] = {}
         self.number = rooms.next_number()
         self.free = self._free()
+        self.open = (
+            sum(size for place, size in enumerate(unit.parts) if self.admits(place, None)) if unit.counters else 0.0
+        )
         self.fits = tuple(self._count(shape) for shape in range(len(unit.ordered)))
         self.worth = 0.0
         self.priced: object = None
@@ -314,12 +336,13 @@ class NodeUnits:
 def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest], rooms: Rooms) -> NodeUnits:
     """Return the units of a node, and what each device serves of these shapes, whatever is in use.
 
-    A selector that fails serves nothing here.
+    A shape whose selectors fail, or cost more than ordinary ones do, is served by nothing.
     """
     view = NodeView(node, pools, _Unused(), None)
-    eligibilities = [Eligibility(shape, "", view) for shape in shapes]
+    served = [_shares(view, shape) for shape in shapes]
     devices = [
-        _unit_device(view, location, device, shapes, eligibilities) for location, device in enumerate(pools.devices)
+        _unit_device(view, location, tuple(shares[location] for shares in served))
+        for location in range(len(pools.devices))
     ]
     groups: dict[Hashable, list[int]] = {}
     for location, root in enumerate(_roots(pools)):
@@ -350,14 +373,16 @@ class _Unused:
         return False
 
 
-def _unit_device(
-    view: NodeView, location: int, device: Device, shapes: Sequence[SearchableRequest], verdicts: Sequence[Eligibility]
-) -> UnitDevice:
-    shareable = view.sharing.is_shareable(location)
-    shares = tuple(
-        share_of(view, shape, location) if serves(eligibility, location) else None
-        for shape, eligibility in zip(shapes, verdicts, strict=True)
-    )
+def _shares(view: NodeView, shape: SearchableRequest) -> Sequence[Amounts | None]:
+    """Return by location what the shape takes of a device, None of a device that does not serve it."""
+    locations = range(len(view.pools.devices))
+    view.deadline = Budget(_SELECTOR_COST * len(locations), strict=True)
+    eligibility = Eligibility(shape, "", view)
+    return [share_of(view, shape, location) if serves(eligibility, location) else None for location in locations]
+
+
+def _unit_device(view: NodeView, location: int, shares: tuple[Amounts | None, ...]) -> UnitDevice:
+    device, shareable = view.pools.devices[location], view.sharing.is_shareable(location)
     capacity = tuple((name, capacity.value) for name, capacity in device.capacity) if shareable else ()
     return UnitDevice(device.consumes_counters, shareable, capacity, shares)
 

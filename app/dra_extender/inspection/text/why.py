@@ -185,7 +185,10 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
     for each in scores:
         terms = [f"{number_of(each.alternatives, 'point')} for early alternatives"] if each.alternatives else []
         terms += ["waits for binding conditions"] if each.waits else []
-        terms += [f"{each.joined} of {number_of(each.counter_sets, 'counter set')} in use"] if each.counter_sets else []
+        if each.loss is not None:
+            terms.append(f"costs the expected pods {each.loss:.3f} devices")
+        elif each.counter_sets:
+            terms.append(f"{each.joined} of {number_of(each.counter_sets, 'counter set')} in use")
         told.append(f"{each.score}" + (f" ({', '.join(terms)})" if terms else ""))
     return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the best other node, {others[0].node}, {told[1]}"
 

@@ -33,7 +33,7 @@ from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, Weights
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -124,10 +124,7 @@ def _best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
         return result.assigned_node
     if pod.nominated_node_name in result.fits:
         return pod.nominated_node_name
-    terms = {name: fit.score_terms for name, fit in result.fits.items() if fit is not None and fit.score_terms}
-    if not terms:
-        return min(result.fits)
-    scores = ratings({name: total(term) for name, term in terms.items()}, weights)
+    scores = ratings({name: terms for name, terms in result.score_terms.items() if terms}, weights)
     return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
 
 

@@ -241,7 +241,7 @@ class NodeScore(Value, frozen=True):
     """What prioritize would give a node for the pod as things are now, from 0 to 10, and the terms of the score.
 
     `alternatives` are the points for early alternatives, `waits`: a device has binding conditions, `joined` of the `counter_sets`
-    that the devices draw on are in use by others.
+    that the devices draw on are in use by others, `loss` is what the placement costs the expected pods (docs/concepts/scoring.md).
     """
 
     node: str
@@ -250,6 +250,7 @@ class NodeScore(Value, frozen=True):
     waits: bool = False
     counter_sets: int = 0
     joined: int = 0
+    loss: float | None = None
 
 
 class MemberState(StrEnum):

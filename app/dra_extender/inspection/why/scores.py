@@ -7,7 +7,7 @@ from dra_extender.inspection.why.report import NodeScore
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 
@@ -26,8 +26,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     refusals = view.node_refusals(pod, (pod.key,))
     nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
     with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
-        fits = view.try_on(pod, nodes).fits
-    terms = {name: total(() if fit is None else fit.score_terms) for name, fit in fits.items()}
+        terms = view.try_on(pod, nodes).score_terms
     rated = ratings(terms, view.options.weights)
     if pod.node_name not in rated:
         return ()
@@ -40,6 +39,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
             waits=bool(terms[name].waits),
             counter_sets=terms[name].counter_sets,
             joined=terms[name].joined,
+            loss=terms[name].loss,
         )
         for name in (pod.node_name, *others[:1])
     )

@@ -4,20 +4,25 @@ import asyncio
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
+from dra_extender.allocator.fragmentation.kinds import NO_AMOUNTS, NodeAmounts
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import DeviceId, PoolId
+from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
 from dra_extender.scheduling.ports.cluster import Clock
@@ -25,6 +30,7 @@ from dra_extender.scheduling.time_slices import CallBudget, within_slice
 from dra_extender.telemetry.metrics import Metrics
 
 _CLASSES_PER_NODE = 2
+_RANKINGS = 8
 _REJECTED_VERSIONS = 64
 
 
@@ -59,7 +65,8 @@ class ResultTable:
 
     `fits` and `rejected` (with the summary) are the part of `free` that is valid now, after `drop_changed`.  Nodes that a change
     took out of them are in `stale`.  `asked` counts the calls.  `alternatives`: nodes may differ in the alternatives that they
-    offer.  `reads`: the attributes that can matter (None: any).
+    offer.  `reads`: the attributes that can matter (None: any).  `rankings`: by CPU and memory of the pod, the nodes by what the
+    placement costs the expected demand.
     """
 
     free: dict[str, NodeResult] = field(default_factory=dict)
@@ -71,6 +78,7 @@ class ResultTable:
     asked: int = 0
     alternatives: bool = False
     reads: Reads | None = None
+    rankings: LruCache[NodeAmounts, NodeRanking] = field(default_factory=lambda: LruCache(_RANKINGS))
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
@@ -85,9 +93,12 @@ class ResultTable:
             self.fits.clear()
             self.rejected.clear()
             self.stale.clear()
+            self.rankings.clear()
             return
         for name in moved:
             self._drop(name)
+            for ranking in self.rankings.values():
+                ranking.changed(name)
         if touched:
             free, (versions, moved_all) = self.free, state.parts()
             for name in dict.fromkeys(touched):
@@ -117,6 +128,13 @@ class ResultTable:
         except KeyError:
             return None
 
+    def ranking(self, asks: NodeAmounts, nodes: Iterable[str]) -> NodeRanking:
+        """Return the ranking for a pod with this CPU and memory; a new one has these nodes to rate."""
+        known = self.rankings.use(asks)
+        if known is None:
+            known = self.rankings[asks] = NodeRanking(nodes)
+        return known
+
     def rejection(self, name: str) -> Rejection:
         """Return the rejection of a node in `rejected`, with its details."""
         return self.free[name].rejection or Rejection(code=Code.COMBINATION)
@@ -132,6 +150,10 @@ NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _SECOND: Final = 2
 _PREFETCHED_PER_STEP: Final = 2
 _MOST_PREFETCHED: Final = 64
+_RATED_IN_CALL: Final = 64
+_RATED_PER_STEP: Final = 8
+_MOST_RATED: Final = 1_024
+_HELD_IN_ORDER: Final = 4
 _PREFETCH_STEP_SECONDS: Final = 0.004
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
@@ -180,13 +202,18 @@ class NodeEvaluator:
         metrics: Metrics,
         limit: int,
         equivalence: NodeEquivalence,
+        expected: ExpectedDemand | None = None,
     ) -> None:
-        """Cache at most about `limit` results in all; those of the demands used least recently go first."""
+        """Cache at most about `limit` results in all; those of the demands used least recently go first.
+
+        `expected`: what placements may cost; None if nodes are not ranked by that.
+        """
         self._ledger = ledger
         self.allocator = allocator
         self._metrics = metrics
         self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
         self._equivalence = equivalence
+        self._expected = expected
         self._cached_results = 0
         metrics.before_render(self._publish)
 
@@ -197,9 +224,11 @@ class NodeEvaluator:
         max_feasible: int,
         out_of_time: Callable[[], bool],
         result: FilterResult,
+        held_in_order: int = 0,
     ) -> Sequence[str]:
         """Evaluate the nodes in this order, those under holds and those with a paused search last; return those under holds.
 
+        The first `held_in_order` nodes under holds are evaluated in their place.
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
         takes, never the outcome.
         """
@@ -219,6 +248,7 @@ class NodeEvaluator:
                 return ()
         evaluation = _Evaluation(demand, table, out_of_time, under_holds, equal=not table.alternatives)
         held: list[str] = []
+        eager: list[str] = []
         paused: list[str] = []
         cached, known_rejected = table.fits, table.rejected
         fits, rejected = evaluation.fits, evaluation.rejected
@@ -232,13 +262,15 @@ class NodeEvaluator:
             elif name in known_rejected:
                 rejected.append(name)
                 continue
-            elif under_holds is None or name in under_holds:
-                held.append(name)
-                continue
-            elif self.allocator.is_paused(demand, name):
-                paused.append(name)
-                continue
             else:
+                if under_holds is None or name in under_holds:
+                    if len(eager) == held_in_order:
+                        held.append(name)
+                        continue
+                    eager.append(name)
+                elif self.allocator.is_paused(demand, name):
+                    paused.append(name)
+                    continue
                 node_result = self._node_result(evaluation, name)
                 evaluation.add(name, node_result)
                 if node_result.rejection is not None:
@@ -249,19 +281,98 @@ class NodeEvaluator:
             if len(fits) >= max_feasible and evaluation.equal:
                 break
             evaluation.add(name, self._node_result(evaluation, name))
-        uncached = evaluation.uncached
-        self._cached_results += len(fits) + len(rejected) + len(uncached) - evaluation.searched
-        result.fits.update(fits)
+        self._report(evaluation, result)
+        return [*eager, *held]
+
+    def _report(self, evaluation: _Evaluation, result: FilterResult) -> None:
+        """Add what was found to the result of the call."""
+        rejected, uncached = evaluation.rejected, evaluation.uncached
+        self._cached_results += len(evaluation.fits) + len(rejected) + len(uncached) - evaluation.searched
+        result.fits.update(evaluation.fits)
         result.limited |= evaluation.limited
         result.searched += evaluation.searched
-        texts = [*map(known_rejected.__getitem__, rejected), *(rejection.text for rejection in uncached.values())]
+        texts = [
+            *map(evaluation.table.rejected.__getitem__, rejected),
+            *(rejection.text for rejection in uncached.values()),
+        ]
 
         def rejection_of(name: str) -> Rejection:
             known = uncached.get(name)
-            return table.rejection(name) if known is None or known.rejection is None else known.rejection
+            return evaluation.table.rejection(name) if known is None or known.rejection is None else known.rejection
 
         result.reject_batch([*rejected, *uncached] if uncached else rejected, texts, rejection_of)
-        return held
+
+    def note(self, pod: Pod, demand: Demand) -> NodeAmounts:
+        """Count the pod as one that is expected to come again, and return the CPU and memory that it asks for."""
+        if self._expected is None:
+            return NO_AMOUNTS
+        self._expected.note(pod, demand)
+        return self._expected.asked_by(pod)
+
+    def evaluate_best_first(
+        self,
+        demand: Demand,
+        asks: NodeAmounts,
+        nodes: Container[str],
+        in_order: Iterable[str],
+        max_feasible: int,
+        out_of_time: Callable[[], bool],
+        result: FilterResult,
+    ) -> Sequence[str]:
+        """As `evaluate_nodes`, but begin with those of the `nodes` where the placement costs the expected demand least.
+
+        `asks`: CPU and memory of the pod.  `in_order`: the same nodes, in the order in which those without a rating are evaluated.
+        A call rates 64 nodes at most; the others keep their rating of before, if they have one.
+        """
+        if self._expected is None:
+            return self.evaluate_nodes(demand, in_order, max_feasible, out_of_time, result)
+        ledger, table = self._ledger, self._table(demand)
+        evaluation = _Evaluation(demand, table, out_of_time, ledger.nodes_under_holds())
+        table.drop_changed(ledger.state, ledger.held, evaluation.under_holds)
+        ranking = table.ranking(asks, ledger.nodes)
+        self._rate(evaluation, ranking, asks, _RATED_IN_CALL)
+        losses = ranking.losses
+        best_first = chain(
+            (name for name in ranking if name in nodes), (name for name in in_order if name not in losses)
+        )
+        under_holds = self.evaluate_nodes(
+            demand, best_first, max_feasible, out_of_time, result, held_in_order=_HELD_IN_ORDER
+        )
+        held, usage = table.held, ledger.usage()
+        for name, fit in result.fits.items():
+            if fit is not None:
+                loss = None if held.get(name) is fit else losses.get(name)
+                result.losses[name] = self._loss(name, fit, usage, asks) if loss is None else loss
+        return under_holds
+
+    def _rate(self, evaluation: _Evaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
+        """Rate so many of the nodes that are due; return how many are left of the count.  Nodes under holds stay due."""
+        ledger, under_holds, usage = self._ledger, evaluation.under_holds, self._ledger.claims.usage
+        if self._expected is None or under_holds is None:
+            return 0
+        ranking.outdate(self._expected.version, ledger.free_amounts.changes)
+        later: list[str] = []
+        while ranking.unrated and count:
+            name = next(reversed(ranking.unrated))
+            if name in under_holds:
+                later.append(name)
+            else:
+                count -= 1
+                result = self._node_result(evaluation, name)
+                if result.limited:
+                    break
+                fits = result.rejection is None
+                ranking.put(name, self._loss(name, result, usage, asks) if fits else None)
+            del ranking.unrated[name]
+        ranking.unrated.update(dict.fromkeys(later))
+        return count
+
+    def _loss(self, name: str, result: NodeResult, usage: Usage, asks: NodeAmounts) -> float:
+        node, placement = self._ledger.nodes[name], result.placement
+        pools = self.allocator.pools_of(node)
+        if self._expected is None or placement is None or pools is None:
+            return 0.0
+        return self._expected.loss(node, pools, usage, placement, asks)
 
     def evaluate_around(
         self,
@@ -323,7 +434,13 @@ class NodeEvaluator:
             count -= 1
             if self._node_result(evaluation, name).limited:
                 table.stale.clear()
-        return bool(table.stale)
+        if self._expected is None:
+            return bool(table.stale)
+        due = self._expected.renew(self.allocator, count) if count else True
+        for asks, ranking in table.rankings.items():
+            count = self._rate(evaluation, ranking, asks, count)
+            due |= not count
+        return bool(table.stale) or due
 
     def _table(self, demand: Demand) -> ResultTable:
         table = self._tables.use(demand.signature)
@@ -395,11 +512,17 @@ class Prefetch:
     call is answered, and again whenever a hold ends, as it does in each bind.
     """
 
-    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int) -> None:
+    def __init__(
+        self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, *, ranks: bool = False
+    ) -> None:
+        """`ranks`: the evaluator ranks nodes, which is much more to do, and less for each."""
         self._evaluator = evaluator
         self._ledger = ledger
         self._clock = clock
         self._max_feasible = max_feasible
+        self._most, self._per_step = (
+            (_MOST_RATED, _RATED_PER_STEP) if ranks else (_MOST_PREFETCHED, _PREFETCHED_PER_STEP)
+        )
         self._turn = 0
         self._demand: Demand | None = None
         self._waits_for_holds = False
@@ -411,18 +534,16 @@ class Prefetch:
 
     def _begin(self) -> None:
         self._turn += 1
-        asyncio.get_running_loop().call_soon(self._step, self._turn, _MOST_PREFETCHED)
+        asyncio.get_running_loop().call_soon(self._step, self._turn, self._most)
 
     def _step(self, turn: int, left: int) -> None:
         if turn != self._turn or self._demand is None:
             return
         budget = CallBudget(self._clock, _PREFETCH_STEP_SECONDS)
         budget.open_slice(_PREFETCH_STEP_SECONDS)
-        more = within_slice(
-            partial(self._evaluator.prefetch, self._demand, _PREFETCHED_PER_STEP, self._max_feasible, budget)
-        )
-        if more is True and left > _PREFETCHED_PER_STEP:
-            asyncio.get_running_loop().call_soon(self._step, turn, left - _PREFETCHED_PER_STEP)
+        more = within_slice(partial(self._evaluator.prefetch, self._demand, self._per_step, self._max_feasible, budget))
+        if more is True and left > self._per_step:
+            asyncio.get_running_loop().call_soon(self._step, turn, left - self._per_step)
         elif not self._waits_for_holds:
             self._waits_for_holds = True
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

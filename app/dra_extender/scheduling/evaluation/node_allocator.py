@@ -33,6 +33,7 @@ from dra_extender.model.node import Node
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 
@@ -82,11 +83,14 @@ class NodeAllocator:
         options: Options,
         programs: ProgramCache | None = None,
         resumed: Callable[[], None] = lambda: None,
+        expected: ExpectedDemand | None = None,
     ) -> None:
         """`programs` are compiled expressions from before, compiled with the same options.
 
-        `resumed` is called whenever a paused search goes on.
+        `resumed` is called whenever a paused search goes on.  `expected`: what decides which devices of a node come first; None:
+        upstream's order.
         """
+        self._expected = expected
         self._resumed = resumed
         self.features = features
         self._ledger = ledger
@@ -188,7 +192,10 @@ class NodeAllocator:
             except ModelError as problem:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
-            search = Allocation(demand, node, pools, usage, new_share_id=lambda: str(uuid4()), rules=self._rules)
+            prefer = None if self._expected is None else self._expected.preference(demand, node, pools, usage)
+            search = Allocation(
+                demand, node, pools, usage, new_share_id=lambda: str(uuid4()), rules=self._rules, prefer=prefer
+            )
         try:
             return search.decide(deadline)
         except SearchPaused:

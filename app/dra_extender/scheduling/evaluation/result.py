@@ -109,6 +109,7 @@ class FilterResult:
     `limited`: the search on some node was not finished.
     `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if stale holds were revoked.
     `searched`: on so many nodes; the others have a cached result or that of an equivalent node.
+    `losses`: what the placements on nodes that fit cost the expected demand, where that decides.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
 
@@ -125,6 +126,7 @@ class FilterResult:
     demand: Demand | None = None
     assigned_node: str | None = None
     searched: int = 0
+    losses: dict[str, float] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -137,6 +139,15 @@ class FilterResult:
         if self.revocable:
             return Pending.STALE_HOLDS
         return Pending.MULTI_NODE_HOLDS if self.multi_node_holds else None
+
+    @property
+    def score_terms(self) -> dict[str, ScoreTerms]:
+        """The score terms of each node that fits with devices for the pod, with what the placement costs there."""
+        return {
+            name: sum(fit.score_terms, ScoreTerms(loss=self.losses.get(name)))
+            for name, fit in self.fits.items()
+            if fit is not None
+        }
 
     def reject(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """Record that the node does not fit, in place of an earlier reason; `text` is the rejection's summary, if it is known."""

@@ -5,8 +5,9 @@ Three terms count, each as a share of the best node's:
 * alternatives: how early the chosen alternatives of `firstAvailable` requests are in their lists, as upstream's DynamicResources
   plugin scores;
 * readiness: whether all devices are ready, without binding conditions to wait for (KEP-5007);
-* packing: how many of the counter sets that the pod draws on are in use already.  A partition beside other partitions keeps the
-  remaining devices whole.
+* packing: where losses are known (`scheduling.placement` is `preserve`), the rank of the node by what the placement costs the
+  expected demand: half for the second, a third for the third and so on.  Otherwise how many of the counter sets that the pod draws
+  on are in use already.  A partition beside other partitions keeps the remaining devices whole.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,10 +88,10 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
     """Return by node, from 0 to 10, the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
     most = max((terms.alternatives for terms in score_terms.values()), default=0)
     waiting = any(terms.waits for terms in score_terms.values())
-    packing = any(terms.counter_sets for terms in score_terms.values())
+    packed = _packed(score_terms)
     by_alternatives = weights.alternatives if most else 0
     by_readiness = weights.readiness if waiting else 0
-    by_packing = weights.packing if packing else 0
+    by_packing = weights.packing if packed else 0
     total = by_alternatives + by_readiness + by_packing
     if not total:
         return dict.fromkeys(score_terms, 0.0)
@@ -99,11 +100,20 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
         * (
             by_alternatives * (terms.alternatives / most if most else 0)
             + by_readiness * (not terms.waits)
-            + by_packing * (terms.joined / terms.counter_sets if terms.counter_sets else 0)
+            + by_packing * packed.get(name, 0.0)
         )
         / total
         for name, terms in score_terms.items()
     }
+
+
+def _packed(score_terms: Mapping[str, ScoreTerms]) -> Mapping[str, float]:
+    """Return by node how well the placement is packed, from 0 to 1; empty if no node differs in that."""
+    losses = {name: terms.loss for name, terms in score_terms.items() if terms.loss is not None}
+    if losses:
+        ranks = {loss: 1 + rank for rank, loss in enumerate(sorted(set(losses.values())))}
+        return {name: 1 / ranks[loss] for name, loss in losses.items()}
+    return {name: terms.joined / terms.counter_sets for name, terms in score_terms.items() if terms.counter_sets}
 
 
 def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:

@@ -48,13 +48,13 @@ class NodeOffers:
             without_holds = tuple(name for name in result.fits if name not in fits)
         offered: Mapping[str, NodeResult] = {}
         try:
-            selected = self._shares.select(pod, self._best_first(fits, result.held), fits, self._options.offered_nodes)
+            selected = self._shares.select(pod, self._best_first(result), fits, self._options.offered_nodes)
             offered = {name: fits[name] for name in selected}
         except RetryableError:
             if not without_holds:
                 raise
         unit = self.holds.unit(pod.namespace, pod.uid)
-        self.holds.defer(lambda: self._hold(unit, result.open, offered))
+        self.holds.defer(lambda: self._hold(unit, result.open, offered, result.losses))
         if result.demand is not None:
             asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
         return (*without_holds, *offered)
@@ -69,20 +69,27 @@ class NodeOffers:
         rated = ratings(score_terms, self._options.weights)
         return [(node, round(rated.get(node, 0.0))) for node in nodes]
 
-    def _best_first(self, fits: Mapping[str, NodeResult], held_claims: Sequence[FoundClaim]) -> Sequence[str]:
+    def _best_first(self, result: FilterResult) -> Sequence[str]:
         """Return the nodes by rating; equal nodes, and nodes that are all offered, in the order of their evaluation."""
-        if len(fits) <= self._options.offered_nodes:
-            return list(fits)
-        uids = (claim.record.claim.metadata.uid for claim in held_claims)
+        names = [name for name, node_result in result.fits.items() if node_result is not None]
+        if len(names) <= self._options.offered_nodes:
+            return names
+        uids = (claim.record.claim.metadata.uid for claim in result.held)
         held = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
         score_terms = {
-            name: total((*node_result.score_terms, *(terms[name] for terms in held if name in terms)))
-            for name, node_result in fits.items()
+            name: total((terms, *(of_hold[name] for of_hold in held if name in of_hold)))
+            for name, terms in result.score_terms.items()
         }
         rated = ratings(score_terms, self._options.weights)
-        return sorted(fits, key=rated.__getitem__, reverse=True)
+        return sorted(names, key=rated.__getitem__, reverse=True)
 
-    def _hold(self, unit: HoldUnit, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult]) -> None:
+    def _hold(
+        self,
+        unit: HoldUnit,
+        claims: Sequence[FoundClaim],
+        offered: Mapping[str, NodeResult],
+        losses: Mapping[str, float],
+    ) -> None:
         """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
             self._shares.offered(unit.uid)
@@ -94,6 +101,8 @@ class NodeOffers:
             placements = {
                 name: with_own_shares(of_claims[index]) for name, of_claims in by_node.items() if index < len(of_claims)
             }
+            # The loss is that of all claims: the first one has it.
+            lost = losses if index == 0 else {}
             if placements:
                 self.holds.place(
                     unit,
@@ -101,7 +110,15 @@ class NodeOffers:
                     (unit.uid,),
                     placements,
                     versions={name: offered[name].state for name in placements},
-                    score_terms={
-                        name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
-                    },
+                    score_terms=_score_terms({name: offered[name] for name in placements}, index, lost),
                 )
+
+
+def _score_terms(
+    results: Mapping[str, NodeResult], index: int, losses: Mapping[str, float]
+) -> Mapping[str, ScoreTerms]:
+    """Return the score terms of one claim by node, where there are any."""
+    of_claim = {name: result.score_terms[index] for name, result in results.items() if result.score_terms}
+    return of_claim | {
+        name: of_claim.get(name, _NO_TERMS) + ScoreTerms(loss=losses[name]) for name in results if name in losses
+    }

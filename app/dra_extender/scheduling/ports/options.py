@@ -27,6 +27,17 @@ class YieldPolicy(StrEnum):
     WAIT = "wait"
 
 
+class PlacementPolicy(StrEnum):
+    """Which of the nodes and devices that fit come first.
+
+    PRESERVE: those whose loss costs the pods that are expected least.  UPSTREAM: the first devices of a node in their order; nodes
+    by counter sets that are in use already.
+    """
+
+    PRESERVE = "preserve"
+    UPSTREAM = "upstream"
+
+
 class Weights(NamedTuple):
     """How much each of the ratings of a node counts; 0 leaves it out."""
 
@@ -75,6 +86,7 @@ class Options:
     rewrite_attribute_suffixes: bool = False
     devices_beside_counters: DevicesBesideCounters = DevicesBesideCounters.AUTO
     ready_devices_first: bool = True
+    placement: PlacementPolicy = PlacementPolicy.UPSTREAM
     binding_conditions: bool = True
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     pod_group_claims: bool = True

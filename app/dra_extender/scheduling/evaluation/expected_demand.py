@@ -1,0 +1,208 @@
+"""Which kinds of pods are expected, learned from those that come, and what placements cost them.
+
+Every pod that waits or runs counts once, and counts half after 2,000 others.  The kinds and their prices are renewed after every
+eighth further pod, at the latest after 200 pods.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from dra_extender.allocator.allocate import Preference
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts, heaviest, kind_of
+from dra_extender.allocator.fragmentation.loss import Fragmentation, NodeRoom, Supply
+from dra_extender.allocator.fragmentation.units import NodeUnits
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.cel.budget import Budget
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import Placement
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+
+_HALF_LIFE: Final = 2_000
+_MOST_NOTED: Final = 20_000
+_MOST_SEEN: Final = 256
+_MOST_BETWEEN_RENEWALS: Final = 200
+_EIGHTH: Final = 8
+_LARGEST_DEMAND_BYTES: Final = 64 * 2**10
+_COMPILE_COST: Final = 100_000
+"""Cost units for the expressions of a pod that runs already: 5 ms at most."""
+_LARGE: Final = 1e9
+
+
+class NodeSource(Protocol):
+    """What knows the pools of nodes and the demands of claims."""
+
+    def pools_of(self, node: Node) -> NodePools | None:
+        """Return the pools of the node as searches see them; None if they cannot be read."""
+        ...
+
+    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
+        """Return what these claims ask for, or why no node can serve them."""
+        ...
+
+
+@dataclass(slots=True)
+class _Seen:
+    kind: Kind
+    weight: float
+
+
+class _Expectation:
+    """Some expected kinds, with the units of the nodes, and what is known to be free there at a version of the node."""
+
+    def __init__(self, weights: Mapping[Kind, float]) -> None:
+        self.fragmentation = Fragmentation(weights)
+        self._units: dict[str, tuple[NodePools, NodeUnits]] = {}
+        self._rooms: dict[str, tuple[int, NodeRoom]] = {}
+
+    def units_of(self, node: Node, pools: NodePools) -> NodeUnits:
+        known = self._units.get(node.name)
+        if known is None or known[0] is not pools:
+            known = self._units[node.name] = pools, self.fragmentation.units(node, pools)
+        return known[1]
+
+    def room_of(self, node: Node, pools: NodePools, usage: Usage, version: int) -> NodeRoom:
+        known = self._rooms.get(node.name)
+        if known is None or known[0] != version:
+            room = self.fragmentation.room(self.units_of(node, pools).rooms(usage))
+            known = self._rooms[node.name] = version, room
+        return known[1]
+
+    def keep_only(self, nodes: Mapping[str, Node]) -> None:
+        self._units = {name: known for name, known in self._units.items() if name in nodes}
+        self._rooms = {name: known for name, known in self._rooms.items() if name in nodes}
+
+
+class _Renewal(NamedTuple):
+    """A renewal of kinds and prices on its way: the nodes that are left, and what the others can serve."""
+
+    expectation: _Expectation
+    weights: Mapping[Kind, float]
+    supply: Supply
+    nodes: Iterator[str]
+
+
+class ExpectedDemand:
+    """The kinds of pods that are expected, and the ratings of placements by what they cost these kinds."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        ledger.free_amounts.enabled = True
+        self._expectation = _Expectation({})
+        self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
+        self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
+        self._increment = 1.0
+        self._count = self._renewed_at = 0
+        self._renewal: _Renewal | None = None
+        self._unlearned: Iterator[Pod] | None = None
+
+    @property
+    def version(self) -> object:
+        """Return what is another object once the prices have changed."""
+        return self._expectation.fragmentation.prices
+
+    def kinds(self) -> Sequence[tuple[Kind, float, float]]:
+        """Return each expected kind with its share of the pods and its price."""
+        fragmentation = self._expectation.fragmentation
+        weights = [self._weights().get(kind, 0.0) for kind in fragmentation.kinds]
+        total = sum(weights) or 1.0
+        return [
+            (kind, weight / total, price)
+            for kind, weight, price in zip(fragmentation.kinds, weights, fragmentation.prices, strict=True)
+        ]
+
+    def note(self, pod: Pod, demand: Demand) -> None:
+        """Count a pod with this demand, the first time that it is noted."""
+        if pod.uid in self._noted:
+            return
+        self._noted[pod.uid] = None
+        kind = kind_of(demand, self.asked_by(pod)) if demand.size <= _LARGEST_DEMAND_BYTES else None
+        if kind is None:
+            return
+        self._count += 1
+        seen = self._seen.use(kind.key)
+        if seen is None:
+            seen = self._seen[kind.key] = _Seen(kind, 0.0)
+        seen.weight += self._increment
+        self._increment *= 2 ** (1 / _HALF_LIFE)
+        if self._increment > _LARGE:
+            for each in self._seen.values():
+                each.weight /= self._increment
+            self._increment = 1.0
+
+    def asked_by(self, pod: Pod) -> NodeAmounts:
+        return self._ledger.free_amounts.asked_by(pod.uid)
+
+    def preference(self, demand: Demand, node: Node, pools: NodePools, usage: Usage) -> Preference:
+        """Return the order of the node's devices by what taking them costs, for a search under this usage."""
+        fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
+        return lambda view: fragmentation.order(demand, view, units, usage)
+
+    def loss(self, node: Node, pools: NodePools, usage: Usage, placement: Placement, asks: NodeAmounts) -> float:
+        """Return what the placement costs the expected kinds on this node under this usage."""
+        expectation, amounts = self._expectation, self._ledger.free_amounts
+        fragmentation, units = expectation.fragmentation, expectation.units_of(node, pools)
+        before = units.rooms(usage)
+        after = units.with_holdings(before, (each for claim in placement.claims for each in claim.holdings))
+        free = amounts.free(node.name)
+        return fragmentation.loss(fragmentation.room(before), fragmentation.room(after), free, asks, amounts.most_cpu)
+
+    def renew(self, source: NodeSource, count: int) -> bool:
+        """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due."""
+        if self._unlearned is None:
+            self._unlearned = iter([pod for pod in self._ledger.pods.all() if pod.needs_devices and not pod.finished])
+        pods = list(islice(self._unlearned, count))
+        for pod in pods:
+            self._learn(pod, source)
+        if pods:
+            return True
+        renewal = self._renewal
+        if renewal is None:
+            if self._count - self._renewed_at < min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS):
+                return False
+            renewal = self._renewal = self._begin_renewal()
+        names = list(islice(renewal.nodes, count))
+        for name in names:
+            self._supply(renewal, name, source)
+        if not names:
+            renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
+            renewal.expectation.keep_only(self._ledger.nodes)
+            self._expectation, self._renewal = renewal.expectation, None
+        return True
+
+    def _begin_renewal(self) -> _Renewal:
+        """Choose the kinds; the expectation stays if they are the same."""
+        self._renewed_at = self._count
+        weights, present = self._weights(), self._expectation
+        kinds = {kind: weights[kind] for kind in heaviest(weights)}
+        if kinds.keys() != set(present.fragmentation.kinds):
+            present = _Expectation(kinds)
+        return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)))
+
+    def _supply(self, renewal: _Renewal, name: str, source: NodeSource) -> None:
+        ledger = self._ledger
+        node = ledger.nodes.get(name)
+        pools = None if node is None else source.pools_of(node)
+        if node is not None and pools is not None and pools.devices:
+            version = ledger.state.version(name)
+            room = renewal.expectation.room_of(node, pools, ledger.claims.usage, version)
+            renewal.supply.add(room, ledger.free_amounts.free(name))
+
+    def _learn(self, pod: Pod, source: NodeSource) -> None:
+        found = find_claims(pod, self._ledger)
+        if pod.uid in self._noted or isinstance(found, Rejection):
+            return
+        demand = source.demand(found, Budget(_COMPILE_COST))
+        if isinstance(demand, Demand):
+            self.note(pod, demand)
+
+    def _weights(self) -> Mapping[Kind, float]:
+        return {each.kind: each.weight for each in self._seen.values()}

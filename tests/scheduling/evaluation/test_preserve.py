@@ -1,0 +1,101 @@
+"""`scheduling.placement: preserve`: the nodes and devices that come first, through filter, prioritize and bind."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
+
+from tests.controlplane.objects import device_class
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
+
+
+class Preserving(InMemoryExtender):
+    """Nodes with shareable GPUs of capacity 8."""
+
+    def __init__(self, placement: PlacementPolicy = PlacementPolicy.PRESERVE, **nodes: int) -> None:
+        """`nodes`: GPUs by node."""
+        super().__init__(Options(hold_wait_seconds=0.0, placement=placement))
+        self.create(StoredKind.CLASS, device_class("gpu"))
+        for name, gpus in nodes.items():
+            self.gpu_node(name, gpus)
+
+    def gpu_node(self, name: str, gpus: int, cpu: str = "64") -> None:
+        status = {"allocatable": {"cpu": cpu, "memory": "256Gi"}}
+        self.create(StoredKind.NODE, {"metadata": {"name": name}, "status": status})
+        devices: list[Json] = [
+            {"name": f"gpu-{number}", "allowMultipleAllocations": True, "capacity": {"part": {"value": "8"}}}
+            for number in range(gpus)
+        ]
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+        self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
+
+    def ask(self, name: str, part: int, count: int = 1, cpu: str = "1") -> None:
+        body = {"deviceClassName": "gpu", "count": count, "capacity": {"requests": {"part": str(part)}}}
+        claim = {"devices": {"requests": [{"name": "gpu", "exactly": body}]}}
+        self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": "default"}, "spec": claim})
+        container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+        spec = {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+        self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    async def place(self, name: str) -> tuple[str, str]:
+        """Return the node that prioritize rates best, and the device there, of a pod that is bound to it."""
+        pod = self.ledger.pods.by_key("default", name)
+        assert pod is not None
+        response = await self.extender.filter(pod, list(self.ledger.nodes))
+        scores = dict(await self.extender.prioritize(pod, response.fitting))
+        node = min(response.fitting, key=lambda each: (-scores[each], each))
+        async with self.watching():
+            await self.extender.bind("default", name, pod.uid, node, asyncio.Event())
+        self.sync()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        record = self.ledger.claims.by_key("default", name)
+        assert record is not None
+        allocation: Any = record.claim.status.allocation
+        return node, allocation.devices.results[0].device
+
+    async def fill(self, *pods: tuple[str, int, int]) -> list[tuple[str, str]]:
+        placed = []
+        for name, part, count in pods:
+            self.ask(name, part, count)
+            placed.append(await self.place(name))
+        return placed
+
+
+async def test_shares_go_together_so_that_whole_devices_stay() -> None:
+    world = Preserving(n1=2, n2=2)
+    placed = await world.fill(*[(f"share-{number}", 4, 1) for number in range(4)])
+    assert len({node for node, _ in placed}) == 1
+    assert [placed[0], placed[2]] == [placed[1], placed[3]]
+
+
+async def test_upstream_takes_the_first_devices() -> None:
+    world = Preserving(PlacementPolicy.UPSTREAM, n1=2)
+    assert await world.fill(("whole", 8, 1), ("share", 4, 1)) == [("n1", "gpu-0"), ("n1", "gpu-1")]
+
+
+async def test_a_share_leaves_the_node_on_which_a_pair_of_devices_is_free() -> None:
+    """Pairs are expected: a share goes to the node that has no pair any more, though both nodes have a whole device."""
+    world = Preserving(n1=2, n2=3)
+    await world.fill(("pair", 8, 2))
+    placed = await world.fill(("share", 2, 1), ("further", 2, 1))
+    assert len(set(placed)) == 1
+
+
+async def test_a_node_without_cpu_is_used_first() -> None:
+    world = Preserving()
+    world.gpu_node("large", 2)
+    world.gpu_node("small", 2, cpu="5")
+    world.ask("first", 8, cpu="4")
+    first = await world.place("first")
+    world.ask("second", 2, cpu="1")
+    assert {first[0], (await world.place("second"))[0]} == {"small"}
+
+
+@pytest.mark.parametrize("placement", list(PlacementPolicy))
+async def test_every_pod_that_fits_is_placed(placement: PlacementPolicy) -> None:
+    world = Preserving(placement, n1=1, n2=2)
+    assert len(set(await world.fill(("a", 8, 1), ("b", 8, 1), ("c", 8, 1)))) == 3
