@@ -103,7 +103,7 @@ def test_help_version_and_completion_load_no_command_and_nothing_that_takes_long
     )
     loaded = {question: set(names) for question, *names in (line.split("|") for line in done.stderr.splitlines())}
     assert list(loaded) == questions
-    names = ("", ".cli", ".cli.app", ".cli.commands", ".cli.completion")
+    names = ("", ".cli", ".cli.app", ".cli.command_help", ".cli.commands", ".cli.completion")
     assert {each for each in loaded["--help"] if each.startswith("dra_extender")} == {
         f"dra_extender{each}" for each in names
     }

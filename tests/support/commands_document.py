@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import typer
 from dra_extender.cli.app import OF_THE_SERVICE, app
+from dra_extender.cli.command_help import called, help_record
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 _BEGIN: Final = """\
@@ -68,11 +69,14 @@ def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any, rows: list[str], shared: list[str]) -> str:
-    called = f"dra-extender {name}"
-    title = called if name.split(maxsplit=1)[0] in OF_THE_SERVICE else f"{called}, kubectl dra {name}"
+    is_of_service = name.split(maxsplit=1)[0] in OF_THE_SERVICE
+    title = f"dra-extender {name}" if is_of_service else f"dra-extender {name}, kubectl dra {name}"
+    program = "dra-extender" if is_of_service else "kubectl dra"
     reads = set(shared) <= set(rows)
     own = [row for row in rows if not reads or row not in shared] + [_REFERENCE] * reads
-    return "\n".join([f"## {title}", "", *_paragraphs(command.help or ""), *([_HEAD, *own, ""] if own else [])])
+    examples = [f"$ {called(example, program)}" for example in command.examples]
+    shown = ["```console", *examples, "```", ""]
+    return "\n".join([f"## {title}", "", *_paragraphs(command.help or ""), *shown, *([_HEAD, *own, ""] if own else [])])
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -80,7 +84,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _row(parameter: Any, context: Any) -> str:
-    names, about = parameter.get_help_record(context) or (parameter.name, "")
+    names, about = help_record(parameter, context) or (parameter.name, "")
     return f"| `{names.replace('|', chr(92) + '|')}` | {_cell(about)} |"
 
 

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from dra_extender.cli import commands
+from dra_extender.cli.command_help import EXIT_STATUS, HelpfulCommand
 from dra_extender.cli.completion import COMPLETE, Shell, answer, script
 
 NAMES: Final = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(commands.__path__)))
@@ -32,12 +33,6 @@ _MOST_COLUMNS: Final = 120
 _HELP: Final = ["-h", "--help"]
 _REFUSED: Final = 2
 _USAGE: Final = "Usage: "
-
-
-_EPILOG: Final = (
-    "Exit status: 0 answered, done, or stopped on request; 1 the answer is bad news; 2 the command line, a setting or a file "
-    "cannot be used, or the cluster cannot be read."
-)
 
 
 class CommandGroup(TyperGroup):
@@ -127,7 +122,7 @@ def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
         cls=CommandGroup,
         callback=_options,
         help=about,
-        epilog=_EPILOG,
+        epilog=EXIT_STATUS,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -146,12 +141,19 @@ def _columns() -> int:
 
 def _command(name: str) -> Any:
     """Return the command of a module, whose `command` is a function or a group."""
-    found: Any = import_module(f"{commands.__name__}.{name.replace('-', '_')}").command
-    if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name)(found)
-        found = single
-    return typer.main.get_command(found)
+    module: Any = import_module(f"{commands.__name__}.{name.replace('-', '_')}")
+    found: Any = module.command
+    examples: Any = getattr(module, "EXAMPLES", ())
+    if isinstance(found, typer.Typer):
+        group: Any = typer.main.get_command(found)
+        for below, part in group.commands.items():
+            part.examples = examples[below]
+        return group
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, cls=HelpfulCommand)(found)
+    command: Any = typer.main.get_command(single)
+    command.examples = examples
+    return command
 
 
 def _summary(name: str) -> str:

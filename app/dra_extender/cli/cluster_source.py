@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.command_help import CLUSTER_PANEL
 
 if TYPE_CHECKING:
     from dra_extender.allocator.overlay.policy import PolicyOverlay
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
     from dra_extender.kube.client.settings import KubeSettings
 
+_option = functools.partial(typer.Option, rich_help_panel=CLUSTER_PANEL)
+
 Namespace = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--namespace",
         "-n",
         metavar="NAME",
@@ -31,14 +34,14 @@ Namespace = Annotated[
     ),
 ]
 AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Ask about all namespaces, as without --namespace.")
+    bool, _option("--all-namespaces", "-A", help="Ask about all namespaces, as without --namespace.")
 ]
 SnapshotFile = Annotated[
-    Path | None, typer.Option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
+    Path | None, _option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
 ]
 SnapshotLimit = Annotated[
     int | None,
-    typer.Option(
+    _option(
         "--snapshot-limit",
         metavar="MIB",
         min=1,
@@ -49,50 +52,50 @@ SnapshotLimit = Annotated[
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
+    _option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    str | None, _option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
 ]
 KubeconfigCluster = Annotated[
-    str, typer.Option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
+    str, _option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
 ]
 KubeconfigUser = Annotated[
-    str, typer.Option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
+    str, _option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
 ]
 Server = Annotated[
     str,
-    typer.Option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
+    _option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
 ]
 Token = Annotated[
-    str, typer.Option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing else.")
+    str, _option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing else.")
 ]
 RequestTimeout = Annotated[
     str,
-    typer.Option(
+    _option(
         "--request-timeout",
         metavar="DURATION",
         help="Time for one answer of the API server, such as 30s or 1m; 0: any. [default: 10s, 60s for a list]",
     ),
 ]
-Impersonate = Annotated[str, typer.Option("--as", metavar="USER", help="Ask in the name of this user.")]
+Impersonate = Annotated[str, _option("--as", metavar="USER", help="Ask in the name of this user.")]
 ImpersonateGroups = Annotated[
     list[str] | None,
-    typer.Option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
+    _option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
 ]
 
-PolicyFile = Annotated[
-    Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
-]
 ExtenderUrl = Annotated[
     str,
-    typer.Option(
+    _option(
         "--extender-url",
         metavar="URL",
         help="Where the extender answers here, e.g. http://127.0.0.1:8080; default: by port-forward to its pod.",
     ),
 ]
 
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
+]
 _LONGEST_DURATION: Final = 40
 _DAY: Final = 86_400.0
 """Longer than anybody waits for an answer."""

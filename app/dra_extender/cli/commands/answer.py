@@ -1,15 +1,20 @@
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from dra_extender.cli.answers import ExitStatus, ended
 from dra_extender.manifests.files import STDIN, opened, title
 from dra_extender.simulator.scenario import answers
 
+EXAMPLES: Final = (
+    "PROGRAM answer < scenarios.jsonl",
+    "PROGRAM answer < scenarios.jsonl > answers.jsonl",
+)
+
 
 def command() -> None:
     """Answer scenarios: one JSON object a line on standard input, one answer a line on standard output.
 
-    A line that cannot be read gets an answer with an error; it does not end the run.  Exit status: 0 when all lines are answered.
+    A line that cannot be read gets an answer with an error; it does not end the run.
     """
     try:
         with opened(STDIN) as source:

@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -7,6 +7,11 @@ from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cl
 
 if TYPE_CHECKING:
     from dra_extender.inspection.audit.report import AuditReport
+
+EXAMPLES: Final = (
+    "PROGRAM audit",
+    "PROGRAM audit --policy policy.yaml -o json",
+)
 
 
 @asks_a_cluster
@@ -43,8 +48,9 @@ def command(
 ) -> None:
     """Say whether the cluster is sound: nothing allocated twice, nothing over-committed, no pod without its devices, nothing left.
 
-    Works as `why` does.  Of a running cluster a finding counts that two readings have.  Exit status: 0 sound; 1 something was
-    found; 2 the cluster, the snapshot or the policy cannot be read, or nothing was found and not everything could be judged.
+    A finding about a running cluster counts if two readings have it.  With --namespace findings about pods and claims of other
+    namespaces are left out.  The exit status is 1 if something was found, 2 if nothing was found and not everything could be
+    judged.
     """
     from time import sleep
 

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
 
 _CLIENT: Final = "system:kube-scheduler"
 
+EXAMPLES: Final = (
+    "PROGRAM certificates --name dra-extender.dra-extender.svc",
+    "PROGRAM certificates --name 10.0.0.7 --namespace gpu-scheduler",
+)
+
 
 def command(
     name: Annotated[
@@ -21,23 +26,27 @@ def command(
             show_default=False,
         ),
     ],
-    namespace: Annotated[str, typer.Option(help="Namespace of the Secrets.")] = "dra-extender",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of the Secrets.")
+    ] = "dra-extender",
     prefix: Annotated[
-        str, typer.Option(help="The Secrets are PREFIX-ca, PREFIX-tls and PREFIX-client.")
+        str, typer.Option(metavar="PREFIX", help="The Secrets are PREFIX-ca, PREFIX-tls and PREFIX-client.")
     ] = "dra-extender",
     client_name: Annotated[
-        str, typer.Option("--client-name", help="Common name of kube-scheduler's certificate.")
+        str, typer.Option("--client-name", metavar="NAME", help="Common name of kube-scheduler's certificate.")
     ] = _CLIENT,
     kubeconfig: Annotated[
-        str | None, typer.Option(help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config.")
+        str | None,
+        typer.Option(metavar="FILE", help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    ] = None,
 ) -> None:
     """Make or renew the certificates for the verbs, and keep them in Secrets.
 
     What can still be used is kept: a certificate is renewed when a third of its lifetime is left, or when the names are others.
-    The authority lasts ten years.  Exit status: 0 done; 1 the API server does not answer or refuses; 2 an option or the kubeconfig
-    cannot be used.
+    The authority lasts ten years.
     """
     from pathlib import Path
 

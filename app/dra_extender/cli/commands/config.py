@@ -1,6 +1,7 @@
 """Settings of the service, and the kube-scheduler configuration that fits them."""
 
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +10,7 @@ import typer
 import yaml
 
 from dra_extender.cli.answers import ExitStatus, ProgramFormat, ended
+from dra_extender.cli.command_help import HelpfulCommand
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
@@ -18,6 +20,15 @@ _DEFAULTS: Final = SchedulerSetup()
 _HEAD: Final = (
     "# Made by `dra-extender config scheduler`; docs/reference/kube-scheduler.md has the reason of each line.\n"
 )
+
+EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
+    "scheduler": (
+        "PROGRAM config scheduler > scheduler.yaml",
+        "PROGRAM config scheduler --url https://dra-extender:8443 --ca-file /etc/dra-extender/ca.crt",
+    ),
+    "check": ("PROGRAM config check scheduler.yaml", "PROGRAM config scheduler | PROGRAM config check -"),
+    "settings": ("PROGRAM config settings", "PROGRAM config settings --config settings.yaml -o json"),
+}
 
 command = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -34,21 +45,30 @@ class DocumentFormat(StrEnum):
     JSON = "json"
 
 
-@command.command("scheduler")
+@command.command("scheduler", cls=HelpfulCommand)
 def scheduler(
     url: Annotated[
         str | None,
-        typer.Option(help="Where kube-scheduler finds the service; default: the configured port of 127.0.0.1."),
+        typer.Option(
+            metavar="URL", help="Where kube-scheduler finds the service; default: the configured port of 127.0.0.1."
+        ),
     ] = None,
     scheduler_name: Annotated[
-        str, typer.Option("--scheduler-name", help="What pods put into spec.schedulerName; also the name of its Lease.")
+        str,
+        typer.Option(
+            "--scheduler-name",
+            metavar="NAME",
+            help="What pods put into spec.schedulerName; also the name of its Lease.",
+        ),
     ] = _DEFAULTS.scheduler_name,
     namespace: Annotated[
-        str, typer.Option(help="Namespace of the Lease by which one kube-scheduler is active.")
+        str, typer.Option(metavar="NAME", help="Namespace of the Lease by which one kube-scheduler is active.")
     ] = _DEFAULTS.namespace,
     ca_file: Annotated[
         str | None,
-        typer.Option("--ca-file", help="With an https URL: where kube-scheduler finds the certificate authority."),
+        typer.Option(
+            "--ca-file", metavar="FILE", help="With an https URL: where kube-scheduler finds the certificate authority."
+        ),
     ] = None,
     client_certificate: Annotated[
         tuple[str, str] | None,
@@ -57,15 +77,15 @@ def scheduler(
         ),
     ] = None,
     server_name: Annotated[
-        str | None, typer.Option("--server-name", help="Name in the certificate, if it is not the one in the URL.")
+        str | None,
+        typer.Option("--server-name", metavar="NAME", help="Name in the certificate, if it is not the one in the URL."),
     ] = None,
     config: SettingsFile = None,
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,
 ) -> None:
     """Print the KubeSchedulerConfiguration for a kube-scheduler that calls this service.
 
-    Time limits come from the settings of the service (scheduling.binding_timeout_seconds), so that both ends agree.  Exit status:
-    0 printed, 2 an option or a setting cannot be used.
+    Time limits come from the settings of the service (scheduling.binding_timeout_seconds), so that both ends agree.
     """
     settings = _settings(config)
     if url is not None and url.startswith("https://") and ca_file is None:
@@ -90,7 +110,7 @@ def scheduler(
         typer.echo()
 
 
-@command.command("check")
+@command.command("check", cls=HelpfulCommand)
 def check_file(
     file: Annotated[
         Path,
@@ -107,7 +127,7 @@ def check_file(
 ) -> None:
     """Say what in a KubeSchedulerConfiguration would not work with this service and its settings.
 
-    Exit status: 0 nothing, 1 something, 2 the file or a setting cannot be read.
+    The exit status is 1 if there is something.
     """
     settings = _settings(config)
     try:
@@ -134,15 +154,12 @@ def check_file(
     raise typer.Exit(ExitStatus.NEGATIVE if problems else 0)
 
 
-@command.command("settings")
+@command.command("settings", cls=HelpfulCommand)
 def show_settings(
     config: SettingsFile = None,
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,
 ) -> None:
-    """Print the settings in force: the environment over the file over the defaults.
-
-    Exit status: 0 printed, 2 a setting cannot be used.
-    """
+    """Print the settings in force: the environment over the file over the defaults."""
     values = _settings(config).model_dump(mode="json")
     typer.echo(_yaml(values).rstrip() if output is DocumentFormat.YAML else json.dumps(values, indent=2))
 

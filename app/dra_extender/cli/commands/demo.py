@@ -1,24 +1,30 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ProgramFormat, complain
 
+EXAMPLES: Final = (
+    "PROGRAM demo 04 --kubernetes 1.36",
+    "PROGRAM demo -f manifests/ --policy policy.yaml",
+)
+
 
 def command(
     stories: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[STORY]...", help="Examples to show in full: a name or its beginning.", show_default=False
-        ),
+        typer.Argument(metavar="STORY", help="Examples to show in full: a name or its beginning.", show_default=False),
     ] = None,
     file: Annotated[
         list[Path] | None,
         typer.Option(
-            "--filename", "-f", help="Manifests to play as one story, in this order; a folder, or - for standard input."
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="Manifests to play as one story, in this order; a folder, or - for standard input.",
         ),
     ] = None,
     policy: Annotated[
@@ -31,12 +37,17 @@ def command(
     ] = None,
     output: Annotated[ProgramFormat, typer.Option("--output", "-o", help="Format of the report.")] = ProgramFormat.TEXT,
     kubernetes: Annotated[
-        str, typer.Option("--kubernetes", help="Release whose API server is emulated, from 1.34 to 1.37.")
+        str,
+        typer.Option(
+            "--kubernetes", metavar="RELEASE", help="Release whose API server is emulated, from 1.34 to 1.37."
+        ),
     ] = "1.37",
     scheduler_name: Annotated[
         list[str] | None,
         typer.Option(
-            "--scheduler-name", help="Schedule pods with this schedulerName; default: dra-extender-scheduler."
+            "--scheduler-name",
+            metavar="NAME",
+            help="Schedule pods with this schedulerName; default: dra-extender-scheduler.",
         ),
     ] = None,
     *,
@@ -46,7 +57,7 @@ def command(
     """Play manifests on a cluster in memory, with the real extender behind real HTTP.
 
     Without files, the examples of the project are played, each on a cluster of its own: the first in full, each other in one line.
-    Exit status: 0 when every expectation in the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
+    The exit status is 1 if an expectation in the manifests does not hold.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -6,20 +6,26 @@ from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import node_name
 
+EXAMPLES: Final = (
+    "PROGRAM devices node/node-7",
+    "PROGRAM devices --free --driver gpu.example.com -o wide",
+)
+
 
 @asks_a_cluster
 def command(
     source: ClusterSource,
-    node: Annotated[str | None, typer.Argument(help="Show the devices that this node can use; default: all.")] = None,
-    driver: Annotated[str | None, typer.Option("--driver", help="Only devices of this driver.")] = None,
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="Show the devices that this node can use; default: all.")
+    ] = None,
+    driver: Annotated[str | None, typer.Option("--driver", metavar="NAME", help="Only devices of this driver.")] = None,
     free: Annotated[bool, typer.Option("--free", help="Devices that no claim has.")] = False,
     policy: PolicyFile = None,
     output: TableOutput = TableFormat.TREE,
 ) -> None:
     """Show which devices are where, who has them, and what is left of counters and shared capacity.
 
-    Works as `why` does.  Exit status: 0 answered; 1 the node does not exist; 2 an option is wrong, or the cluster, the snapshot or
-    the policy cannot be read.
+    With --namespace only devices that claims of the namespace have.  The exit status is 1 if the node does not exist.
     """
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError, devices_report

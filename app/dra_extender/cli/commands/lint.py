@@ -34,12 +34,18 @@ class TargetRelease(StrEnum):
     V1_37 = "1.37"
 
 
+EXAMPLES: Final = (
+    "PROGRAM lint manifests/ --strict",
+    "kubectl get deviceclasses -o yaml | PROGRAM lint - --live",
+)
+
+
 @asks_a_cluster
 def command(
     source: ClusterSource,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
+        typer.Argument(metavar="FILE", help="Manifests; a folder, or - for standard input.", show_default=False),
     ],
     output: Annotated[LintFormat, typer.Option("--output", "-o", help="Format of the findings.")] = LintFormat.TEXT,
     kubernetes: Annotated[
@@ -58,8 +64,8 @@ def command(
     In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  With
     --live, --snapshot or ResourceSlices in the files, it finds claims that no node there can ever serve, and with --live or
     --snapshot names of claims, templates and PodGroups that do not exist, and changes that the API server refuses.  An
-    error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
-    no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
+    error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  The exit status is
+    1 if there is an error (with --strict, a warning, too).
     """
     from dra_extender.cel.lint.findings import Severity
     from dra_extender.lint import formats

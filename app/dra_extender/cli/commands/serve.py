@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
@@ -12,25 +12,36 @@ from dra_extender.service.server import ListenError
 from dra_extender.service.wiring import run
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
+EXAMPLES: Final = (
+    "PROGRAM serve --config settings.yaml",
+    "PROGRAM serve --kubeconfig ~/.kube/config --log-format text",
+)
+
 
 def command(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings in YAML, below environment and flags.")
     ] = None,
     kubeconfig: Annotated[
-        str | None, typer.Option(help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config.")
+        str | None,
+        typer.Option(metavar="FILE", help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address on which the verbs are served; default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; default: 8080, 0 chooses a free one.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address on which the verbs are served; default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Port to listen on; default: 8080, 0 chooses a free one.")
+    ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="json for machines (default), text for people.")] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="Leave out messages below this; default: info.")] = None,
 ) -> None:
     """Answer kube-scheduler until SIGTERM or SIGINT.
 
     Settings come from flags, else from the environment (DRA_EXTENDER_SERVER__PORT and so on), else from the file, else they have
-    their defaults.  Exit status: 0 stopped on request; 1 the API server does not answer or refuses, or the address is taken;
-    2 a flag, a setting, the settings file or the kubeconfig cannot be used.
+    their defaults.
     """
     flags = {
         "server": _given(host=host, port=port),

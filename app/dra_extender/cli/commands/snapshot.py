@@ -1,6 +1,6 @@
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,6 +9,11 @@ from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
+
+EXAMPLES: Final = (
+    "PROGRAM snapshot -o cluster.tar.gz --redact",
+    "PROGRAM snapshot --snapshot cluster.tar.gz --redact -o redacted.tar.gz",
+)
 
 
 @asks_a_cluster
@@ -21,8 +26,6 @@ def command(
 
     With --redact, names in the same order, drawn anew for each file, replace all names: answers about the file are those about the
     cluster, with other names.  Values that a selector looks into stay, and are listed.
-
-    Exit status: 0 written; 2 an option is wrong, the cluster cannot be read, or the file not written.
     """
     from dra_extender.inspection.objects import EVERYTHING, require_any, unknown_text, unread
     from dra_extender.inspection.redaction.names import UnorderableNameError

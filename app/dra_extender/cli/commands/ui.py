@@ -1,5 +1,5 @@
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,16 +9,22 @@ from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
 
+EXAMPLES: Final = (
+    "PROGRAM ui --port 8090",
+    "PROGRAM ui --snapshot cluster.tar.gz",
+)
+
 
 @asks_a_cluster
 def command(
     source: ClusterSource,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")
+    ] = 0,
 ) -> None:
     """Serve a web UI about devices and the pods that wait for them, on 127.0.0.1, until Ctrl+C.
 
-    It follows the cluster, or shows the snapshot.  A browser needs the token that is a part of the address.  Exit status: 0 stopped
-    on request; 1 the port is taken; 2 an option is wrong, or the cluster or the snapshot cannot be read.
+    It follows the cluster, or shows the snapshot.  A browser needs the token that is a part of the address.
     """
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.page.server import PortError

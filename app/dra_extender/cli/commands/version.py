@@ -1,10 +1,15 @@
 import json
 import platform
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dra_extender.cli.answers import ProgramFormat
+
+EXAMPLES: Final = (
+    "PROGRAM version",
+    "PROGRAM version -o json",
+)
 
 
 def command(

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,11 @@ from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod
 
 if TYPE_CHECKING:
     from dra_extender.inspection.what_if.changes import GateChange, NodeCopies
+
+EXAMPLES: Final = (
+    "PROGRAM what-if --without ml/train-0 --add-nodes node-7=2",
+    "PROGRAM what-if -f pod.yaml --fill ml/train-0",
+)
 
 
 @asks_a_cluster
@@ -56,8 +61,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
 ) -> None:
     """Say where pods would land, and which would wait, after changes; without changes, what happens next.
 
-    Nothing is changed in the cluster.  A pod may be named as NAMESPACE/NAME.  Works as `why` does.  Exit status: 0 answered; 1 a
-    change cannot be made; 2 an option is wrong, or the cluster or the snapshot cannot be read.
+    Nothing is changed in the cluster.  The exit status is 1 if a change names something that does not exist.
     """
     from dra_extender.inspection.text.what_if import table
     from dra_extender.inspection.what_if.changes import (

@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,13 +9,21 @@ from dra_extender.cli.object_names import NamedKind, node_name, object_name
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
 
+EXAMPLES: Final = (
+    "PROGRAM why pod/train-0 -n ml",
+    "PROGRAM why -A -o json",
+)
+
 
 @asks_a_cluster
 def command(
     source: ClusterSource,
     pod: Annotated[
         str | None,
-        typer.Argument(help="The pod that waits: NAME, NAMESPACE/NAME or pod/NAME; default: all, by cause."),
+        typer.Argument(
+            metavar="POD",
+            help="The pod that waits: NAME, NAMESPACE/NAME or pod/NAME; resourceclaim/NAME: the pod that waits for the claim.",
+        ),
     ] = None,
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Every device of this node, and what keeps it away.")
@@ -28,8 +36,9 @@ def command(
 ) -> None:
     """Say why a pod waits: the nodes by reason, the device that came closest, who is in its way, and what would help.
 
-    Works on any cluster with resource.k8s.io/v1, whichever scheduler runs there, with rights to read.  Exit status: 0 answered; 1
-    the pod or node does not exist; 2 an option is wrong, or the cluster, the snapshot or the policy cannot be read.
+    Works on any cluster with resource.k8s.io/v1, whichever scheduler runs there, with rights to read.  Without POD it lists the
+    pods that wait, of all namespaces or of --namespace, by cause.  The exit status is 1 if the pod, the claim or the node does not
+    exist.
     """
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
