@@ -14,6 +14,7 @@ from tests.support.shown_runs import ROOT
 SNAPSHOT = ("--snapshot", str(ROOT / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"))
 ASKED = {
     "dra-extender.io/audit/v1": ("audit",),
+    "dra-extender.io/defrag/v1": ("defrag", "--pod", "infer-1", "-n", "ml"),
     "dra-extender.io/devices/v1": ("devices",),
     "dra-extender.io/usage/v1": ("usage",),
     "dra-extender.io/waiting/v1": ("why",),

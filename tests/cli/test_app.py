@@ -112,6 +112,7 @@ def test_help_version_and_completion_load_no_command_and_nothing_that_takes_long
 
 def test_question_about_a_snapshot_loads_no_client_of_a_cluster_and_no_settings_of_the_service() -> None:
     questions = [f"{name} --snapshot {FILE}" for name in ("why", "devices", "usage", "audit", "what-if")]
+    questions.append(f"defrag --pod ml/train-7 --snapshot {FILE}")
     done = subprocess.run(
         [sys.executable, "-c", SAYS_WHAT_IT_LOADS],
         cwd=ROOT,

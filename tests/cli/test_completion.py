@@ -51,6 +51,9 @@ def test_candidates_are_what_may_stand_there(words: tuple[str, ...], found: list
         (("devices", "n"), "node"),
         (("what-if", "--drain", "n"), "drain"),
         (("what-if", "--without", "n"), "without"),
+        (("what-if", "--evict", "n"), "evict"),
+        (("defrag", "--pod", "n"), "pod"),
+        (("defrag", "--empty-node", "n"), "node"),
         (("ui", "--context", "n"), "context"),
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 import typer
-from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key
+from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key, pod_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +21,11 @@ from hypothesis import strategies as st
 )
 def test_pods_are_named_as_answers_print_them_and_as_kubectl_names_them(text: str, key: tuple[str, str]) -> None:
     assert pod_key(text, "ml") == key
+
+
+@pytest.mark.parametrize("key", [("ml", "a"), ("pod", "a"), ("pods", "a"), ("node", "a"), ("resourceclaim", "a")])
+def test_pod_is_written_so_that_it_is_read_again(key: tuple[str, str]) -> None:
+    assert pod_key(pod_text("/".join(key)), "other") == key
 
 
 def test_nodes_are_named_as_kubectl_names_them() -> None:

@@ -34,6 +34,7 @@ QUESTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "devices": ((), ("NODE",)),
     "usage": ((),),
     "what-if": ((), ("--fill", POD)),
+    "defrag": (("--pod", POD),),
     "audit": (("--again-after", "0"),),
     "snapshot": (("-o", FILE), ("-o", FILE, "--redact")),
     "lint": (("--live", str(CLAIMS)),),

@@ -11,20 +11,11 @@ from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.report import NextStep
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import Object, device, device_class, request
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.budgets import budget
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 
 APP = {"app": "old"}
-
-
-def budget(allowed: int, selector: Any, name: str = "keep", namespace: str = NAMESPACE) -> Object:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {} if selector is None else {"selector": selector},
-        "status": {"disruptionsAllowed": allowed},
-    }
 
 
 def labelled(made: MadeCluster, *names: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection import devices, usage
 from dra_extender.inspection.audit import report as audit_report
+from dra_extender.inspection.defrag import report as defrag
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
 from dra_extender.scheduling import hold_report, recent_decisions
@@ -17,6 +18,7 @@ FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
 REPORTS: Final[Mapping[str, type[msgspec.Struct]]] = MappingProxyType(
     {
         audit_report.FORMAT: audit_report.AuditReport,
+        defrag.FORMAT: defrag.DefragReport,
         devices.FORMAT: devices.DevicesReport,
         hold_report.FORMAT: hold_report.HoldReport,
         recent_decisions.FORMAT: recent_decisions.DecisionReport,

@@ -18,7 +18,13 @@ from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
 ROOT: Final = Path(__file__).parents[2]
-DOCUMENTS: Final = ("README.md", "docs/operate/audit.md", "docs/tasks/why.md", "docs/tasks/what-if.md")
+DOCUMENTS: Final = (
+    "README.md",
+    "docs/operate/audit.md",
+    "docs/tasks/why.md",
+    "docs/tasks/what-if.md",
+    "docs/tasks/defrag.md",
+)
 CAPTURES: Final = ROOT / "docs" / "captures"
 IN_TREE_WORDS: Final = CAPTURES / "in-tree.txt"
 """What the in-tree scheduler says of the pod of the first capture; `tests/e2e/test_e2e_shown_words.py` asks a real one."""

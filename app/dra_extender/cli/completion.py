@@ -63,6 +63,7 @@ _OF_PARAMETER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "pod": _WAITING,
         "without": _PODS,
+        "evict": _PODS,
         "fill": _PODS,
         "node": _NODES,
         "drain": _NODES,

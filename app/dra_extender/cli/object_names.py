@@ -78,6 +78,11 @@ def pod_key(text: str, namespace: str) -> tuple[str, str]:
     return object_name(text, namespace, NamedKind.POD).key
 
 
+def pod_text(key: str) -> str:
+    """Return `NAMESPACE/NAME` of a pod so that `pod_key` reads it: with its kind if the namespace is called as a kind is."""
+    return f"{NamedKind.POD}/{key}" if key.partition("/")[0].lower() in _SPELLED else key
+
+
 def node_name(text: str) -> str:
     """Return the name of a node.
 

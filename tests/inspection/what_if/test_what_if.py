@@ -109,6 +109,23 @@ async def test_drained_node_takes_no_pod_and_its_own_move_or_wait(made: MadeClus
     assert landing(await what_if(made.cluster(), Changes(drained=["n1"]))) == {"old": "waits"}
 
 
+async def test_evicted_pod_is_placed_again_after_those_that_waited_before(made: MadeCluster) -> None:
+    assert landing(await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")]))) == {"old": "n1"}
+    made.pod("train", request("gpu", "gpu"), nodeSelector={"kubernetes.io/hostname": "n1"})
+    report = await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")]))
+    assert landing(report) == {"train": "n1", "old": "n2"}
+    assert report.changes == ("pod ml/old evicted",)
+
+
+async def test_reserved_devices_are_taken_before_any_pod_is_placed(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"), priority=2_000_000_000)
+    report = await what_if(made.cluster(), Changes(reserved=["gpu"]))
+    assert landing(report) == {"train": "waits", "what-if/reserved-1": "n2"}
+    report = await what_if(made.cluster(), Changes(reserved=["gpu"] * 2, without=[(NAMESPACE, "old")]))
+    assert landing(report) == {"old": "ended", "train": "waits", "what-if/reserved-1": "n1", "what-if/reserved-2": "n2"}
+    assert report.changes == ("pod ml/old ended", "a device of class gpu reserved", "a device of class gpu reserved")
+
+
 async def test_evicted_pod_gets_a_new_claim_from_its_template(made: MadeCluster) -> None:
     pod, claim = made.objects["pods"][-1], made.objects["resourceclaims"][-1]
     made.objects["resourceclaims"].clear()
@@ -383,6 +400,12 @@ async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeClus
     ("changes", "said"),
     [
         (Changes(without=[("ml", "nobody")]), "--without: pod ml/nobody does not exist in a test"),
+        (Changes(evicted=[("ml", "nobody")]), "--evict: pod ml/nobody does not exist in a test"),
+        (Changes(evicted=[("ml", "waiting")]), "--evict: expected a pod that has a node, ml/waiting has none"),
+        (Changes(reserved=["none"]), "DeviceClass none does not exist in a test"),
+        (Changes(reserved=["ml/none"]), "claim ml/none does not exist in a test"),
+        (Changes(reserved=["a.example.com/n1/x"]), "device a.example.com/n1/x does not exist in a test"),
+        (Changes(reserved=["1 +"]), "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got '1 [+]'"),
         (Changes(drained=["n9"]), "--drain: node n9 does not exist in a test"),
         (Changes(added=[NodeCopies("n9", 1)]), "--add-nodes: node n9 does not exist in a test"),
         (Changes(added=[NodeCopies("n1", 5_001)]), "--add-nodes: expected at most 5000 nodes in all"),
@@ -391,6 +414,7 @@ async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeClus
 async def test_change_that_cannot_be_made_is_refused_in_the_words_of_its_option(
     made: MadeCluster, changes: Changes, said: str
 ) -> None:
+    made.pod("waiting", request("gpu", "gpu"))
     with pytest.raises(ChangeError, match=said):
         await what_if(made.cluster(), changes)
 

@@ -38,12 +38,24 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="POD", help="End this pod, and release what only it holds.")
     ] = None,
+    evict: Annotated[
+        list[str] | None,
+        typer.Option("--evict", metavar="POD", help="End this pod, and place the pod that its controller makes again."),
+    ] = None,
     drain: Annotated[
         list[str] | None, typer.Option("--drain", metavar="NODE", help="Cordon this node, and evict its pods.")
     ] = None,
     add_nodes: Annotated[
         list[str] | None,
         typer.Option("--add-nodes", metavar="NODE=COUNT", help="Add so many copies of this node, with its slices."),
+    ] = None,
+    reserved: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reserve",
+            metavar="CLASS|DEVICE|CEL|CLAIM",
+            help="Keep a device of this class, DRIVER/POOL/DEVICE, one that a CEL expression selects, or what a claim asks for.",
+        ),
     ] = None,
     gates: Annotated[
         list[str] | None,
@@ -81,7 +93,9 @@ def command(  # noqa: PLR0913, PLR0917 - its options
             objects=[each for file in files or () for each in read_changes(file, namespace)],
             added=[_copies(node) for node in add_nodes or ()],
             without=[pod_key(each, namespace) for each in without or ()],
+            evicted=[pod_key(each, namespace) for each in evict or ()],
             drained=[node_name(each) for each in drain or ()],
+            reserved=reserved or (),
             gates=[_gate(gate) for gate in gates or ()],
             policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
         )

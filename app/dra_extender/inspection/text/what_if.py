@@ -44,7 +44,9 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
-        yield from _columns([header, *((row.pod, _outcome(row.before), _outcome(row.after)) for row in shown)], width)
+        yield from three_columns(
+            [header, *((row.pod, outcome_text(row.before), outcome_text(row.after)) for row in shown)], width
+        )
     same = len(report.pods) - len(shown)
     if same and report.changes:
         yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
@@ -52,12 +54,12 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
         plain = _counts(pod.after for pod in report.pods if pod.plain)
         yield f"of those that ask for no devices {plain}"
     yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
-    yield from _unjudged(shown, width)
+    yield from unjudged_lines(shown, width)
     for row in shown:
         if row.after.conditions:
             yield ""
             yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
-    yield from _fates([each for each in shown if each.evicted], width)
+    yield from fate_lines([each for each in shown if each.evicted], width)
     if report.fill is not None:
         yield ""
         yield from _fill(report.fill, width)
@@ -94,7 +96,7 @@ def _differs(row: PodRow) -> bool:
     return row.evicted or (before.kind, before.node) != (after.kind, after.node)
 
 
-def _outcome(found: PodOutcome) -> str:
+def outcome_text(found: PodOutcome) -> str:
     match found.kind:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
             names = [_device(device, found.node) for device in found.devices]
@@ -113,7 +115,7 @@ def _device(device: str, node: str) -> str:
     return name if pool == node else f"{pool}/{name}"
 
 
-def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
+def three_columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
     first = min(max(len(row[0]) for row in rows), _WIDEST)
     rest = width - first - 4
     second = min(max(len(row[1]) for row in rows), rest // 2)
@@ -134,10 +136,10 @@ def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     for reasons, pods in by_reasons.items():
         yield ""
         yield from wrapped(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}", "", width)
-        yield from _reasons(reasons, width)
+        yield from reason_lines(reasons, width)
 
 
-def _unjudged(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+def unjudged_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     """Say of pods that land what was not looked at, once for all pods with the same marks."""
     by_marks: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
@@ -151,7 +153,7 @@ def _unjudged(rows: Sequence[PodRow], width: int) -> Iterator[str]:
             yield from wrapped(mark, INDENT, width)
 
 
-def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+def fate_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     """Yield what becomes of the claims of evicted pods, once for all of one fate."""
     by_fate: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -164,7 +166,7 @@ def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
         yield from wrapped(fate, INDENT, width)
 
 
-def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
+def reason_lines(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
     rows = [(number_of(reason.nodes, "node") if reason.nodes else "", [reason.text]) for reason in reasons]
     return beside_labels(rows, width, INDENT if any(label for label, _ in rows) else "")
 
@@ -186,7 +188,7 @@ def _fill(found: Fill, width: int) -> Iterator[str]:
         yield from wrapped("the count ends at this bound", INDENT, width)
         return
     yield f"{INDENT}no more, because"
-    for line in _reasons(found.reasons, width - len(INDENT)):
+    for line in reason_lines(found.reasons, width - len(INDENT)):
         yield INDENT + line
     yield from _stranded(found.stranded, width)
     if found.stranded_in_part:

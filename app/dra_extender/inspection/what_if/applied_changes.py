@@ -1,6 +1,7 @@
 """Applies changes to a copy of a cluster, and notes what each did."""
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
+from dra_extender.inspection.what_if.reservation import device_text, reserve
 from dra_extender.model.api_json import ModelError, number_of
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import drop_fields
@@ -25,6 +27,7 @@ class AppliedChanges:
     """Applies changes to a copy.
 
     `sentences` say what was changed, in order.  `ended` and `evicted`: the pods by key, each with what became of its claims.
+    `reserved`: the pods that ask for the reserved devices, in the order of the changes.
     """
 
     def __init__(self, copy: CopiedCluster, changes: Changes) -> None:
@@ -42,20 +45,18 @@ class AppliedChanges:
             self._apply(written)
         self._add_nodes(changes)
         for pod_key in sorted(set(changes.without)):
-            pod = self._store.find(Key(StoredKind.POD, *pod_key))
-            if pod is None:
-                there = copy.elsewhere(StoredKind.POD, pod_key[1])
-                raise ChangeError(f"--without: pod {'/'.join(pod_key)} does not exist in {copy.origin.source}{there}")
-            self.ended[pod_key] = copy.end_pod(pod)
+            self.ended[pod_key] = copy.end_pod(self._pod("--without", pod_key))
             self.sentences.append(f"pod {'/'.join(pod_key)} ended")
-        drained: list[PodFacts] = []
-        for name in sorted(set(changes.drained)):
-            for pod in self._drain(name):
-                with suppress(ModelError):
-                    drained.append(read_pod_facts(msgspec.json.encode(pod)))
-        for pod_key, budget in copy.budgets.forbidding(drained).items():
-            sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now: a drain waits"
-            self.sentences.append(sentence)
+        evicted: list[PodFacts] = []
+        for pod in self._evicted(changes):
+            with suppress(ModelError):
+                evicted.append(read_pod_facts(msgspec.json.encode(pod)))
+        drained = set(changes.drained)
+        for pod_key, budget in copy.budgets.forbidding(evicted).items():
+            sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now"
+            self.sentences.append(sentence + (": a drain waits" if drained else ""))
+        self.reserved = [reserve(copy, asked) for asked in changes.reserved]
+        self.sentences += [f"{device_text(asked)} reserved" for asked in changes.reserved]
         for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
             # What an API server drops while the gate is off; fields that were dropped before stay lost.
             if not change.on:
@@ -66,6 +67,25 @@ class AppliedChanges:
             self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
         if changes.policy is not None:
             self.sentences.append(f"policy {changes.policy.name} in force")
+
+    def _pod(self, option: str, pod_key: PodKey) -> Json:
+        pod = self._store.find(Key(StoredKind.POD, *pod_key))
+        if pod is None:
+            there = self._copy.elsewhere(StoredKind.POD, pod_key[1])
+            raise ChangeError(f"{option}: pod {'/'.join(pod_key)} does not exist in {self._copy.origin.source}{there}")
+        return pod
+
+    def _evicted(self, changes: Changes) -> Iterator[Json]:
+        """Evict pods by name, then those of drained nodes; yield them as they were."""
+        for pod_key in sorted(set(changes.evicted)):
+            pod = self._pod("--evict", pod_key)
+            if not pod["spec"].get("nodeName"):
+                raise ChangeError(f"--evict: expected a pod that has a node, {'/'.join(pod_key)} has none")
+            self.evicted[pod_key] = self._copy.evict_pod(pod)
+            self.sentences.append(f"pod {'/'.join(pod_key)} evicted")
+            yield pod
+        for name in sorted(set(changes.drained)):
+            yield from self._drain(name)
 
     def _apply(self, written: WrittenObject) -> None:
         """Create the object, or replace the one of that name.
@@ -149,7 +169,7 @@ class AppliedChanges:
             raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}")
         self._copy.put(StoredKind.NODE, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
         pods = [pod for pod in self._copy.all(StoredKind.POD) if (pod.get("spec") or {}).get("nodeName") == name]
-        evicted = [pod for pod in pods if not _stays_on_its_node(pod)]
+        evicted = [pod for pod in pods if not stays_on_its_node(pod)]
         for pod in evicted:
             self.evicted[pod["metadata"]["namespace"], pod["metadata"]["name"]] = self._copy.evict_pod(pod)
         stay = f", {len(pods) - len(evicted)} stay" if len(evicted) < len(pods) else ""
@@ -171,7 +191,7 @@ def _spec_differs(kind: StoredKind, item: Json, before: Json) -> bool:
     return bool(kept(kind, item).get("spec") != kept(kind, before).get("spec"))
 
 
-def _stays_on_its_node(pod: Json) -> bool:
+def stays_on_its_node(pod: Json) -> bool:
     """Return whether a drain leaves the pod: it has ended, or belongs to a DaemonSet or to the node (a static pod)."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True

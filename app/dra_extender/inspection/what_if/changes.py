@@ -100,12 +100,14 @@ class Changes(NamedTuple):
     objects: Sequence[WrittenObject] = ()
     added: Sequence[NodeCopies] = ()
     without: Sequence[PodKey] = ()
+    evicted: Sequence[PodKey] = ()
     drained: Sequence[str] = ()
+    reserved: Sequence[str] = ()
     gates: Sequence[GateChange] = ()
     policy: NewPolicy | None = None
 
     def __bool__(self) -> bool:
-        return any((self.objects, self.added, self.without, self.drained, self.gates, self.policy))
+        return any(self)
 
 
 def read_changes(file: Path, namespace: str) -> list[WrittenObject]:

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holds import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
-from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
+from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, generate_for, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
 from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.reported_events import (
@@ -36,7 +36,7 @@ from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, Weights
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of
 
 _STRICT: Final = "DoNotSchedule"
 _MOST_NAMED: Final = 3
@@ -75,10 +75,9 @@ class CandidateNodes:
         return self._fit is not None
 
     def for_pod(self, pod: Pod) -> Candidates:
-        needs = None if self._fit is None else self._fit.needs(pod.key)
-        if needs is None:
+        anonymous = self.anonymous_needs(pod)
+        if anonymous is None:
             return Candidates(self._names, {})
-        anonymous = msgspec.structs.replace(needs, key="", node="")
         kind = self._kinds.use(key := msgspec.json.encode(anonymous))
         if kind is None:
             kind = self._kinds[key] = _Kind(anonymous, {})
@@ -87,6 +86,11 @@ class CandidateNodes:
         refused = kind.refused
         names = self._names if not refused else [name for name in self._names if name not in refused]
         return Candidates(names, refused)
+
+    def anonymous_needs(self, pod: Pod) -> PodNeeds | None:
+        """Return what the pod needs of any node; None where node fit is not judged."""
+        needs = None if self._fit is None else self._fit.needs(pod.key)
+        return None if needs is None else msgspec.structs.replace(needs, key="", node="")
 
     def add(self, data: bytes) -> None:
         """Count a pod that is there or has a node now (API JSON)."""
@@ -227,7 +231,7 @@ class Trial:
         pending: list[Pod] = []
         for waiting_pod in self.waiting():
             pod, untried = waiting_pod.pod, waiting_pod.untried(len(pending))
-            if not pod.needs_devices and self._needed(pod) is None:
+            if not pod.needs_devices and self.needed_members(pod) is None:
                 continue
             if untried is None:
                 pending.append(pod)
@@ -253,7 +257,7 @@ class Trial:
         outcomes: dict[str, PodOutcome] = {}
         for waiting_pod in self.waiting():
             pod, untried = waiting_pod.pod, waiting_pod.untried(len(outcomes))
-            if pod.needs_devices or self._needed(pod) is not None:
+            if pod.needs_devices or self.needed_members(pod) is not None:
                 continue
             if untried is not None:
                 outcomes[pod.uid] = untried
@@ -271,6 +275,50 @@ class Trial:
     async def place(self, pod: Pod) -> PodOutcome:
         """Place one pod by itself; where it stands then."""
         return (await self._place((pod,)))[pod.uid]
+
+    def evict(self, pod: Json) -> None:
+        """End a pod that has a node, and count the pod in its place among those that wait."""
+        key = key_of(StoredKind.POD, pod)
+        self._fit.move(read_pod(msgspec.json.encode(pod)), "")
+        self.copy.evict_pod(pod)
+        self.add_pod(generate_for(self.copy, StoredKind.POD, self.copy.store.get(key)))
+
+    def open_nodes(self, pod: Pod) -> Sequence[str]:
+        """Return the nodes to which kube-scheduler's own filters let the pod."""
+        return self._fit.for_pod(pod).nodes
+
+    def kind_of(self, pod: Pod) -> bytes:
+        """Return what the pod asks for: pods with the same text may take each other's place."""
+        needs = self._fit.anonymous_needs(pod)
+        found = find_claims(pod, self.view.ledger)
+        claims: list[object] = [pod.key] if isinstance(found, Rejection) else []
+        for claim in () if isinstance(found, Rejection) else found:
+            key = Key(StoredKind.CLAIM, *claim.record.claim.metadata.key)
+            shared = len(claim.record.claim.status.reserved_for) > 1
+            stored = None if shared else self.copy.store.peek(key)
+            claims.append(key if stored is None else stored["spec"])
+        return msgspec.json.encode((needs, claims, pod.extended_requests), order="deterministic")
+
+    def nodes_for(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
+        """Return those of the nodes (by default of all) on which the pod by itself fits now, whatever its gang needs."""
+        allowed = self.open_nodes(pod)
+        among = allowed if nodes is None else [name for name in nodes if name in set(allowed)]
+        result = self.view.extender.evaluate_without_gang(pod, among)
+        self.view.hold_again()
+        return sorted(result.fits)
+
+    @contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """Take back afterwards what is ended and placed inside."""
+        seconds = self._seconds.copy()
+        with self.copy.store.restored() as changes:
+            yield
+        for key in sorted({change.key for change in changes if change.key.kind is StoredKind.POD}):
+            data = self.copy.store.read(key)
+            self._fit.move(read_pod(data), "")
+            self._fit.add(data)
+        self._seconds = seconds
+        self.view.hold_again()
 
     async def end(self) -> None:
         """Let what binds have begun come to its end."""
@@ -308,11 +356,11 @@ class Trial:
         """Return the queue with the members of each gang at the place of the first of them; other pods by themselves."""
         units = defaultdict[tuple[str, str], list[Pod]](list)
         for pod in pods:
-            group = None if self._needed(pod) is None else pod.pod_group
+            group = None if self.needed_members(pod) is None else pod.pod_group
             units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
         return units
 
-    def _needed(self, pod: Pod) -> int | None:
+    def needed_members(self, pod: Pod) -> int | None:
         """Return how many members of the pod's gang have to land together; None if it is no member of a gang."""
         group = None if pod.pod_group is None else self.view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None or group.min_count is None:
@@ -338,7 +386,7 @@ class Trial:
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
         """Bind the pods of a unit, if enough of them have a node."""
-        needed = self._needed(unit[0])
+        needed = self.needed_members(unit[0])
         for pod in unit if needed is not None else ():
             self.view.extender.gangs.record_offer(pod, self._fit.for_pod(pod).nodes)
         chosen: list[tuple[Pod, str]] = []

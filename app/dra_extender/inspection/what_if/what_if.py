@@ -90,12 +90,18 @@ class _Placed(msgspec.Struct, frozen=True):
     plain: frozenset[PodKey] = frozenset()
 
 
-async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:
-    """Place the pods that wait, with the claims that their templates make."""
+def begin_trial(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None = None) -> Trial:
+    """Return a trial under the policy, in which waiting pods have the claims that their templates make."""
     generate_claims(copy)
     trial = Trial(copy, progress=progress)
     if policy is not None:
         trial.view.use_policy(policy)
+    return trial
+
+
+async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:
+    """Place the pods that wait, with the claims that their templates make."""
+    trial = begin_trial(copy, policy, progress)
     pods: dict[str, Pod] = {each.pod.uid: each.pod for each in trial.waiting()}
     running = {
         (pod.namespace, pod.name): trial.outcome_of(pod)

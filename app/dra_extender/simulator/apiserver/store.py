@@ -1,8 +1,8 @@
 """The embedded API server's storage: all writes are in one order, and a stale write is refused."""
 
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Final
 
@@ -87,6 +87,24 @@ class Store:
     def subscribe(self, listener: Callable[[Change], None]) -> None:
         """Call this with every later change, within the write."""
         self._listeners.append(listener)
+
+    @contextmanager
+    def restored(self) -> Iterator[Sequence[Change]]:
+        """Put every object back afterwards as it was; what was changed inside is in the list."""
+        changes: list[Change] = []
+        self._listeners.append(changes.append)
+        try:
+            yield changes
+        finally:
+            self._listeners.remove(changes.append)
+            before: dict[Key, bytes | None] = {}
+            for change in changes:
+                before.setdefault(change.key, change.before)
+            for key, data in before.items():
+                if key in self._objects[key.kind]:
+                    self.remove(key)
+                if data is not None:
+                    self.put(key.kind, decode_object(key.kind.singular, data))
 
     def load(self, kind: StoredKind, objects: Iterable[bytes]) -> list[bytes]:
         """Take over objects of another cluster as they are; return those that have no usable name, UID or spec."""

@@ -1,0 +1,163 @@
+"""Which pods to move so that a goal is met: found in trials, and played by `what-if`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.inspection.defrag.goals import Goal
+from dra_extender.inspection.defrag.movable import (
+    SYSTEM_PRIORITY,
+    Movable,
+    MovingPods,
+    controller_of,
+    forbidding_budget,
+    movable_pods,
+)
+from dra_extender.inspection.defrag.report import FORMAT, DefragReport, Finding, Move, StayingPods
+from dra_extender.inspection.defrag.search import MoveSearch, Required
+from dra_extender.inspection.objects import BUDGETS, EVERYTHING, ClusterObjects, require
+from dra_extender.inspection.what_if.applied_changes import AppliedChanges
+from dra_extender.inspection.what_if.changes import Changes, PodKey
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
+from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, PodRow
+from dra_extender.inspection.what_if.trial import Trial
+from dra_extender.inspection.what_if.what_if import DEVICES_ONLY, begin_trial, what_if
+from dra_extender.model.metadata import split_key
+
+MOST_MOVES: Final = 8
+"""Pods that a plan may move, beside those of a node that is to be empty."""
+FindGoal = Callable[[Trial], Goal]
+"""Returns the goal in a cluster without changes.  Raises ChangeError."""
+
+
+async def defrag(
+    objects: ClusterObjects,
+    find_goal: FindGoal,
+    *,
+    most_moves: int = MOST_MOVES,
+    most_priority: int | None = None,
+    policy: Overlay | None = None,
+) -> DefragReport:
+    """Return the fewest moves after which a goal is met.
+
+    Args:
+        objects: The cluster.
+        find_goal: Returns the goal.
+        most_moves: How many pods may be moved at most, beside those of a node that is to be empty.
+        most_priority: Pods with a higher priority stay; by default those above the pod that is to fit, and those of the system.
+        policy: The policy in force.
+
+    Raises:
+        ChangeError: the goal names something that is not there, or that waits for no device.
+        UnreadKindsError: a kind could not be read.
+    """
+    require(objects.origin, EVERYTHING)
+    plain = begin_trial(CopiedCluster(objects), policy)
+    goal = find_goal(plain)
+    movable = _movable(plain, goal, most_priority)
+    report = DefragReport(
+        format=FORMAT,
+        origin=objects.origin,
+        goal=goal.text,
+        finding=Finding.NONE,
+        staying=movable.staying,
+        verified="" if plain.judges_nodes else DEVICES_ONLY,
+        notes=() if BUDGETS in objects.by_kind else ("PodDisruptionBudgets were not read",),
+    )
+    trial, applied = _begun(objects, goal.changes, policy)
+    own = tuple(moving for moving in movable.moving if set(moving.keys) & applied.evicted.keys())
+    kept = _kept_on_the_node(plain, applied, movable, own)
+    if kept:
+        return msgspec.structs.replace(report, staying=kept, bound="pods that are on the node may not be moved")
+    others = [moving for moving in movable.moving if moving not in own]
+    everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
+    subject = goal.pod or next(iter(applied.reserved), None)
+    required = Required(
+        landing=frozenset((*applied.evicted, *((subject,) if subject else ()))),
+        undisturbed=await _landing(plain),
+        subject=subject,
+        evicted=tuple(facts for moving in own for facts in moving.pods),
+    )
+    rows: dict[tuple[PodKey, ...], Sequence[PodRow]] = {}
+
+    async def verify(pods: tuple[PodKey, ...]) -> bool:
+        played = await what_if(objects, goal.changes._replace(evicted=pods), policy=policy)
+        rows[pods] = played.pods
+        landed = {split_key(row.pod) for row in played.pods if row.after.kind is OutcomeKind.LANDS}
+        return landed >= {*required.landing, *required.undisturbed, *pods}
+
+    search = MoveSearch(trial, _begun(objects, everything, policy)[0], others, required, most_moves)
+    found = await search.find(verify)
+    if found.pods is None:
+        unfit = "" if found.unfit is None else "/".join(found.unfit)
+        return msgspec.structs.replace(report, pod=unfit, tried=found.tried, bound=found.bound, reasons=found.reasons)
+    moves = tuple(_moves(rows[found.pods], movable.moving, {*found.pods, *applied.evicted}))
+    return msgspec.structs.replace(
+        report,
+        finding=Finding.PLAN if moves else Finding.MET,
+        moves=moves,
+        pod="" if subject is None else "/".join(subject),
+        lands=_outcome(rows[found.pods], subject),
+        fewest=found.fewest,
+        tried=found.tried,
+        bound=found.bound,
+        what_if=(*goal.arguments, *(word for key in sorted(found.pods) for word in ("--evict", "/".join(key)))),
+    )
+
+
+def _movable(trial: Trial, goal: Goal, most_priority: int | None) -> Movable:
+    pod = None if goal.pod is None else trial.view.pod(*goal.pod)
+    if most_priority is None:
+        most_priority = SYSTEM_PRIORITY - 1 if pod is None else pod.priority
+    group = None if pod is None or pod.pod_group is None else (pod.namespace, pod.pod_group)
+    return movable_pods(trial, most_priority, group)
+
+
+def _begun(objects: ClusterObjects, changes: Changes, policy: Overlay | None) -> tuple[Trial, AppliedChanges]:
+    copy = CopiedCluster(objects)
+    applied = AppliedChanges(copy, changes)
+    return begin_trial(copy, policy), applied
+
+
+def _kept_on_the_node(
+    trial: Trial, applied: AppliedChanges, movable: Movable, own: Sequence[MovingPods]
+) -> tuple[StayingPods, ...]:
+    """Return the pods that would have to move in any case and may not, by reason."""
+    needed = {"/".join(key) for key in applied.evicted}
+    staying = ((each.reason, tuple(name for name in each.pods if name in needed)) for each in movable.staying)
+    kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
+    together = forbidding_budget(trial, [facts for moving in own for facts in moving.pods])
+    if kept or not together:
+        return kept
+    return (StayingPods(reason=f"{together} together", pods=tuple("/".join(key) for each in own for key in each.keys)),)
+
+
+async def _landing(trial: Trial) -> frozenset[PodKey]:
+    """Return the pods that land next, without any change; they stay placed."""
+    keys = {waiting.pod.uid: (waiting.pod.namespace, waiting.pod.name) for waiting in trial.waiting()}
+    outcomes = await trial.place_all() | await trial.place_others()
+    await trial.end()
+    return frozenset(keys[uid] for uid, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS)
+
+
+def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:
+    """Yield the moves in the order in which the pods land: kube-scheduler's queue has those of a high priority first."""
+    by_key = {split_key(row.pod): row for row in rows}
+    facts = {facts.key: (facts, each.priority) for each in moving for facts in each.pods}
+    for key in sorted(moved, key=lambda key: (-facts[key][1] if key in facts else 0, key)):
+        row = by_key[key]
+        found, priority = facts.get(key, (None, 0))
+        yield Move(
+            pod=row.pod,
+            before=row.before,
+            after=row.after,
+            controller="" if found is None else controller_of(found),
+            priority=priority,
+            claims=row.claims,
+        )
+
+
+def _outcome(rows: Sequence[PodRow], subject: PodKey | None) -> PodOutcome | None:
+    return None if subject is None else next(row.after for row in rows if split_key(row.pod) == subject)

@@ -1,0 +1,101 @@
+"""What `defrag` may be asked for, as changes that `what-if` takes and the pod that fits after the moves."""
+
+from typing import NamedTuple
+
+from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, UnreadableChangeError
+from dra_extender.inspection.what_if.reservation import device_text, names_claim
+from dra_extender.inspection.what_if.trial import Trial
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+
+
+class Goal(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        text: Half a sentence.
+        changes: What is different whatever moves.
+        pod: The waiting pod that is to land; None for the one that the changes add, or if there is none.
+        arguments: The options of `what-if` for the changes.
+    """
+
+    text: str
+    changes: Changes = Changes()
+    pod: PodKey | None = None
+    arguments: tuple[str, ...] = ()
+
+
+def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the other goals
+    """Return the goal that a device is free: one by name, of a class, or that a CEL expression selects.
+
+    Raises:
+        UnreadableChangeError: it is the name of a claim.
+    """
+    if names_claim(asked):
+        raise ChangeError(
+            f"--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got {asked!r}"
+        )
+    return Goal(f"{device_text(asked)} is free", Changes(reserved=[asked]), arguments=("--reserve", asked))
+
+
+def empty_node(trial: Trial, node: str) -> Goal:
+    """Return the goal that a node has no pods but those that a drain leaves there.
+
+    Raises:
+        ChangeError: there is no such node.
+    """
+    if trial.copy.store.find(Key(StoredKind.NODE, "", node)) is None:
+        raise ChangeError(f"--empty-node: node {node} does not exist in {trial.copy.origin.source}")
+    return Goal(f"node {node} is empty", Changes(drained=[node]), arguments=("--drain", node))
+
+
+def fit_pod(trial: Trial, key: PodKey) -> Goal:
+    """Return the goal that a waiting pod fits.
+
+    Raises:
+        ChangeError: there is no such pod.
+        UnreadableChangeError: it waits for something else than a node.
+    """
+    name, pod = "/".join(key), trial.view.pod(*key)
+    if pod is None:
+        there = trial.copy.elsewhere(StoredKind.POD, key[1])
+        raise ChangeError(f"--pod: pod {name} does not exist in {trial.copy.origin.source}{there}")
+    state = _no_question(pod)
+    if state:
+        raise UnreadableChangeError(f"--pod: expected a pod that waits for a node, {name} {state}")
+    return Goal(f"pod {name} fits", pod=key)
+
+
+def fit_claim(trial: Trial, key: PodKey) -> Goal:
+    """Return the goal that the pods of a claim fit, or one more pod if none waits with it.
+
+    Raises:
+        ChangeError: there is no such claim.
+        UnreadableChangeError: it has its devices.
+    """
+    name, record = "/".join(key), trial.view.ledger.claims.by_key(*key)
+    if record is None:
+        there = trial.copy.elsewhere(StoredKind.CLAIM, key[1])
+        raise ChangeError(f"--claim: claim {name} does not exist in {trial.copy.origin.source}{there}")
+    if record.claim.status.allocation is not None:
+        raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")
+    text = f"claim {name} fits"
+    for waiting in trial.waiting():
+        found = find_claims(waiting.pod, trial.view.ledger)
+        claims = () if isinstance(found, Rejection) else found
+        if not _no_question(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
+            return Goal(text, pod=(waiting.pod.namespace, waiting.pod.name))
+    return Goal(text, Changes(reserved=[name]), arguments=("--reserve", name))
+
+
+def _no_question(pod: Pod) -> str:
+    """Return why no move helps the pod; empty if one may."""
+    if pod.finished:
+        return "has ended"
+    if pod.deleting:
+        return "is being deleted"
+    if pod.node_name:
+        return f"is on node {pod.node_name}"
+    return f"has scheduling gates: {', '.join(pod.gates)}" if pod.gates else ""

@@ -1,0 +1,128 @@
+"""Which pods may be ended so that they land elsewhere, and why the others may not."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.inspection.defrag.report import StayingPods
+from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
+from dra_extender.inspection.what_if.applied_changes import stays_on_its_node
+from dra_extender.inspection.what_if.changes import PodKey
+from dra_extender.inspection.what_if.trial import Trial
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import device_id_of
+from dra_extender.model.pod import Pod
+from dra_extender.simulator.apiserver.objects import StoredKind
+
+SYSTEM_PRIORITY: Final = 2_000_000_000
+"""The least priority of the classes system-cluster-critical and system-node-critical."""
+
+
+class MovingPods(NamedTuple):
+    """Pods that move together: one pod, or all running members of a gang.
+
+    `nodes`: where an end may free something; None if that may be any node.  `lost`: so many have no controller, which would make
+    another one.  `plain`: none of them asks for devices.  `kind`: what a single pod asks for, empty for the members of a gang.
+    """
+
+    pods: tuple[PodFacts, ...]
+    nodes: frozenset[str] | None
+    lost: int
+    priority: int
+    plain: bool
+    kind: bytes
+
+    @property
+    def keys(self) -> tuple[PodKey, ...]:
+        """(namespace, name) of each."""
+        return tuple(pod.key for pod in self.pods)
+
+    @property
+    def rank(self) -> tuple[int, int, int, tuple[PodKey, ...]]:
+        """The order in which moves are preferred: nothing is lost, low priorities, few pods."""
+        return self.lost, self.priority, len(self.pods), self.keys
+
+
+class Movable(NamedTuple):
+    """Pods that may be moved, the preferred first, and those that may not."""
+
+    moving: Sequence[MovingPods]
+    staying: tuple[StayingPods, ...]
+
+
+def controller_of(facts: PodFacts) -> str:
+    """Return `Kind name` of the pod's controller; empty if it has none."""
+    return next((f"{owner.kind} {owner.name}" for owner in facts.owners if owner.controller), "")
+
+
+def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | None) -> Movable:
+    """Return which running pods may be moved.
+
+    Args:
+        trial: The cluster.
+        most_priority: Pods with a higher priority stay.
+        own_group: The PodGroup of the pod that is to fit, whose members stay.
+    """
+    groups: defaultdict[tuple[str, ...], list[tuple[Pod, PodFacts]]] = defaultdict(list)
+    staying: defaultdict[str, list[str]] = defaultdict(list)
+    for pod, facts, on_node in _running(trial):
+        if on_node:
+            continue
+        gang = pod.pod_group if trial.needed_members(pod) is not None else None
+        groups[(pod.namespace, pod.name, "") if gang is None else (pod.namespace, gang)].append((pod, facts))
+    moving = []
+    for group, members in groups.items():
+        pods = tuple(facts for _, facts in sorted(members, key=lambda member: member[1].key))
+        priority = max(pod.priority for pod, _ in members)
+        reason = ""
+        if group == own_group:
+            reason = "member of the PodGroup that is to fit"
+        elif priority > most_priority:
+            reason = f"priority above {most_priority}"
+        else:
+            reason = forbidding_budget(trial, pods)
+        if reason:
+            staying[reason] += ["/".join(facts.key) for facts in pods]
+        else:
+            lost = sum(not controller_of(facts) for facts in pods)
+            kind = trial.kind_of(members[0][0]) if len(members) == 1 else b""
+            plain = not any(pod.needs_devices for pod, _ in members)
+            moving.append(MovingPods(pods, _reach(trial, [pod for pod, _ in members]), lost, priority, plain, kind))
+    return Movable(
+        sorted(moving, key=lambda each: each.rank),
+        tuple(StayingPods(reason=reason, pods=tuple(sorted(pods))) for reason, pods in sorted(staying.items())),
+    )
+
+
+def forbidding_budget(trial: Trial, pods: Collection[PodFacts]) -> str:
+    """Return which budget forbids to evict these pods together; empty if none does."""
+    found = trial.copy.budgets.forbidding(pods)
+    if not found:
+        return ""
+    (namespace, _), budget = min(found.items())
+    return f"PodDisruptionBudget {namespace}/{budget} forbids it"
+
+
+def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts, bool]]:
+    """Yield the pods that take something of a node and do not leave by themselves; the last: they belong to their node."""
+    for key, data in sorted(trial.copy.store.keyed(StoredKind.POD).items()):
+        pod = trial.view.pod(key.namespace, key.name)
+        if pod is None or not pod.node_name or pod.finished or pod.deleting:
+            continue
+        with suppress(ModelError):
+            yield pod, read_pod_facts(data), stays_on_its_node(msgspec.json.decode(data))
+
+
+def _reach(trial: Trial, pods: Sequence[Pod]) -> frozenset[str] | None:
+    """Return the nodes where the end of the pods may free something; None if that may be any node."""
+    nodes = {pod.node_name for pod in pods}
+    for pod in pods:
+        for device in trial.outcome_of(pod).devices:
+            reached = trial.view.ledger.slices.nodes_of(device_id_of(device)[:2])
+            if reached is None:
+                return None
+            nodes |= reached
+    return frozenset(nodes)

@@ -1,0 +1,322 @@
+"""Searches for the fewest pods to move: sets of pods end and land in a trial, small sets first, until the goal is met.
+
+If a pod that has to land fits nowhere after the end of a set, though nobody is placed yet, the set is extended by pods that make
+room for it on one node.  If it fits and others take its place, the set is extended by any pod from where one of them could land.
+
+So no smaller set that meets the goal is passed over: taking pods away never keeps another one from a node, and pods that ask for
+the same may take each other's place, so that none is moved to make room for another of its kind.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from dra_extender.inspection.defrag.movable import MovingPods, forbidding_budget
+from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.what_if.changes import PodKey
+from dra_extender.inspection.what_if.report import OutcomeKind, ReasonCount
+from dra_extender.inspection.what_if.trial import Trial, counted
+from dra_extender.model.api_json import number_of
+from dra_extender.model.pod import Pod
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+
+MOST_SETS: Final = 20_000
+"""Sets of pods whose end is tried."""
+SECONDS: Final = 30.0
+"""Time after which no further set is tried."""
+MOST_KEPT: Final = 200_000
+"""Sets that are remembered for later."""
+MOST_NODES: Final = 64
+"""Nodes on which a plan is looked for before all small sets are tried."""
+_MOST_ON_A_NODE: Final = 32
+
+Verify = Callable[[tuple[PodKey, ...]], Awaitable[bool]]
+_Places = frozenset[int]
+"""A set of pods: their places among those that may be moved."""
+_Rank = tuple[int, int, int, tuple[int, ...]]
+
+
+class Required(NamedTuple):
+    """What a set has to reach: these pods land, and so do those that would land without any move (`undisturbed`).
+
+    `subject` is the pod that is to fit; None if a node is to be empty.  `evicted` are the pods that move in any case.
+    """
+
+    landing: frozenset[PodKey]
+    undisturbed: frozenset[PodKey]
+    subject: PodKey | None = None
+    evicted: Sequence[PodFacts] = ()
+
+
+class Found(NamedTuple):
+    """The pods to move (None: no set was found), whether no smaller set does, and which bound ended the search.
+
+    `unfit` fits nowhere though all pods that may be moved have ended, for these `reasons`; None if there is no such pod.
+    """
+
+    pods: tuple[PodKey, ...] | None
+    fewest: bool
+    tried: int
+    bound: str
+    unfit: PodKey | None = None
+    reasons: tuple[ReasonCount, ...] = ()
+
+
+class _Step(NamedTuple):
+    """A set to be played; or, with a pod in `room_for`, to be extended by so many (`more`) that make room for the pod.
+
+    Steps are sorted: few pods first, then the preferred ones.
+    """
+
+    size: int
+    rank: _Rank
+    places: _Places
+    more: int = 0
+    room_for: PodKey = ("", "")
+
+
+class _Result(NamedTuple):
+    """What became of a set: the pods that do not land as they should, and those that land though nobody asked for it (`helped`).
+
+    `unfit` is a pod that fits nowhere, though nobody was placed yet.
+    """
+
+    waiting: Sequence[PodKey] = ()
+    helped: Sequence[PodKey] = ()
+    unfit: PodKey | None = None
+
+
+def _limit(sets: int, done: str) -> str:
+    return f"{number_of(sets, 'set')} of pods {'was' if sets == 1 else 'were'} {done}, which is the limit"
+
+
+class MoveSearch:
+    """Searches in a trial to which the changes of the goal are applied; `emptied`: all pods that may be moved have ended, too."""
+
+    def __init__(
+        self, trial: Trial, emptied: Trial, moving: Sequence[MovingPods], required: Required, most_moves: int
+    ) -> None:
+        self._trial = trial
+        self._emptied = emptied
+        self._moving = moving
+        self._required = required
+        self._most_moves = most_moves
+        self._nodes: dict[PodKey, Sequence[str]] = {}
+        self._by_node: dict[str, list[int]] = defaultdict(list)
+        self._anywhere = [place for place, each in enumerate(moving) if each.nodes is None]
+        for place, each in enumerate(moving):
+            for node in each.nodes or ():
+                self._by_node[node].append(place)
+        self._steps: list[_Step] = []
+        self._known: set[_Places] = set()
+        self._end = trial.view.monotonic + SECONDS
+        self._tried = 0
+        self._bound = ""
+        self._complete = True
+
+    async def find(self, verify: Verify) -> Found:
+        """Return the smallest set that meets the goal, of equally small ones the preferred; else one that is not known to be.
+
+        `verify` plays a set with `what-if` itself.
+        """
+        best = await self._on_one_node(verify)
+        self._add(frozenset())
+        while self._steps:
+            step = heappop(self._steps)
+            if best is not None and step.size > self._size(best):
+                break
+            if self._bounded():
+                self._complete = best is not None and step.size >= self._size(best)
+                break
+            if step.more:
+                self._extend(step)
+            elif not self._forbidden(step.places) and await self._met(step.places, verify):
+                best = step.places
+                break
+        if best is None:
+            unfit, reasons = self._unfit()
+            return Found(None, fewest=False, tried=self._tried, bound=self._bound, unfit=unfit, reasons=reasons)
+        return Found(self._keys(best), self._complete, self._tried, "" if self._complete else self._bound)
+
+    def _unfit(self) -> tuple[PodKey | None, tuple[ReasonCount, ...]]:
+        """Return the first pod that has to land and cannot, though all pods that may be moved have ended, and why it cannot."""
+        for key in sorted(self._required.landing):
+            if not self._nodes_of(key):
+                refusals = self._emptied.refusals(self._pod(self._emptied, key))
+                return key, counted(Counter(refusals.texts.values()))
+        return None, ()
+
+    async def _met(self, places: _Places, verify: Verify) -> bool:
+        """Return whether the set meets the goal; if it does not, note the sets that may."""
+        result = await self._play(places)
+        if result.unfit is not None:
+            self._make_room(places, 1, result.unfit)
+        elif result.waiting:
+            short = {self._trial.kind_of(self._pod(self._trial, key)) for key in result.waiting}
+            near = {node for key in (*result.waiting, *result.helped) for node in self._nodes_of(key)}
+            near.update(*(self._moving[place].nodes or self._by_node for place in places))
+            for place in sorted({place for node in near for place in self._on(node)}):
+                if short != {self._moving[place].kind}:
+                    self._add(places | {place})
+        else:
+            return await verify(self._keys(places))
+        return False
+
+    def _add(self, places: _Places) -> None:
+        if places in self._known:
+            return
+        if self._size(places) > self._most_moves:
+            self._bound = self._bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
+        elif len(self._known) >= MOST_KEPT:
+            self._bound, self._complete = _limit(MOST_KEPT, "to be tried"), False
+        else:
+            self._known.add(places)
+            heappush(self._steps, _Step(self._size(places), self._rank(places), places))
+
+    def _make_room(self, places: _Places, more: int, pod: PodKey) -> None:
+        size = self._size(places) + more
+        if size <= self._most_moves:
+            heappush(self._steps, _Step(size, self._rank(places), places, more, pod))
+        else:
+            self._bound = self._bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
+
+    def _extend(self, step: _Step) -> None:
+        """Add the sets with so many more pods of one node after whose end the pod fits there."""
+        pod = self._pod(self._trial, step.room_for)
+        further = False
+        for node in self._nodes_of(step.room_for):
+            others = [place for place in self._in_the_way(pod, node, step.places) if place not in step.places]
+            further |= len(others) > step.more
+            for more in combinations(others, step.more):
+                if self._bounded():
+                    self._complete = False
+                    return
+                smaller = (part for size in range(1, len(more) + 1) for part in combinations(more, size))
+                if any(step.places.union(part) in self._known for part in smaller):
+                    continue
+                places = step.places.union(more)
+                if self._fits(pod, node, places):
+                    self._add(places)
+        if further:
+            self._make_room(step.places, step.more + 1, step.room_for)
+
+    def _in_the_way(self, pod: Pod, node: str, places: _Places) -> Sequence[int]:
+        """Return the pods whose end may let the pod on the node: where only devices keep it away, those that ask for devices."""
+        with self._trial.taken_back():
+            self._evict(places)
+            is_open = node in self._trial.open_nodes(pod)
+        kind = self._trial.kind_of(pod)
+        return [
+            place
+            for place in self._on(node)
+            if self._moving[place].kind != kind and not (is_open and self._moving[place].plain)
+        ]
+
+    async def _on_one_node(self, verify: Verify) -> _Places | None:
+        """Return the smallest of some sets that make room for the subject on one node: an answer before all sets are tried."""
+        key = self._required.subject
+        if key is None:
+            return None
+        best: _Places | None = None
+        for node in sorted(self._nodes_of(key), key=lambda name: (len(self._by_node[name]), name))[:MOST_NODES]:
+            places = await self._room_on(node, self._pod(self._trial, key))
+            if places is None or (best is not None and self._order(places) >= self._order(best)):
+                continue
+            result = await self._play(places)
+            if not result.waiting and result.unfit is None and await verify(self._keys(places)):
+                best = places
+        return best
+
+    async def _room_on(self, node: str, pod: Pod) -> _Places | None:
+        """Return a set of which no pod can be left out so that the pod fits on the node; None if it is too large or forbidden."""
+        places = frozenset(list(self._on(node))[:_MOST_ON_A_NODE])
+        if self._bounded() or not self._fits(pod, node, places):
+            return None
+        # The preferred pods stand first and stay in the set for as long as others can be left out.
+        for place in sorted(places, reverse=True):
+            if self._fits(pod, node, places - {place}):
+                places -= {place}
+        return None if self._size(places) > self._most_moves or self._forbidden(places) else places
+
+    def _fits(self, pod: Pod, node: str, places: _Places) -> bool:
+        self._tried += 1
+        with self._trial.taken_back():
+            self._evict(places)
+            return bool(self._trial.nodes_for(self._again(pod), [node]))
+
+    async def _play(self, places: _Places) -> _Result:
+        """End the pods of a set, place what waits, and take it back."""
+        self._tried += 1
+        required, trial = self._required, self._trial
+        moved = self._keys(places)
+        subject = () if required.subject is None else (required.subject,)
+        with trial.taken_back():
+            self._evict(places)
+            for key in dict.fromkeys((*subject, *moved, *sorted(required.landing))):
+                if not trial.nodes_for(self._pod(trial, key)):
+                    return _Result(unfit=key)
+            keys = {waiting.pod.uid: (waiting.pod.namespace, waiting.pod.name) for waiting in trial.waiting()}
+            outcomes = await trial.place_all() | await trial.place_others()
+            await trial.end()
+        landed = {keys[uid] for uid, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS}
+        wanted = required.landing | required.undisturbed | set(moved)
+        return _Result(sorted(wanted - landed), sorted(landed - wanted))
+
+    def _evict(self, places: _Places) -> None:
+        for key in self._keys(places):
+            self._trial.evict(self._trial.copy.store.get(Key(StoredKind.POD, *key)))
+
+    def _on(self, node: str) -> Iterator[int]:
+        """Yield the pods whose end may free something on the node, the preferred first."""
+        yield from sorted((*self._anywhere, *self._by_node.get(node, ())))
+
+    def _nodes_of(self, key: PodKey) -> Sequence[str]:
+        """Return the nodes on which a pod could land if all pods that may be moved had ended."""
+        if key not in self._nodes:
+            self._nodes[key] = self._emptied.nodes_for(self._pod(self._emptied, key))
+        return self._nodes[key]
+
+    def _again(self, pod: Pod) -> Pod:
+        """Return the pod as it is now: after its eviction it has another UID."""
+        return self._pod(self._trial, (pod.namespace, pod.name))
+
+    @staticmethod
+    def _pod(trial: Trial, key: PodKey) -> Pod:
+        found = trial.view.pod(*key)
+        if found is None:
+            raise LookupError(f"pod {'/'.join(key)} is not in the trial")
+        return found
+
+    def _bounded(self) -> bool:
+        if self._tried >= MOST_SETS:
+            self._bound = _limit(MOST_SETS, "tried")
+        elif self._trial.view.monotonic > self._end:
+            self._bound = f"sets of pods were tried for {SECONDS:g} s, which is the limit"
+        else:
+            return False
+        return True
+
+    def _forbidden(self, places: _Places) -> bool:
+        """Return whether a PodDisruptionBudget forbids to evict the pods together with those that move in any case."""
+        own = (facts for place in sorted(places) for facts in self._moving[place].pods)
+        return bool(forbidding_budget(self._trial, [*self._required.evicted, *own]))
+
+    def _keys(self, places: _Places) -> tuple[PodKey, ...]:
+        return tuple(key for place in sorted(places) for key in self._moving[place].keys)
+
+    def _size(self, places: _Places) -> int:
+        return sum(len(self._moving[place].pods) for place in places)
+
+    def _rank(self, places: _Places) -> _Rank:
+        moving = [self._moving[place] for place in places]
+        return (
+            sum(each.lost for each in moving),
+            max((each.priority for each in moving), default=0),
+            len(moving),
+            tuple(sorted(places)),
+        )
+
+    def _order(self, places: _Places) -> tuple[int, _Rank]:
+        return self._size(places), self._rank(places)

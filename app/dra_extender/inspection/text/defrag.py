@@ -1,0 +1,100 @@
+"""The answer to `defrag` for a terminal of 80 columns; lines are wrapped and never cut."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from dra_extender.inspection.defrag.report import DefragReport, Finding
+from dra_extender.inspection.lines import INDENT, WIDTH, as_text, wrapped
+from dra_extender.inspection.text.what_if import (
+    fate_lines,
+    outcome_text,
+    reason_lines,
+    three_columns,
+    unjudged_lines,
+)
+from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, PodRow
+from dra_extender.model.api_json import listed, number_of
+
+_MOST_PODS: Final = 5
+_PROGRAM: Final = ("kubectl", "dra", "what-if")
+
+
+@as_text
+def text(report: DefragReport, width: int = WIDTH) -> Iterator[str]:
+    yield from wrapped(_summary(report), "", width)
+    moved = [
+        PodRow(pod=move.pod, before=move.before, after=move.after, evicted=True, claims=move.claims)
+        for move in report.moves
+    ]
+    if moved:
+        yield ""
+        header = ("POD", "FROM", "TO")
+        rows = [(row.pod, outcome_text(row.before), outcome_text(row.after)) for row in moved]
+        yield from three_columns([header, *rows], width)
+    if report.lands is not None:
+        yield ""
+        yield from wrapped(f"{report.pod} {outcome_text(report.lands)}", "", width)
+    yield from _lost(report, width)
+    subject = [] if report.lands is None else [PodRow(pod=report.pod, before=_ABSENT, after=report.lands)]
+    yield from unjudged_lines([*moved, *subject], width)
+    yield from fate_lines(moved, width)
+    if report.finding is Finding.NONE:
+        yield from _hindrances(report, width)
+    if report.moves:
+        yield ""
+        yield "played by"
+        yield from _command((*_PROGRAM, *report.what_if), width)
+    notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
+    notes += report.notes
+    if notes:
+        yield ""
+    for note in notes:
+        yield from wrapped(f"note: {note}", "", width)
+
+
+_ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
+
+
+def _summary(report: DefragReport) -> str:
+    if report.finding is Finding.MET:
+        return f"{report.goal} without a move"
+    if report.finding is Finding.NONE:
+        why = report.bound or "all that may help was tried"
+        return f"no moves were found after which {report.goal}: {why}"
+    fewest = "no fewer are enough" if report.fewest else f"whether fewer are enough is not known: {report.bound}"
+    return f"{report.goal} after {number_of(len(report.moves), 'move')}; {fewest}"
+
+
+def _lost(report: DefragReport, width: int) -> Iterator[str]:
+    lost = [move.pod for move in report.moves if not move.controller]
+    if lost:
+        yield ""
+        one = len(lost) == 1
+        said = "has no controller: create it again" if one else "have no controller: create them again"
+        yield from wrapped(f"{listed(lost, _MOST_PODS)} {said} after the end", "", width)
+
+
+def _hindrances(report: DefragReport, width: int) -> Iterator[str]:
+    """Yield what stands in the way: reasons that no move changes, and pods that may not be moved."""
+    if report.reasons:
+        yield ""
+        yield from wrapped(f"{report.pod} fits nowhere, though all pods that may be moved have ended", "", width)
+        yield from reason_lines(report.reasons, width)
+    if report.staying:
+        yield ""
+        yield "pods that may not be moved"
+    for staying in report.staying:
+        yield from wrapped(f"{listed(staying.pods, _MOST_PODS)}: {staying.reason}", INDENT, width)
+
+
+def _command(words: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the command for a shell, each line but the last with a backslash at its end."""
+    line = INDENT.removesuffix(" ")
+    for word in chain(map(shlex.quote, words)):
+        if len(line) + len(word) + 3 > width:
+            yield f"{line} \\"
+            line = INDENT + INDENT.removesuffix(" ")
+        line += f" {word}"
+    yield line
