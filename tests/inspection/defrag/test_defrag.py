@@ -217,6 +217,8 @@ def both_of_n1_in_the_way(allowed: int) -> MadeCluster:
 async def test_budget_counts_the_pods_that_move_together(allowed: int, expected: list[str]) -> None:
     report = await defrag(both_of_n1_in_the_way(allowed).cluster(), FIT)
     assert (sorted(moved(report)), report.bound) == (expected, "")
+    if allowed == 1:
+        assert staying(report) == dict.fromkeys(("a", "c"), "PodDisruptionBudget ml/keep forbids it together")
 
 
 async def test_node_whose_pods_may_not_move_says_which_budget_forbids_it() -> None:

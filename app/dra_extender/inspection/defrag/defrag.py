@@ -12,6 +12,7 @@ from dra_extender.inspection.defrag.movable import (
     Movable,
     MovingPods,
     controller_of,
+    forbidden_together,
     forbidding_budget,
     movable_pods,
 )
@@ -70,7 +71,7 @@ async def defrag(
     own = tuple(moving for moving in movable.moving if set(moving.keys) & applied.evicted.keys())
     kept = _kept_on_the_node(plain, applied, movable, own)
     if kept:
-        return msgspec.structs.replace(report, staying=kept, bound="pods that are on the node may not be moved")
+        return msgspec.structs.replace(report, staying=kept, bound="pods of the node stay")
     others = [moving for moving in movable.moving if moving not in own]
     everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
@@ -92,7 +93,14 @@ async def defrag(
     found = await search.find(verify)
     if found.pods is None:
         unfit = "" if found.unfit is None else "/".join(found.unfit)
-        return msgspec.structs.replace(report, pod=unfit, tried=found.tried, bound=found.bound, reasons=found.reasons)
+        return msgspec.structs.replace(
+            report,
+            pod=unfit,
+            tried=found.tried,
+            bound=found.bound,
+            reasons=found.reasons,
+            staying=(*report.staying, *found.forbidden),
+        )
     moves = tuple(_moves(rows[found.pods], movable.moving, {*found.pods, *applied.evicted}))
     return msgspec.structs.replace(
         report,
@@ -128,10 +136,9 @@ def _kept_on_the_node(
     needed = {"/".join(key) for key in applied.evicted}
     staying = ((each.reason, tuple(name for name in each.pods if name in needed)) for each in movable.staying)
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
-    together = forbidding_budget(trial, [facts for moving in own for facts in moving.pods])
-    if kept or not together:
-        return kept
-    return (StayingPods(reason=f"{together} together", pods=tuple("/".join(key) for each in own for key in each.keys)),)
+    pods = [facts for moving in own for facts in moving.pods]
+    together = forbidding_budget(trial, pods)
+    return kept if kept or not together else (forbidden_together(together, pods),)
 
 
 async def _landing(trial: Trial) -> frozenset[PodKey]:

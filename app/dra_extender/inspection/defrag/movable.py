@@ -106,6 +106,10 @@ def forbidding_budget(trial: Trial, pods: Collection[PodFacts]) -> str:
     return f"PodDisruptionBudget {namespace}/{budget} forbids it"
 
 
+def forbidden_together(reason: str, pods: Collection[PodFacts]) -> StayingPods:
+    return StayingPods(reason=f"{reason} together", pods=tuple("/".join(facts.key) for facts in pods))
+
+
 def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts, bool]]:
     """Yield the pods that take something of a node and do not leave by themselves; the last: they belong to their node."""
     for key, data in sorted(trial.copy.store.keyed(StoredKind.POD).items()):

@@ -13,7 +13,8 @@ from heapq import heappop, heappush
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.defrag.movable import MovingPods, forbidding_budget
+from dra_extender.inspection.defrag.movable import MovingPods, forbidden_together, forbidding_budget
+from dra_extender.inspection.defrag.report import StayingPods
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.what_if.changes import PodKey
 from dra_extender.inspection.what_if.report import OutcomeKind, ReasonCount
@@ -54,6 +55,7 @@ class Found(NamedTuple):
     """The pods to move (None: no set was found), whether no smaller set does, and which bound ended the search.
 
     `unfit` fits nowhere though all pods that may be moved have ended, for these `reasons`; None if there is no such pod.
+    `forbidden`: for each budget that forbids to evict pods together, the first of such sets.
     """
 
     pods: tuple[PodKey, ...] | None
@@ -62,6 +64,7 @@ class Found(NamedTuple):
     bound: str
     unfit: PodKey | None = None
     reasons: tuple[ReasonCount, ...] = ()
+    forbidden: tuple[StayingPods, ...] = ()
 
 
 class _Step(NamedTuple):
@@ -115,6 +118,7 @@ class MoveSearch:
         self._tried = 0
         self._bound = ""
         self._complete = True
+        self._together: dict[str, StayingPods] = {}
 
     async def find(self, verify: Verify) -> Found:
         """Return the smallest set that meets the goal, of equally small ones the preferred; else one that is not known to be.
@@ -137,7 +141,8 @@ class MoveSearch:
                 break
         if best is None:
             unfit, reasons = self._unfit()
-            return Found(None, fewest=False, tried=self._tried, bound=self._bound, unfit=unfit, reasons=reasons)
+            together = tuple(self._together.values())
+            return Found(None, False, self._tried, self._bound, unfit, reasons, together)
         return Found(self._keys(best), self._complete, self._tried, "" if self._complete else self._bound)
 
     def _unfit(self) -> tuple[PodKey | None, tuple[ReasonCount, ...]]:
@@ -301,7 +306,11 @@ class MoveSearch:
     def _forbidden(self, places: _Places) -> bool:
         """Return whether a PodDisruptionBudget forbids to evict the pods together with those that move in any case."""
         own = (facts for place in sorted(places) for facts in self._moving[place].pods)
-        return bool(forbidding_budget(self._trial, [*self._required.evicted, *own]))
+        pods = [*self._required.evicted, *own]
+        reason = forbidding_budget(self._trial, pods)
+        if reason:
+            self._together.setdefault(reason, forbidden_together(reason, pods))
+        return bool(reason)
 
     def _keys(self, places: _Places) -> tuple[PodKey, ...]:
         return tuple(key for place in sorted(places) for key in self._moving[place].keys)

@@ -84,7 +84,7 @@ def _hindrances(report: DefragReport, width: int) -> Iterator[str]:
         yield from reason_lines(report.reasons, width)
     if report.staying:
         yield ""
-        yield "pods that may not be moved"
+        yield "pods that stay"
     for staying in report.staying:
         yield from wrapped(f"{listed(staying.pods, _MOST_PODS)}: {staying.reason}", INDENT, width)
 
