@@ -6,6 +6,7 @@ import httpx
 import pytest
 from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug
 from dra_extender.config.service_settings import is_loopback
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
@@ -13,8 +14,8 @@ from fastapi import FastAPI
 
 from tests.support.settable_time import SettableTime
 
-REPORT = HoldReport(format=FORMAT, taken_at=5.0)
-DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=6.0)
+REPORT = HoldReport(format=FORMAT, taken_at=Moment(5))
+DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=Moment(6))
 
 
 @pytest.fixture
@@ -40,8 +41,11 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
     for peer in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
         answer = await get(app, peer)
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
-        assert answer.json() == {"format": FORMAT, "taken_at": 5.0}
-        assert (await get(app, peer, DECISIONS)).json() == {"format": DECISIONS_FORMAT, "taken_at": 6.0}
+        assert answer.json() == {"format": FORMAT, "taken_at": "1970-01-01T00:00:05Z"}
+        assert (await get(app, peer, DECISIONS)).json() == {
+            "format": DECISIONS_FORMAT,
+            "taken_at": "1970-01-01T00:00:06Z",
+        }
 
 
 @pytest.mark.parametrize(

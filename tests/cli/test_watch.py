@@ -15,6 +15,7 @@ from dra_extender.cli.answers import AnswerFormat, ChangedAnswers
 from dra_extender.cli.app import app
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.report import Cause, WhyReport
+from dra_extender.model.moment import Moment
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from typer.testing import CliRunner
 
@@ -116,7 +117,7 @@ def test_snapshot_is_not_watched(tmp_path: Path) -> None:
 
 
 def report(summary: str, at: float) -> WhyReport:
-    origin = Origin(source="a test", taken_at=at)
+    origin = Origin(source="a test", taken_at=Moment(at))
     return WhyReport(format="f", pod="ml/train", cause=Cause.DEVICES, summary=summary, origin=origin, age=at)
 
 

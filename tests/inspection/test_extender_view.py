@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from dra_extender.api.protocol import encode
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.extender_view import ExtenderView, read_report, read_view
@@ -15,6 +16,7 @@ from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMember, ReportedPlan
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
@@ -61,7 +63,7 @@ def test_hold_that_is_over_counts_no_more(gone: str) -> None:
     elif gone == "deleted":
         del cluster.objects["pods"][0]
     elif gone == "expired":
-        report = msgspec.structs.replace(report, taken_at=NOW + 25)
+        report = msgspec.structs.replace(report, taken_at=Moment(NOW) + 25)
     else:
         result = {"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-9"}
         cluster.objects["resourceclaims"][0]["status"] = {"allocation": {"devices": {"results": [result]}}}
@@ -78,7 +80,7 @@ def test_plan_of_a_gang_is_told_to_its_members() -> None:
         waiting=3,
         members=(PlannedMember(pod="ml/first", node="n1", announced=True),),
     )
-    report = HoldReport(format=FORMAT, taken_at=NOW, plans=(plan,))
+    report = HoldReport(format=FORMAT, taken_at=Moment(NOW), plans=(plan,))
     said = " ".join(" ".join(why(view(cluster, report), NAMESPACE, "first").notes).split())
     assert "the plan of PodGroup ml/train has 1 members, 8 are needed, 3 wait for the others" in said
     assert "its node for this pod is n1" in said
@@ -89,8 +91,8 @@ def test_plan_of_a_gang_is_told_to_its_members() -> None:
     [
         (b"<html>", "holds:"),
         (b"{}", "format"),
-        (msgspec.json.encode(HoldReport(format="dra-extender.io/holds/v9", taken_at=0.0)), "holds/v9"),
-        (b'{"format": "dra-extender.io/holds/v1", "taken_at": 1, "holds": [1]}', "holds"),
+        (encode(HoldReport(format="dra-extender.io/holds/v9", taken_at=Moment(0))), "holds/v9"),
+        (b'{"format": "dra-extender.io/holds/v1", "taken_at": "2026-11-25T09:46:40Z", "holds": [1]}', "holds"),
     ],
 )
 def test_answer_that_is_no_report_is_refused_with_a_sentence(data: bytes, said: str) -> None:
@@ -112,12 +114,12 @@ async def answering(bodies: dict[str, bytes]) -> AsyncIterator[str]:
         yield str(server.make_url(""))
 
 
-HELD_NOTHING = msgspec.json.encode(HoldReport(format=FORMAT, taken_at=NOW))
-DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=NOW, replica="dra-extender-0")
+HELD_NOTHING = encode(HoldReport(format=FORMAT, taken_at=Moment(NOW)))
+DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=Moment(NOW), replica="dra-extender-0")
 
 
 async def test_decisions_of_the_extender_are_read_where_they_are_asked_for() -> None:
-    bodies = {"/debug/holds": HELD_NOTHING, "/debug/decisions": msgspec.json.encode(DECIDED)}
+    bodies = {"/debug/holds": HELD_NOTHING, "/debug/decisions": encode(DECIDED)}
     async with answering(bodies) as url:
         assert (await read_view(KubeSettings(), (), url)).decisions is None
         found = await read_view(KubeSettings(), (), url, decisions=True)
@@ -125,7 +127,8 @@ async def test_decisions_of_the_extender_are_read_where_they_are_asked_for() -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [(None, "404 Not Found"), (b"[]", "decisions"), (b'{"format": "x", "taken_at": 1}', "'x'")]
+    ("body", "said"),
+    [(None, "404 Not Found"), (b"[]", "decisions"), (b'{"format": "x", "taken_at": "2026-11-25T09:46:40Z"}', "'x'")],
 )
 async def test_extender_that_tells_no_decisions_is_said_and_its_holds_count(body: bytes | None, said: str) -> None:
     bodies = {"/debug/holds": HELD_NOTHING} | ({} if body is None else {"/debug/decisions": body})

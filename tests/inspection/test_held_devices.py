@@ -10,6 +10,7 @@ from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.report import WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.model.moment import Moment
 from dra_extender.page.devices_view import DeviceState, device_text, pool_states
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
@@ -21,7 +22,7 @@ HELD = HeldDevices(
     pods=("ml/second",),
     node="n1",
     devices=("gpu.example.com/n1/gpu-0",),
-    until=NOW + HOLD_SECONDS,
+    until=Moment(NOW + HOLD_SECONDS),
 )
 LINE = "held for ml/second until 09:47:05Z: gpu-0 on n1"
 

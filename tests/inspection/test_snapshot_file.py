@@ -98,7 +98,9 @@ def archive(name: str, data: bytes) -> bytes:
         ),
         pytest.param(archive("snapshot.json", b"[]"), "snapshot.json: Expected `object`, got `array`", id="a list"),
         pytest.param(
-            archive("snapshot.json", b'{"format": "v9", "takenAt": 1}'), "has format 'v9'", id="unknown format"
+            archive("snapshot.json", b'{"format": "v9", "takenAt": "2026-11-25T09:46:40Z"}'),
+            "has format 'v9'",
+            id="unknown format",
         ),
         pytest.param(
             archive("snapshot.json", b'{"format": "v9", "x": ' + b"[" * 3000),
@@ -140,7 +142,7 @@ def test_file_that_is_absent_is_refused_with_its_name(tmp_path: Path) -> None:
         read_snapshot(tmp_path / "absent.tar.gz")
 
 
-ABOUT = b'{"format": "dra-extender.io/snapshot/v1", "takenAt": 1}'
+ABOUT = b'{"format": "dra-extender.io/snapshot/v1", "takenAt": "2026-11-25T09:46:40Z"}'
 
 
 def packed_members(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

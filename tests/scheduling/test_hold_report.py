@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from dra_extender.model.moment import decoded_moment, encoded_moment
 from dra_extender.scheduling import hold_report
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -46,7 +47,12 @@ async def test_report_survives_its_way_as_json() -> None:
     world.add_pod("p1", "c1")
     await world.filter("p1", "n0")
     report = world.extender.holds.report(leads=True)
-    assert msgspec.json.decode(msgspec.json.encode(report), type=HoldReport) == report
+    assert (
+        msgspec.json.decode(
+            msgspec.json.encode(report, enc_hook=encoded_moment), type=HoldReport, dec_hook=decoded_moment
+        )
+        == report
+    )
 
 
 async def test_parameters_for_drivers_stay_in_the_service() -> None:
@@ -59,7 +65,7 @@ async def test_parameters_for_drivers_stay_in_the_service() -> None:
     await world.filter("p1", "n0")
     report = world.extender.holds.report(leads=True)
     assert report.holds
-    assert PLANTED.encode() not in msgspec.json.encode(report)
+    assert PLANTED.encode() not in msgspec.json.encode(report, enc_hook=encoded_moment)
 
 
 async def test_report_is_bounded_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:

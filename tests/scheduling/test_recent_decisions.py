@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
 from dra_extender.scheduling.recent_decisions import (
     FORMAT,
     LONGEST_REASON,
@@ -40,13 +41,15 @@ def test_equal_decisions_are_one_with_the_first_and_the_last_time(recent: Recent
             verb="filter",
             pod="ml/a",
             outcome=Outcome.REJECTED,
-            first=100.0,
-            last=130.0,
+            first=Moment(100),
+            last=Moment(130),
             times=2,
             nodes=3,
             reason="no devices",
         ),
-        Decision(verb="filter", pod="ml/b", outcome=Outcome.FITS, first=100.0, last=100.0, node="n1", nodes=2),
+        Decision(
+            verb="filter", pod="ml/b", outcome=Outcome.FITS, first=Moment(100), last=Moment(100), node="n1", nodes=2
+        ),
     )
 
 
@@ -83,5 +86,10 @@ def test_texts_are_cut_and_control_characters_are_escapes(recent: RecentDecision
 def test_report_can_be_written_and_read_as_json(recent: RecentDecisions) -> None:
     recent.note("preempt", "ml", "a", Outcome.FITS, node="n1", nodes=1)
     found = report(recent, leader="no")
-    assert msgspec.json.decode(msgspec.json.encode(found), type=DecisionReport) == found
+    assert (
+        msgspec.json.decode(
+            msgspec.json.encode(found, enc_hook=encoded_moment), type=DecisionReport, dec_hook=decoded_moment
+        )
+        == found
+    )
     assert (found.format, found.watches, found.replica) == (FORMAT, (("pods", 1.5),), "r-0")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from dra_extender.model.lazy_node_names import NodeNames
+from dra_extender.model.moment import Moment
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.recent_decisions import Decision, Outcome, RecentDecisions
@@ -62,7 +63,14 @@ def decisions(recent: RecentDecisions) -> list[Decision]:
 
 def decision(verb: str, outcome: Outcome, node: str = "", nodes: int = 0, reason: str = "") -> Decision:
     return Decision(
-        verb=verb, pod="ml/train", outcome=outcome, first=7.0, last=7.0, node=node, nodes=nodes, reason=reason
+        verb=verb,
+        pod="ml/train",
+        outcome=outcome,
+        first=Moment(7),
+        last=Moment(7),
+        node=node,
+        nodes=nodes,
+        reason=reason,
     )
 
 

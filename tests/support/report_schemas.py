@@ -12,6 +12,7 @@ from dra_extender.inspection.audit import report as audit_report
 from dra_extender.inspection.defrag import report as defrag
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling import hold_report, recent_decisions
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
@@ -39,7 +40,9 @@ def file_of(name: str) -> Path:
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of a report; fields may be added to objects without a new format."""
-    (made,), components = msgspec.json.schema_components([REPORTS[name]], ref_template="#/$defs/{name}")
+    (made,), components = msgspec.json.schema_components(
+        [REPORTS[name]], ref_template="#/$defs/{name}", schema_hook=_moment
+    )
     title = REPORTS[name].__name__
     components[title]["properties"]["format"] = {"const": name}
     return {
@@ -49,6 +52,11 @@ def schema(name: str) -> dict[str, Any]:
         **made,
         "$defs": dict(sorted(components.items())),
     }
+
+
+def _moment(kind: type) -> dict[str, Any]:
+    assert kind is Moment
+    return {"type": "string", "format": "date-time"}
 
 
 def text(name: str) -> str:

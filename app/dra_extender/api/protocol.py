@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from dra_extender.api.decoding import NULL, Name, Namespace, Uid
+from dra_extender.model.moment import encoded_moment
 from dra_extender.scheduling.ports.errors import OneText
 
 EXTENDER_MIN_SCORE: Final = 0
@@ -126,7 +127,7 @@ class NamedNode(Struct, frozen=True, gc=False):
     metadata: _NodeMetadata
 
 
-encode: Final = msgspec.json.Encoder().encode
+encode: Final = msgspec.json.Encoder(enc_hook=encoded_moment).encode
 
 
 def encode_texts(texts: Mapping[str, str], *, plain: bool) -> Raw | Mapping[str, str] | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
@@ -117,9 +117,7 @@ class ChangedAnswers:
 
     def print(self, report: Answer, as_tree: Callable[[int], str]) -> None:
         """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
-        import msgspec
-
-        said = _timeless(msgspec.to_builtins(report, str_keys=True))
+        said = _timeless(_plain(report))
         if said == self._last:
             return
         if self._last is not None:
@@ -127,6 +125,14 @@ class ChangedAnswers:
         self._last = said
         print_answer(report, self._output, as_tree)
         sys.stdout.flush()
+
+
+def _plain(report: Answer) -> Any:
+    import msgspec
+
+    from dra_extender.model.moment import encoded_moment
+
+    return msgspec.to_builtins(report, str_keys=True, enc_hook=encoded_moment)
 
 
 def _timeless(value: object) -> object:
@@ -146,9 +152,10 @@ def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], 
     import msgspec
 
     from dra_extender.inspection.lines import answer_text, origin_lines
+    from dra_extender.model.moment import encoded_moment
 
     if output is AnswerFormat.JSON:
-        text = msgspec.json.format(msgspec.json.encode(report)).decode()
+        text = msgspec.json.format(msgspec.json.encode(report, enc_hook=encoded_moment)).decode()
         sys.stdout.write(answer_text(text.split("\n")))
         return
     if output is AnswerFormat.YAML:
@@ -196,10 +203,9 @@ def ended(problem: Exception, status: int) -> typer.Exit:
 
 
 def _yaml(report: Answer) -> str:
-    import msgspec
     import yaml
 
-    plain = msgspec.to_builtins(report, str_keys=True)
+    plain = _plain(report)
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     if text.replace("\n", "").isprintable():
         return text

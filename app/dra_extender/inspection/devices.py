@@ -22,6 +22,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
 from dra_extender.model.metadata import split_key
+from dra_extender.model.moment import Moment
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
 
@@ -154,13 +155,13 @@ class ShareUse(Value, frozen=True):
 class ConditionState(Value, frozen=True):
     """Binding conditions that a device still waits for, or the one that reports its failure, for one claim (`namespace/name`).
 
-    `state` is pending, failed or timed out; `limit` is when the wait ends, seconds since the epoch.
+    `state` is pending, failed or timed out; `limit` is when the wait ends.
     """
 
     claim: str
     conditions: tuple[str, ...]
     state: str
-    limit: float
+    limit: Moment
     message: str = ""
 
 
@@ -410,7 +411,7 @@ def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]
                     claim=each.holder.claim,
                     conditions=problem.conditions,
                     state=verdict.readiness.value,
-                    limit=verdict.deadline,
+                    limit=Moment(verdict.deadline),
                     message=problem.message,
                 )
 

@@ -15,6 +15,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.port_forward import get_at, get_through
 from dra_extender.model.api_json import ModelError, decode
+from dra_extender.model.moment import decoded_moment
 from dra_extender.model.pod import WholePod
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
@@ -50,8 +51,8 @@ class _Place(NamedTuple):
 _PODS: Final = frozenset({"pods"})
 _PODS_UNREAD: Final = "not known: the pods of the extender could not be listed"
 _POD: Final = msgspec.json.Decoder(WholePod)
-_REPORT: Final = msgspec.json.Decoder(HoldReport)
-_DECISIONS: Final = msgspec.json.Decoder(DecisionReport)
+_REPORT: Final = msgspec.json.Decoder(HoldReport, dec_hook=decoded_moment)
+_DECISIONS: Final = msgspec.json.Decoder(DecisionReport, dec_hook=decoded_moment)
 
 
 async def read_view(

@@ -16,6 +16,7 @@ from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
+from dra_extender.model.moment import Moment, moment
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 
 
@@ -23,8 +24,8 @@ class Holder(Value, frozen=True):
     """A claim (`namespace/name`) that has a device, or that a running bind will give it to (`pending`), or for which it is held.
 
     `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
-    `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
-    pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then (seconds since the epoch).
+    `since`: when it was allocated, None if that is not recorded.  `orphaned`: the claim is deleted, and a
+    pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then.
     `planned`: it would get the device in the plan of a gang that was made for an answer.  `leaving`: the claim is about to be
     released, because all consumers are pods that have ended or are gone (`ended`), or that, or the claim without any, are
     `being deleted`; empty if one of them stays.
@@ -32,12 +33,12 @@ class Holder(Value, frozen=True):
 
     claim: str
     consumers: tuple[str, ...] = ()
-    since: float | None = None
+    since: Moment | None = None
     pending: bool = False
     planned: bool = False
     orphaned: bool = False
     admin: bool = False
-    until: float | None = None
+    until: Moment | None = None
     leaving: str = ""
 
     @property
@@ -72,7 +73,7 @@ class Holders:
             holder = Holder(
                 claim=unmade_claim(ledger, hold) if claim is None else "/".join(claim.claim.metadata.key),
                 consumers=tuple(pods),
-                until=held_until.get(hold.claim_uid),
+                until=moment(held_until.get(hold.claim_uid)),
                 planned=hold.claim_uid not in held_until,
             )
             self._add(holder, ledger.holds.kept(hold.claim_uid))
@@ -104,7 +105,7 @@ def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False
     return Holder(
         claim="/".join(claim.metadata.key),
         consumers=tuple(consumer_text(consumer, claim.metadata.namespace) for consumer in claim.status.reserved_for),
-        since=seconds_of(allocated_at(claim)),
+        since=moment(seconds_of(allocated_at(claim))),
         pending=pending,
         orphaned=orphaned,
         leaving=leaving,

@@ -11,6 +11,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import Value, listed
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.extended_resources.claims import name_for
 from dra_extender.scheduling.hold_report import HoldReport
 
@@ -23,14 +24,14 @@ _FURTHER_INDENT: Final = "  "
 class HeldDevices(Value, frozen=True):
     """Devices (`driver/pool/device`) of one node that the extender keeps free for a claim (`namespace/name`).
 
-    `pods` are `namespace/name` of the pods that use the claim.  `until`: when the hold ends, seconds since the epoch.
+    `pods` are `namespace/name` of the pods that use the claim.  `until`: when the hold ends.
     """
 
     claim: str
     pods: tuple[str, ...]
     node: str
     devices: tuple[str, ...]
-    until: float
+    until: Moment
 
 
 def held_devices(ledger: Ledger, report: HoldReport) -> tuple[HeldDevices, ...]:

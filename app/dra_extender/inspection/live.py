@@ -17,6 +17,7 @@ from dra_extender.inspection.objects import (
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery import OPTIONAL_FIELDS, ServerFacts, Support
 from dra_extender.kube.reading import ClusterReading, read_cluster
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.ports.cluster import ClusterError
 
 _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}
@@ -66,7 +67,7 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
     facts = reading.facts
     origin = Origin(
         source=reading.source,
-        taken_at=reading.taken_at,
+        taken_at=Moment(reading.taken_at),
         release=facts.git_version,
         missing=missing,
         gates=assumed_gates(facts),

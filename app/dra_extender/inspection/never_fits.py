@@ -18,6 +18,7 @@ from dra_extender.lint.manifests import LintFile, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
+from dra_extender.model.moment import Moment
 from dra_extender.simulator.apiserver.objects import NAMESPACE, Json, Key, StoredKind
 
 _DEVICES: Final = frozenset({"nodes", "deviceclasses", "devicetaintrules", "resourceslices"})
@@ -36,7 +37,7 @@ _WHOLE, _ALTERNATIVE, _TOGETHER = (
 _PASSING: Final = frozenset({Code.TAINTED, Code.POOL_INCOMPLETE, Code.SEARCH_LIMIT, Code.TOO_MUCH})
 """Reasons that may be gone soon."""
 _OF_PODS: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_UNREADABLE, Code.CLAIM_MISSING})
-_NO_CLUSTER: Final = ClusterObjects(Origin(source="these files", taken_at=0.0), {})
+_NO_CLUSTER: Final = ClusterObjects(Origin(source="these files", taken_at=Moment(0)), {})
 _MOST_QUESTIONS: Final = 500
 """Claims, alternatives of requests, and pods that are asked."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Union
 
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of
+from dra_extender.model.moment import Moment
 from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
@@ -59,7 +60,7 @@ class AssumedGate(Value, frozen=True, rename=None):
 
 
 class Origin(Value, frozen=True, rename=None):
-    """Where objects come from: a sentence for people, when they were read (seconds since the epoch), and from which release.
+    """Where objects come from: a sentence for people, when they were read, and from which release.
 
     `holds`: what was found out about the holds of a running extender; empty if none runs there, or a snapshot was asked.
     `release` is the API server's version, e.g. `v1.37.1`; empty if unknown.  `gates`: what was found out about its feature gates;
@@ -67,7 +68,7 @@ class Origin(Value, frozen=True, rename=None):
     """
 
     source: str
-    taken_at: float
+    taken_at: Moment
     release: str = ""
     missing: tuple[MissingKind, ...] = ()
     gates: tuple[AssumedGate, ...] = ()

@@ -13,6 +13,7 @@ import msgspec
 from dra_extender.inspection.objects import ALL_KINDS, KINDS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
 from dra_extender.manifests.files import opened, title
 from dra_extender.model.api_json import ModelError, Value, decode_object
+from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
 MOST_MIB: Final = 256
@@ -38,13 +39,13 @@ class _About(Value, frozen=True):
     """The first member of the archive: the format, and the origin of the objects."""
 
     format: str
-    taken_at: float
+    taken_at: Moment
     release: str = ""
     missing: tuple[MissingKind, ...] = ()
     gates: tuple[AssumedGate, ...] = ()
 
 
-_ABOUT_DECODER: Final = msgspec.json.Decoder(_About)
+_ABOUT_DECODER: Final = msgspec.json.Decoder(_About, dec_hook=decoded_moment)
 
 
 def write_snapshot(objects: ClusterObjects, path: Path) -> int:
@@ -69,7 +70,7 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             missing=origin.missing,
             gates=origin.gates,
         )
-        _add(archive, _ABOUT, msgspec.json.encode(about) + b"\n")
+        _add(archive, _ABOUT, msgspec.json.encode(about, enc_hook=encoded_moment) + b"\n")
         for kind in (each for each in ALL_KINDS if each in KINDS or each in objects.by_kind):
             _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
     data = buffer.getvalue()

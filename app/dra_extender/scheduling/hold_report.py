@@ -12,6 +12,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.gang.plans import GangPlan
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
@@ -33,15 +34,15 @@ class HeldNode(Value, frozen=True, rename=None):
 class HeldClaim(Value, frozen=True, rename=None):
     """A hold: devices kept free for a claim on each node that was offered.
 
-    `pods`: (namespace/name, UID), a name is empty for a pod that the watch has not delivered.  `until`: when the hold ends, seconds
-    since the epoch; `nominated`: kube-scheduler has chosen the node.
+    `pods`: (namespace/name, UID), a name is empty for a pod that the watch has not delivered.  `until`: when the hold ends;
+    `nominated`: kube-scheduler has chosen the node.
     """
 
     claim_uid: str
     claim: str
     namespace: str
     pods: tuple[tuple[str, str], ...]
-    until: float
+    until: Moment
     nominated: bool
     nodes: tuple[HeldNode, ...]
 
@@ -65,14 +66,14 @@ class ReportedPlan(Value, frozen=True, rename=None):
 
 
 class HoldReport(Value, frozen=True, rename=None):
-    """All holds and plans at `taken_at` (seconds since the epoch); `left_out` holds and plans did not fit into the limits.
+    """All holds and plans at `taken_at`; `left_out` holds and plans did not fit into the limits.
 
     A replica that does not lead has none.  `binding_timeout_seconds` is the setting of the service; None from a service that does
     not report it.
     """
 
     format: str
-    taken_at: float
+    taken_at: Moment
     leads: bool = True
     holds: tuple[HeldClaim, ...] = ()
     plans: tuple[ReportedPlan, ...] = ()
@@ -96,7 +97,7 @@ class HoldReporter:
         plans = tuple(self._planned())
         return HoldReport(
             format=FORMAT,
-            taken_at=self.clock.now(),
+            taken_at=Moment(self.clock.now()),
             leads=leads,
             holds=holds,
             plans=plans,
@@ -123,7 +124,7 @@ class HoldReporter:
             claim="" if record is None else record.claim.metadata.name,
             namespace=hold.namespace,
             pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
-            until=self.clock.now() + hold.end - self.clock.monotonic(),
+            until=Moment(self.clock.now() + hold.end - self.clock.monotonic()),
             nominated=hold.nominated,
             nodes=tuple(HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()),
         )

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dra_extender.model.api_json import Value, printable
+from dra_extender.model.moment import Moment
 
 FORMAT: Final = "dra-extender.io/decisions/v1"
 MOST_DECISIONS: Final = 256
@@ -34,7 +35,7 @@ class Outcome(StrEnum):
 
 
 class Decision(Value, frozen=True, rename=None):
-    """What was decided about a pod (`namespace/name`), `times` times from `first` to `last` (seconds since the epoch).
+    """What was decided about a pod (`namespace/name`), `times` times from `first` to `last`.
 
     `node` is the node of the bind, or the first that was offered; `nodes` counts those that fit, or do not if it is REJECTED.
     """
@@ -42,8 +43,8 @@ class Decision(Value, frozen=True, rename=None):
     verb: str
     pod: str
     outcome: Outcome
-    first: float
-    last: float
+    first: Moment
+    last: Moment
     times: int = 1
     node: str = ""
     nodes: int = 0
@@ -53,12 +54,12 @@ class Decision(Value, frozen=True, rename=None):
 class DecisionReport(Value, frozen=True, rename=None):
     """The latest decisions of a replica, the newest first, and what else it says of itself.
 
-    `taken_at`: seconds since the epoch.  `replica` is its name.  `watches`: seconds since the API server last answered the watch of
+    `replica` is its name.  `watches`: seconds since the API server last answered the watch of
     each kind.  `notes`: failed checks and what else `/readyz?verbose` says, by name, such as a second scheduler that allocates.
     """
 
     format: str
-    taken_at: float
+    taken_at: Moment
     leads: bool = True
     replica: str = ""
     watches: tuple[tuple[str, float], ...] = ()
@@ -91,7 +92,7 @@ class RecentDecisions:
     ) -> None:
         """Keep a decision; texts are cut."""
         namespace, name, node = namespace[:_LONGEST_NAME], name[:_LONGEST_NAME], node[:_LONGEST_NAME]
-        reason, now = reason[:LONGEST_REASON], self._now()
+        reason, now = reason[:LONGEST_REASON], Moment(self._now())
         key = (namespace, name, verb, outcome, node, nodes, reason)
         known = self._decisions.get(key)
         if known is not None:
@@ -122,7 +123,7 @@ class RecentDecisions:
         """Return all decisions that are kept, the newest first; control characters are escaped."""
         return DecisionReport(
             format=FORMAT,
-            taken_at=self._now(),
+            taken_at=Moment(self._now()),
             leads=leads,
             replica=_shown(replica),
             watches=tuple((kind, age) for kind, age in sorted(watches.items()) if isfinite(age)),

@@ -8,6 +8,7 @@ from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause
 from dra_extender.inspection.why.why import why
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 
 from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim
@@ -101,7 +102,7 @@ def view_with(made: MadeCluster, holds: HoldReport | None) -> ClusterView:
 
 
 def test_binding_timeout_is_that_of_the_running_service(made: MadeCluster) -> None:
-    holds = HoldReport(format=FORMAT, taken_at=NOW, binding_timeout_seconds=100.0)
+    holds = HoldReport(format=FORMAT, taken_at=Moment(NOW), binding_timeout_seconds=100.0)
     report = why(view_with(made, holds), NAMESPACE, "train")
     assert [(each.limit - NOW, each.assumed_timeout) for each in report.awaited] == [(60.0, None)]
     assert "limit in 60s\n" in tree(report)
@@ -109,7 +110,10 @@ def test_binding_timeout_is_that_of_the_running_service(made: MadeCluster) -> No
 
 @pytest.mark.parametrize(
     "holds",
-    [pytest.param(None, id="no-service"), pytest.param(HoldReport(format=FORMAT, taken_at=NOW), id="older-service")],
+    [
+        pytest.param(None, id="no-service"),
+        pytest.param(HoldReport(format=FORMAT, taken_at=Moment(NOW)), id="older-service"),
+    ],
 )
 def test_binding_timeout_that_is_not_known_is_marked_as_assumed(made: MadeCluster, holds: HoldReport | None) -> None:
     report = why(view_with(made, holds), NAMESPACE, "train")

@@ -11,6 +11,7 @@ from dra_extender.inspection.why.report import Cause, MemberState
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.moment import Moment
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 
@@ -25,7 +26,7 @@ def held(pod: str, gpu: str) -> HeldClaim:
         claim=f"claim-{pod}",
         namespace=NAMESPACE,
         pods=((f"{NAMESPACE}/{pod}", f"uid-pod-{NAMESPACE}-{pod}"),),
-        until=NOW + 25,
+        until=Moment(NOW + 25),
         nominated=False,
         nodes=(HeldNode(node="n1", devices=(DeviceHolding(driver=DRIVER, pool="n1", device=gpu),)),),
     )
@@ -43,7 +44,7 @@ def view(**last: Any) -> ClusterView:
     made.objects["pods"][-1]["spec"].update(last)
     made.running("old", "n2", "gpu-0", request("gpu", "gpu"))
     found = made.cluster()
-    report = HoldReport(format=FORMAT, taken_at=NOW, holds=(held("train-0", "gpu-0"), held("train-1", "gpu-1")))
+    report = HoldReport(format=FORMAT, taken_at=Moment(NOW), holds=(held("train-0", "gpu-0"), held("train-1", "gpu-1")))
     return ClusterView(ClusterObjects(found.origin, found.by_kind, holds=report))
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.snapshot_file import write_snapshot
+from dra_extender.model.moment import Moment
 from dra_extender.model.resource_claim import FINALIZER
 
 from tests.controlplane.objects import (
@@ -106,7 +107,7 @@ def example() -> ClusterObjects:
     _running(made)
     _waiting(made)
     by_kind = {kind: sorted(map(_encoded, made.objects.get(kind, ())), key=_key) for kind in KINDS}
-    return ClusterObjects(Origin(source="an example", taken_at=NOW, release="v1.37.1"), by_kind)
+    return ClusterObjects(Origin(source="an example", taken_at=Moment(NOW), release="v1.37.1"), by_kind)
 
 
 def write(path: Path = FILE) -> None:

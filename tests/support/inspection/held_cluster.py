@@ -2,6 +2,7 @@
 
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.moment import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 
 from tests.controlplane.objects import DRIVER, device, device_class, request
@@ -31,7 +32,7 @@ def held_for(cluster: MadeCluster, pod: str, **fields: object) -> HoldReport:
         claim=claim,
         namespace=NAMESPACE,
         pods=((f"{NAMESPACE}/{pod}", pod_uid),),
-        until=NOW + HOLD_SECONDS,
+        until=Moment(NOW + HOLD_SECONDS),
         nominated=False,
         nodes=(HeldNode(node="n1", devices=(DeviceHolding(driver=DRIVER, pool="n1", device="gpu-0"),)),),
     )

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.cluster_view import ClusterView, InspectionClock
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
+from dra_extender.model.moment import Moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 from tests.controlplane import objects
@@ -88,7 +89,7 @@ class MadeCluster:
             if not each.namespace:
                 del by_kind[each.kind]
         return ClusterObjects(
-            Origin(source="a test", taken_at=self.now, release="v1.37.1", missing=self.missing), by_kind
+            Origin(source="a test", taken_at=Moment(self.now), release="v1.37.1", missing=self.missing), by_kind
         )
 
     def view(self, elapsed: Callable[[], float] | None = None) -> ClusterView:

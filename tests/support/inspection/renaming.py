@@ -9,6 +9,7 @@ from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.redaction.redact import Redacted, redacted
 from dra_extender.inspection.why.why import why
+from dra_extender.model.moment import encoded_moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 _NEAREST_NAME = re.compile('; nearest name [^"]*')
@@ -44,9 +45,13 @@ def answers(objects: ClusterObjects) -> list[str]:
     found = []
     for pod in sorted(view.ledger.pods.all(), key=lambda each: each.key):
         report = msgspec.structs.replace(why(view, pod.namespace, pod.name), origin=None)
-        found.append(_NEAREST_NAME.sub("", msgspec.json.encode(report).decode()))
+        found.append(_NEAREST_NAME.sub("", msgspec.json.encode(report, enc_hook=encoded_moment).decode()))
         if not pod.node_name:
             result = view.evaluate(pod)
             found.append(msgspec.json.encode((list(result.fits), dict(result.texts))).decode())
-    found.append(msgspec.json.encode(msgspec.structs.replace(devices_report(view), origin=None)).decode())
+    found.append(
+        msgspec.json.encode(
+            msgspec.structs.replace(devices_report(view), origin=None), enc_hook=encoded_moment
+        ).decode()
+    )
     return found

@@ -14,6 +14,7 @@ from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason,
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import seconds_of
+from dra_extender.model.moment import Moment, moment
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_facts import CLOSED, NodeFilter, NodeRefusal
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
@@ -256,9 +257,9 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
                 conditions=device.conditions,
                 state=verdict.readiness.value,
                 message=device.message,
-                limit=verdict.deadline,
+                limit=Moment(verdict.deadline),
                 assumed_timeout=timeout if view.assumes_binding_timeout else None,
-                since=seconds_of(allocated_at(claim)),
+                since=moment(seconds_of(allocated_at(claim))),
             )
 
 

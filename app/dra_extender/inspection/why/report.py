@@ -7,6 +7,7 @@ from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import device_id_of
+from dra_extender.model.moment import Moment
 
 FORMAT: Final = "dra-extender.io/why/v1"
 DEVICES_ONLY: Final = "devices only"
@@ -197,7 +198,7 @@ class Branch(Value, frozen=True):
 class AwaitedDevice(Value, frozen=True):
     """An allocated device whose conditions are not all true.  `subject`: as in Branch.
 
-    `since` is when it was allocated (None if that is not recorded), `limit` when the wait ends; seconds since the epoch.
+    `since` is when it was allocated (None if that is not recorded), `limit` when the wait ends.
     `assumed_timeout` is the default binding timeout in seconds, by which `limit` goes where that of the service is not known.
     """
 
@@ -205,12 +206,12 @@ class AwaitedDevice(Value, frozen=True):
     device: str
     conditions: tuple[str, ...]
     state: str
+    limit: Moment
     message: str = ""
     request: str = ""
     subject: str = ""
-    limit: float = 0.0
     assumed_timeout: float | None = None
-    since: float | None = None
+    since: Moment | None = None
 
 
 class DeviceCondition(Value, frozen=True):
@@ -226,14 +227,14 @@ class PodDevice(Value, frozen=True):
     """A device (`driver/pool/device`) that a claim (`namespace/name`) of a bound pod has.
 
     `subject` is what asks (`claim gpu`, or `extended resource example.com/gpu of container "main"`), `request` the request of the
-    claim with its alternative (`gpu/small`).  `since`: when it was allocated, seconds since the epoch, None if nothing records it.
+    claim with its alternative (`gpu/small`).  `since`: when it was allocated, None if nothing records it.
     """
 
     subject: str
     claim: str
     request: str
     device: str
-    since: float | None = None
+    since: Moment | None = None
     conditions: tuple[DeviceCondition, ...] = ()
 
 
@@ -267,14 +268,14 @@ class MemberState(StrEnum):
 class GangMembers(Value, frozen=True):
     """Members of a gang in one state, by name, with their nodes in the same order; `text` says why they are in it.
 
-    `until` is when the devices that are held for them become free again, seconds since the epoch.
+    `until` is when the devices that are held for them become free again.
     """
 
     state: MemberState
     names: tuple[str, ...]
     nodes: tuple[str, ...] = ()
     text: str = ""
-    until: float | None = None
+    until: Moment | None = None
 
 
 class GangReport(Value, frozen=True):
@@ -333,7 +334,7 @@ class NextStep(Value, frozen=True):
 
 
 class WhyReport(Value, frozen=True):
-    """Why a pod waits.  Times are seconds since the epoch, `age` seconds.
+    """Why a pod waits.  `age` is in seconds.
 
     `fitting` of `nodes` have the devices that the pod needs; nodes that are not ready, cordoned, tainted against the pod, or being
     deleted do not count.  `said` is what the pod's condition PodScheduled reports, `reported`

@@ -48,6 +48,7 @@ from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import listed
 from dra_extender.model.metadata import seconds_of, split_key
+from dra_extender.model.moment import moment
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.conditions import Readiness
@@ -70,7 +71,7 @@ def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[PodDevice]:
                 claim="/".join(claim.metadata.key),
                 request=result.request,
                 device="/".join(result.device_id),
-                since=seconds_of(allocated_at(claim)),
+                since=moment(seconds_of(allocated_at(claim))),
                 conditions=tuple(_conditions(claim, result)),
             )
 
