@@ -10,6 +10,7 @@ from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.sinks import EventSink
+from dra_extender.scheduling.ports.options import PlacementPolicy
 from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--hold-seconds", type=float, required=True)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--waiting", type=int, default=0)
+    parser.add_argument("--placement", type=PlacementPolicy, default=PlacementPolicy.UPSTREAM)
     arguments = parser.parse_args()
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     cluster = Embedded()
@@ -115,7 +117,7 @@ def main() -> None:
         populate_waiting(cluster, arguments.nodes, arguments.waiting)
     settings = Settings(
         server=ServerSettings(host="127.0.0.1", port=arguments.port),
-        scheduling=SchedulingSettings(hold_seconds=arguments.hold_seconds),
+        scheduling=SchedulingSettings(hold_seconds=arguments.hold_seconds, placement=arguments.placement),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(cluster, settings))

@@ -27,6 +27,12 @@ def test_they_are_what_was_sent(names: list[str]) -> None:
     assert (names_of(names)[0], names_of(names)[1:]) == (names[0], names[1:])
 
 
+@given(lists, plain)
+def test_a_name_is_found_without_decoding(names: list[str], other: str) -> None:
+    assert all(name in names_of(names) for name in names)
+    assert (other in names_of(names)) == (other in names)
+
+
 @given(lists, st.integers(0, 2**32))
 def test_turning_leaves_nothing_out_and_keeps_the_order(names: list[str], number: int) -> None:
     for given_names in (names, names_of(names)):

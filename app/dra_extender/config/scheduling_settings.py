@@ -25,6 +25,7 @@ BIND_MARGIN_SECONDS: Final = 60.0
 """By how much the `httpTimeout` of the stanza with bind exceeds the binding timeout, for everything else a bind does."""
 WRITE_SECONDS: Final = 15.0
 """The longest that one write to the API server may take."""
+_OFFERED_NODES: Final = {PlacementPolicy.UPSTREAM: 8, PlacementPolicy.PRESERVE: 4}
 _ON: Final = Features()
 
 
@@ -36,12 +37,12 @@ def bind_http_seconds(binding_timeout: float) -> float:
 class SchedulingSettings(SettingsGroup):
     """How pods are placed."""
 
-    offered_nodes: int = Field(
-        8,
+    offered_nodes: int | None = Field(
+        None,
         ge=1,
         le=1000,
         description="Most feasible nodes that filter returns for a pod with claims; devices are held for the pod"
-        " on each of them",
+        " on each of them.  Default: 4 where `placement` is preserve, otherwise 8",
     )
     hold_seconds: float = Field(
         30.0, ge=1, le=3600, description="Seconds after which a hold of a pod without a nominated node ends"
@@ -272,6 +273,8 @@ class SchedulingSettings(SettingsGroup):
         given = {
             each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
         }
+        if self.offered_nodes is None:
+            given["offered_nodes"] = _OFFERED_NODES[self.placement]
         return Options(**given, extended_resources=extended_resources, pod_group_claims=pod_group_claims)
 
 

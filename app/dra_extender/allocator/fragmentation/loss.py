@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts
-from dra_extender.allocator.fragmentation.units import NodeUnits, Rooms, UnitRoom, build_units, serves, share_of
+from dra_extender.allocator.fragmentation.units import NodeUnits, Rooms, UnitRoom, build_units, served, share_of
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
+from dra_extender.allocator.rules.capacity import Amounts
 from dra_extender.allocator.rules.eligibility import Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.usage import Usage
@@ -30,7 +31,9 @@ _USUAL_DEVICES: Final = 8
 _RESERVE: Final = 5
 """So many pods of a kind count as room that the cluster has beyond its nodes, so that no price grows without limit."""
 _DIGITS: Final = 9
-_NONE: Final = (float("inf"), 0.0, 0.0)
+_Loss = tuple[float, float, float]
+_NONE: Final[_Loss] = (float("inf"), 0.0, 0.0)
+_TWO: Final = 2
 _MOST_ORDERED: Final = 2_048
 _MOST_NODE_ROOMS: Final = 20_000
 
@@ -162,30 +165,41 @@ class Fragmentation:
         Devices that are ready come before those with binding conditions.  Where the expected kinds lose equally little, fewer other
         devices are blocked, then the unit with less left goes first (best fit).  Equal devices stay in upstream's order.
         """
-        locations = range(len(view.pools.devices))
-        if len(locations) > _MOST_ORDERED:
+        devices, places = view.pools.devices, units.places
+        if len(devices) > _MOST_ORDERED:
             return None
         rooms = units.rooms(usage)
-        losses: dict[int, tuple[float, float, float]] = {}
+        losses: dict[int, _Loss] = {}
+        known: dict[tuple[UnitRoom, int, Amounts], _Loss] = {}
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
-                eligibility = Eligibility(option, claim.label, view)
-                for location in locations:
-                    if location in losses or not serves(eligibility, location):
+                for location in served(Eligibility(option, claim.label, view)):
+                    where, share = places[location], share_of(view, option, location)
+                    if share is None or location in losses:
                         continue
-                    where, share = units.places[location], share_of(view, option, location)
                     room = rooms[where.unit]
-                    if share is not None and room.admits(where.place, share):
-                        after = room.after(where.place, share)
-                        lost = round(self._worth(room) - self._worth(after), _DIGITS)
-                        losses[location] = lost, round(room.open - after.open, _DIGITS), room.free
-        devices = view.pools.devices
-        in_order = sorted(
-            locations, key=lambda each: (bool(devices[each].binding_conditions), losses.get(each, _NONE), each)
-        )
-        if all(rank == location for rank, location in enumerate(in_order)):
+                    key = room, where.place, share
+                    loss = known.get(key)
+                    if loss is None:
+                        loss = known[key] = self._unit_loss(room, where.place, share)
+                    losses[location] = loss
+        waits = [location for location in losses if devices[location].binding_conditions]
+        if len(set(known.values())) < _TWO and not waits:
             return None
-        return DeviceOrder.of(in_order)
+        # Devices that no request can have go last.
+        keys = [(True, _NONE, location) for location in range(len(devices))]
+        for location, loss in losses.items():
+            keys[location] = bool(devices[location].binding_conditions), loss, location
+        keys.sort()
+        return DeviceOrder.of([location for _, _, location in keys])
+
+    def _unit_loss(self, room: UnitRoom, place: int, share: Amounts) -> _Loss:
+        """Return by what devices are chosen: what taking one costs, how much of the unit it blocks, and how much is free there."""
+        if not room.admits(place, share):
+            return _NONE
+        after = room.after(place, share)
+        lost = round(self._worth(room) - self._worth(after), _DIGITS)
+        return lost, round(room.open - after.open, _DIGITS), room.free
 
     def _kind_room(self, rooms: Sequence[UnitRoom], requests: Sequence[tuple[int, int]]) -> KindRoom:
         slots, size = 0, 0.0

@@ -377,8 +377,8 @@ def _shares(view: NodeView, shape: SearchableRequest) -> Sequence[Amounts | None
     """Return by location what the shape takes of a device, None of a device that does not serve it."""
     locations = range(len(view.pools.devices))
     view.deadline = Budget(_SELECTOR_COST * len(locations), strict=True)
-    eligibility = Eligibility(shape, "", view)
-    return [share_of(view, shape, location) if serves(eligibility, location) else None for location in locations]
+    serving = frozenset(served(Eligibility(shape, "", view)))
+    return [share_of(view, shape, location) if location in serving else None for location in locations]
 
 
 def _unit_device(view: NodeView, location: int, shares: tuple[Amounts | None, ...]) -> UnitDevice:
@@ -392,12 +392,20 @@ def _with_sets(device: UnitDevice, names: Mapping[str, str]) -> UnitDevice:
     return device._replace(draws=draws)
 
 
-def serves(eligibility: Eligibility, location: int) -> bool:
-    """Return whether the device is eligible; what a selector that fails means is left to the search, if it comes to the device."""
+def served(eligibility: Eligibility) -> Iterator[int]:
+    """Return the locations of eligible devices; what a selector that fails means is left to the search, if it comes so far."""
     try:
-        return eligibility.verdict(location) == DeviceVerdict.ELIGIBLE
+        verdicts: Iterable[int] = eligibility.verdicts()
     except SearchEndedError:
-        return False
+        verdicts = (_verdict(eligibility, location) for location in range(eligibility.devices))
+    return (location for location, verdict in enumerate(verdicts) if verdict == DeviceVerdict.ELIGIBLE)
+
+
+def _verdict(eligibility: Eligibility, location: int) -> int:
+    try:
+        return eligibility.verdict(location)
+    except SearchEndedError:
+        return DeviceVerdict.UNKNOWN
 
 
 def share_of(view: NodeView, wanted: SearchableRequest, location: int) -> Amounts | None:

@@ -83,6 +83,11 @@ class Eligibility:
             node_view.verdicts_by_key[wanted.equivalence_key] = self._verdicts
         self._rows: dict[int, VerdictRow] = {}
 
+    @property
+    def devices(self) -> int:
+        """How many devices the node has."""
+        return len(self._verdicts)
+
     def verdict(self, location: int) -> int:
         """Return the verdict (a `DeviceVerdict` value) about the device at a location.
 

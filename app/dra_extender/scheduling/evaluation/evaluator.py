@@ -19,7 +19,7 @@ from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
-from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
@@ -153,7 +153,7 @@ _MOST_PREFETCHED: Final = 64
 _RATED_IN_CALL: Final = 64
 _RATED_PER_STEP: Final = 8
 _MOST_RATED: Final = 1_024
-_HELD_IN_ORDER: Final = 4
+_HELD_IN_ORDER: Final = 2
 _PREFETCH_STEP_SECONDS: Final = 0.004
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
@@ -224,14 +224,15 @@ class NodeEvaluator:
         max_feasible: int,
         out_of_time: Callable[[], bool],
         result: FilterResult,
-        held_in_order: int = 0,
     ) -> Sequence[str]:
         """Evaluate the nodes in this order, those under holds and those with a paused search last; return those under holds.
 
-        The first `held_in_order` nodes under holds are evaluated in their place.
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
         takes, never the outcome.
         """
+        return self._evaluate(self._begin(demand, out_of_time), nodes, max_feasible, result)
+
+    def _begin(self, demand: Demand, out_of_time: Callable[[], bool]) -> _Evaluation:
         ledger, table = self._ledger, self._table(demand)
         under_holds = ledger.nodes_under_holds()
         table.drop_changed(ledger.state, ledger.held, under_holds)
@@ -239,6 +240,18 @@ class NodeEvaluator:
         if table.asked == _SECOND:
             # From the second call on, all nodes are worth a prefetch.
             table.stale.update(dict.fromkeys(ledger.nodes))
+        return _Evaluation(demand, table, out_of_time, under_holds, equal=not table.alternatives)
+
+    def _evaluate(
+        self,
+        evaluation: _Evaluation,
+        nodes: Iterable[str],
+        max_feasible: int,
+        result: FilterResult,
+        held_in_order: int = 0,
+    ) -> Sequence[str]:
+        """Evaluate as `evaluate_nodes` does, but the first `held_in_order` nodes under holds in their place."""
+        demand, table, under_holds = evaluation.demand, evaluation.table, evaluation.under_holds
         if not table.fits:
             nodes = list(nodes)
             texts = table.texts_of(nodes)
@@ -246,7 +259,6 @@ class NodeEvaluator:
                 self._cached_results += len(nodes)
                 result.reject_batch(nodes, texts, table.rejection)
                 return ()
-        evaluation = _Evaluation(demand, table, out_of_time, under_holds, equal=not table.alternatives)
         held: list[str] = []
         eager: list[str] = []
         paused: list[str] = []
@@ -324,33 +336,32 @@ class NodeEvaluator:
         `asks`: CPU and memory of the pod.  `in_order`: the same nodes, in the order in which those without a rating are evaluated.
         A call rates 64 nodes at most; the others keep their rating of before, if they have one.
         """
-        if self._expected is None:
+        expected = self._expected
+        if expected is None:
             return self.evaluate_nodes(demand, in_order, max_feasible, out_of_time, result)
-        ledger, table = self._ledger, self._table(demand)
-        evaluation = _Evaluation(demand, table, out_of_time, ledger.nodes_under_holds())
-        table.drop_changed(ledger.state, ledger.held, evaluation.under_holds)
-        ranking = table.ranking(asks, ledger.nodes)
+        evaluation = self._begin(demand, out_of_time)
+        ranking = evaluation.table.ranking(asks, self._ledger.nodes)
         self._rate(evaluation, ranking, asks, _RATED_IN_CALL)
         losses = ranking.losses
+        ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
         best_first = chain(
-            (name for name in ranking if name in nodes), (name for name in in_order if name not in losses)
+            (name for name in ranked if name in nodes), (name for name in in_order if name not in losses)
         )
-        under_holds = self.evaluate_nodes(
-            demand, best_first, max_feasible, out_of_time, result, held_in_order=_HELD_IN_ORDER
-        )
-        held, usage = table.held, ledger.usage()
+        under_holds = self._evaluate(evaluation, best_first, max_feasible, result, _HELD_IN_ORDER)
+        free = evaluation.table.fits
         for name, fit in result.fits.items():
             if fit is not None:
-                loss = None if held.get(name) is fit else losses.get(name)
-                result.losses[name] = self._loss(name, fit, usage, asks) if loss is None else loss
+                loss = losses.get(name) if name in free else None
+                result.losses[name] = self._loss(name, fit, self._ledger.usage(), asks) if loss is None else loss
         return under_holds
 
     def _rate(self, evaluation: _Evaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
         """Rate so many of the nodes that are due; return how many are left of the count.  Nodes under holds stay due."""
-        ledger, under_holds, usage = self._ledger, evaluation.under_holds, self._ledger.claims.usage
-        if self._expected is None or under_holds is None:
+        ledger, under_holds = self._ledger, evaluation.under_holds
+        expected, usage = self._expected, self._ledger.claims.usage
+        if expected is None or under_holds is None:
             return 0
-        ranking.outdate(self._expected.version, ledger.free_amounts.changes)
+        ranking.outdate(expected.version, ledger.free_amounts.changes)
         later: list[str] = []
         while ranking.unrated and count:
             name = next(reversed(ranking.unrated))
@@ -358,21 +369,28 @@ class NodeEvaluator:
                 later.append(name)
             else:
                 count -= 1
-                result = self._node_result(evaluation, name)
+                result = evaluation.table.fits.get(name) or self._node_result(evaluation, name)
                 if result.limited:
                     break
-                fits = result.rejection is None
-                ranking.put(name, self._loss(name, result, usage, asks) if fits else None)
+                rooms = ranking.rooms.get(name) if result.rejection is None else None
+                if rooms is None or rooms.result is not result or not expected.rates(rooms):
+                    rooms = self._rooms(name, result, usage)
+                ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, asks))
             del ranking.unrated[name]
         ranking.unrated.update(dict.fromkeys(later))
         return count
 
+    def _rooms(self, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
+        """Return what is free on the node before and after its placement; None if the pod does not fit there."""
+        node, placement = self._ledger.nodes.get(name), result.placement
+        pools = None if node is None else self.allocator.pools_of(node)
+        if self._expected is None or node is None or placement is None or pools is None:
+            return None
+        return self._expected.rooms(node, pools, usage, placement, result)
+
     def _loss(self, name: str, result: NodeResult, usage: Usage, asks: NodeAmounts) -> float:
-        node, placement = self._ledger.nodes[name], result.placement
-        pools = self.allocator.pools_of(node)
-        if self._expected is None or placement is None or pools is None:
-            return 0.0
-        return self._expected.loss(node, pools, usage, placement, asks)
+        rooms = self._rooms(name, result, usage)
+        return 0.0 if rooms is None or self._expected is None else self._expected.loss(name, rooms, asks)
 
     def evaluate_around(
         self,
@@ -401,7 +419,7 @@ class NodeEvaluator:
             if isinstance(answer, NoFit):
                 rejected[name] = answer.rejections[0]
                 continue
-            score_terms = score_terms_of(demand, answer, usage, ledger.slices)
+            score_terms = self._score_terms(demand, answer, usage)
             fits[name] = NodeResult(state.version(name), held.version(name), answer, None, "", score_terms)
             if len(fits) >= max_feasible:
                 break
@@ -492,13 +510,17 @@ class NodeEvaluator:
     ) -> tuple[NodeResult, bool]:
         """Return the result that the search of a node means, and whether it holds for every equivalent node."""
         if not isinstance(answer, NoFit):
-            score_terms = score_terms_of(demand, answer, usage, self._ledger.slices)
+            score_terms = self._score_terms(demand, answer, usage)
             return NodeResult(*versions, answer, None, "", score_terms), True
         rejection = answer.rejections[0]
         codes = {reason.code for reason in answer.rejections}
         is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
         is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
         return NodeResult(*versions, None, rejection, rejection.summary, (), limited=is_limited), is_shared
+
+    def _score_terms(self, demand: Demand, placement: Placement, usage: Usage) -> tuple[ScoreTerms, ...]:
+        """Return the score terms by claim; counter sets are none where the ranking has what becomes of them."""
+        return score_terms_of(demand, placement, usage, self._ledger.slices, packing=self._expected is None)
 
     def _publish(self) -> None:
         self._metrics.search(cached=True, steps=self._cached_results)

@@ -34,6 +34,7 @@ _EIGHTH: Final = 8
 _LARGEST_DEMAND_BYTES: Final = 64 * 2**10
 _COMPILE_COST: Final = 100_000
 """Cost units for the expressions of a pod that runs already: 5 ms at most."""
+_STAYS: Final = 2
 _LARGE: Final = 1e9
 
 
@@ -88,6 +89,15 @@ class _Renewal(NamedTuple):
     weights: Mapping[Kind, float]
     supply: Supply
     nodes: Iterator[str]
+
+
+class PlacementRooms(NamedTuple):
+    """What a node serves of the kinds of `fragmentation` before and after the placement of a result."""
+
+    fragmentation: Fragmentation
+    before: NodeRoom
+    after: NodeRoom
+    result: object
 
 
 class ExpectedDemand:
@@ -146,14 +156,21 @@ class ExpectedDemand:
         fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
         return lambda view: fragmentation.order(demand, view, units, usage)
 
-    def loss(self, node: Node, pools: NodePools, usage: Usage, placement: Placement, asks: NodeAmounts) -> float:
-        """Return what the placement costs the expected kinds on this node under this usage."""
-        expectation, amounts = self._expectation, self._ledger.free_amounts
-        fragmentation, units = expectation.fragmentation, expectation.units_of(node, pools)
+    def rooms(self, node: Node, pools: NodePools, usage: Usage, placement: Placement, result: object) -> PlacementRooms:
+        """Return what is free on the node before and after this placement, which is that of a `result`."""
+        fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
         before = units.rooms(usage)
         after = units.with_holdings(before, (each for claim in placement.claims for each in claim.holdings))
-        free = amounts.free(node.name)
-        return fragmentation.loss(fragmentation.room(before), fragmentation.room(after), free, asks, amounts.most_cpu)
+        return PlacementRooms(fragmentation, fragmentation.room(before), fragmentation.room(after), result)
+
+    def rates(self, rooms: PlacementRooms) -> bool:
+        """Return whether these rooms are about the kinds that are expected now."""
+        return rooms.fragmentation is self._expectation.fragmentation
+
+    def loss(self, node: str, rooms: PlacementRooms, asks: NodeAmounts) -> float:
+        """Return what the expected kinds lose on the node if the placement comes true for a pod with this CPU and memory."""
+        amounts = self._ledger.free_amounts
+        return rooms.fragmentation.loss(rooms.before, rooms.after, amounts.free(node), asks, amounts.most_cpu)
 
     def renew(self, source: NodeSource, count: int) -> bool:
         """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due."""
@@ -182,8 +199,11 @@ class ExpectedDemand:
         """Choose the kinds; the expectation stays if they are the same."""
         self._renewed_at = self._count
         weights, present = self._weights(), self._expectation
-        kinds = {kind: weights[kind] for kind in heaviest(weights)}
-        if kinds.keys() != set(present.fragmentation.kinds):
+        known = set(present.fragmentation.kinds)
+        # A new kind has to be twice as heavy as one that is known, because a change of kinds costs a look at all nodes.
+        chosen = heaviest({kind: weight * (_STAYS if kind in known else 1) for kind, weight in weights.items()})
+        kinds = {kind: weights[kind] for kind in chosen}
+        if kinds.keys() != known:
             present = _Expectation(kinds)
         return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)))
 

@@ -58,12 +58,17 @@ class PlacedClaim(NamedTuple):
         )
 
 
-def placed_claims(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> Iterator[PlacedClaim]:
-    """Yield what the score terms of this placement depend on, by claim, without the names of node and pools."""
+def placed_claims(
+    demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex, *, packing: bool = True
+) -> Iterator[PlacedClaim]:
+    """Yield what the score terms of this placement depend on, by claim, without the names of node and pools.
+
+    `packing`: also the counter sets.
+    """
     for asked, claim in zip(demand.claims, placement.claims, strict=True):
         results = claim.allocation.devices.results
         drawn: dict[PoolId, set[str]] = {}
-        for holding in claim.holdings:
+        for holding in claim.holdings if packing else ():
             for consumption in () if holding.admin else holding.consumption or ():
                 drawn.setdefault(holding.pool_id, set()).add(consumption.counter_set)
         yield PlacedClaim(
@@ -78,9 +83,11 @@ def placed_claims(demand: Demand, placement: Placement, usage: Usage, slices: Sl
         )
 
 
-def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
+def score_terms_of(
+    demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex, *, packing: bool = True
+) -> tuple[ScoreTerms, ...]:
     """Return the score terms of this placement under this usage, by claim; empty if no claim has any."""
-    score_terms = tuple(claim.terms for claim in placed_claims(demand, placement, usage, slices))
+    score_terms = tuple(claim.terms for claim in placed_claims(demand, placement, usage, slices, packing=packing))
     return score_terms if any(score_terms) else ()
 
 
