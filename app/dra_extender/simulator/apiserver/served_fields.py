@@ -31,7 +31,8 @@ class Served(msgspec.Struct, frozen=True):
     allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  `extended`: what
     extended resources backed by device classes need (KEP-5004).  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963
     has it and no release yet.  `node_resources`: `nodeAllocatableResources` and `partitionTypeAttribute` on slices.
-    `devices_beside_counters`: slices with both, as in 1.34.
+    `devices_beside_counters`: slices with both, as in 1.34.  `allocation_times`: `allocationTimestamp`, which 1.34 keeps only with
+    binding conditions.
     """
 
     groups: bool = True
@@ -41,6 +42,7 @@ class Served(msgspec.Struct, frozen=True):
     frozen_groups: bool = False
     node_resources: bool = True
     devices_beside_counters: bool = False
+    allocation_times: bool = True
 
     def check(self, kind: StoredKind, thing: Json) -> None:
         """Refuse what the server refuses.
@@ -61,6 +63,8 @@ class Served(msgspec.Struct, frozen=True):
         if kind in _STRIPPED:
             off = frozenset(gate for name, gates in _GATES.items() if not getattr(self, name) for gate in gates)
             drop_fields(kind, thing, off, drafts=self.frozen_groups)
+        if kind is StoredKind.CLAIM and not self.allocation_times:
+            part(part(thing, "status"), "allocation").pop("allocationTimestamp", None)
 
 
 def drop_fields(kind: StoredKind, thing: Json, off: frozenset[Gate], *, drafts: bool) -> None:
@@ -120,4 +124,5 @@ def served_by(minor: int) -> Served:
         extended=recent,
         node_resources=minor >= NEWEST,
         devices_beside_counters=minor == OLDEST,
+        allocation_times=minor > OLDEST,
     )
