@@ -46,6 +46,7 @@ nightly: $(READY) ## Search without an end, soak and coverage (SECONDS=n for eac
 	$(MAKE) --no-print-directory coverage thorough
 	$(MAKE) --no-print-directory simulation SEEDS=10000
 	$(MAKE) --no-print-directory soak
+	$(MAKE) --no-print-directory contract e2e RELEASES=all
 	$(BIN)/python -m tests.simulation --planted --seeds 2000
 	$(MAKE) --no-print-directory fuzz hostile chaos SECONDS=$(or $(SECONDS),1800)
 
@@ -87,17 +88,19 @@ programs: $(READY) ## Tests that need single programs of others: actionlint, Hel
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
-	$(call build,helm kubeconform promtool)
+	$(call build,helm helm3 kubeconform promtool)
 	$(PYTEST) tests/chart -m chart --junitxml $(REPORTS)/$@.xml
 
 .PHONY: contract
-contract: $(READY) ## What the simulated API server promises, asked of the real one (K=expression selects)
-	$(call build,controlplane)
+contract: $(READY) ## What the simulated API server promises, asked of the real one (K=expression selects, RELEASES=all builds the releases between)
+	$(call build,controlplane release-1.34)
+	$(BETWEEN)
 	$(PYTEST) tests/contract -m e2e -n 1 --most-planes 3 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: e2e
-e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
-	$(call build,controlplane helm)
+e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects, RELEASES=all builds the releases between the oldest and the newest)
+	$(call build,controlplane release-1.34 helm)
+	$(BETWEEN)
 	$(BIN)/python -m tests.support.granted_rights --forget
 	$(PYTEST) $(call marked,mark\.e2e) -m e2e --most-planes $(PLANES) \
 	  -n $(E2E_WORKERS) --dist loadgroup --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
@@ -224,6 +227,9 @@ NODE_QUICK := $(addprefix tests/node/test_node_environment.py::, \
   test_the_first_alternative_that_is_free_is_in_the_container)
 # Folders with programs, fixtures and a target of their own.
 APART := bench observe ui image archive node
+# Releases between the oldest and the newest, which otherwise are emulated.
+BETWEEN = $(if $(RELEASES),$(call build,release-1.35 release-1.36))
+export ALL_RELEASES := $(RELEASES)
 # Control planes that `make e2e` may start: those of tests/controlplane/planes.py.
 PLANES := 8
 # With these, nothing that a test of make test starts builds or downloads a program.

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, overlay, run
-from tests.controlplane.build import CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, BuildError, ensure, pinned
+from tests.controlplane.build import CONTROL_PLANE, HELM, HELM_3, KUBECONFORM, PROMTOOL, BuildError, ensure, pinned
 
 BUILT = pytest.StashKey[dict[str, Path | BuildError]]()
-_LONG_BUILDS = {"helm": HELM, "promtool": PROMTOOL}
+_LONG_BUILDS = {"helm": HELM, "helm3": HELM_3, "promtool": PROMTOOL}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -39,6 +39,12 @@ def kubernetes_version() -> str:
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kubernetes_version: str) -> Helm:
     """helm; fails with the builder's sentence if it cannot be built."""
     return Helm(_built(request, "helm"), tmp_path_factory.mktemp("helm"), kubernetes_version)
+
+
+@pytest.fixture(scope="session")
+def helm3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kubernetes_version: str) -> Helm:
+    """helm of the major version 3; fails with the builder's sentence if it cannot be built."""
+    return Helm(_built(request, "helm3"), tmp_path_factory.mktemp("helm3"), kubernetes_version)
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ def installed_can(cluster: ControlPlane, *words: str) -> str:
     """The API server's answer to `kubectl auth can-i`."""
     command = ["kubectl", "auth", "can-i", *words, f"--namespace={NAMESPACE}"]
     done = run(
-        cluster.layout.programs / command[0],
+        cluster.layout.tools / command[0],
         *command[1:],
         environment={"KUBECONFIG": str(cluster.admin_kubeconfig), "KUBERC": "off"},
     )

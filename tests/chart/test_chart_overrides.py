@@ -1,5 +1,6 @@
 """What people may override, and what stays as the chart has it when they do."""
 
+import asyncio
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -9,10 +10,20 @@ import pytest
 from tests.chart.programs import Helm, KubeScheduler, Object, documents, run
 from tests.chart.selecting import containers, of_kind, only, pod_spec
 from tests.chart.value_sets import VALUE_SETS
+from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
 
 MONITORS = ("--api-versions", "monitoring.coreos.com/v1")
+
+
+async def test_helm_3_renders_what_helm_4_renders(helm: Helm, helm3: Helm) -> None:
+    async def rendered_alike(values: Object) -> None:
+        renderings = [asyncio.to_thread(program.template, *MONITORS, values=values) for program in (helm, helm3)]
+        ours, theirs = await asyncio.gather(*renderings)
+        assert ours == theirs
+
+    await side_by_side({name: rendered_alike(values) for name, values in VALUE_SETS.items()})
 
 
 @pytest.mark.parametrize("name", ["pod-monitor-of-both", "outside", "authorized-metrics"])

@@ -35,7 +35,7 @@ REPLICAS = 2
 @pytest.fixture(scope="module")
 def folder(plane: ControlPlaneOptions, kubernetes_version: str) -> Path:
     """The manifests for the cluster."""
-    return overlay(plane.emulated_version or kubernetes_version)
+    return overlay(plane.release or kubernetes_version)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -84,6 +84,7 @@ VALUE_SETS: Final[dict[str, Object]] = {
     "no-metrics": {"scraping": {"access": "off"}},
     "one-replica": {"replicas": 1},
     "many-replicas": {"replicas": 5, "podLabels": {"team": "gpu"}, "podAnnotations": {"note": "true"}},
+    "common-labels": {"commonLabels": {"team": "gpu", "tier": "1"}, "podLabels": {"tier": "2"}},
     "short-binding": {"bindingTimeoutSeconds": 1},
     "long-binding": {"bindingTimeoutSeconds": 86400},
     "other-name": {"fullnameOverride": "gpus"},
@@ -116,7 +117,7 @@ VALUE_SETS: Final[dict[str, Object]] = {
     },
     "resources": {
         "extender": {"resources": {"requests": {"cpu": 2, "memory": "2Gi"}, "limits": {"memory": "4Gi"}}},
-        "scheduler": {"resources": {"requests": {"cpu": "0.5"}, "limits": {"cpu": None, "memory": 1e9}}},
+        "scheduler": {"resources": {"requests": {"cpu": "0.5", "memory": 1e9}, "limits": {"memory": None}}},
     },
     "names-like-numbers": {
         "serviceAccount": {"name": "123"},

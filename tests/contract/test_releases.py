@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 from dra_extender.kube.discovery import Support
+from dra_extender.simulator.apiserver.served_fields import OLDEST
 from dra_extender.simulator.virtual_time import VirtualClockLoop
 
 from tests.contract.conftest import OPTIONS
@@ -17,16 +18,18 @@ from tests.contract.sides import RealServer, SimulatedServer
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import default_gates
+from tests.controlplane.planes import V1_34, V1_36
 from tests.simulation.api_discovery import Release
 
 # As the simulated releases have them on.
 ALPHA_GATES: Final = {"DRAPartitionableDevices": True, "DRADeviceTaints": True}
 SINCE_36: Final = {"consumable-capacity", "binding-conditions", "extended-resources"}
+PLANES: Final = {34: V1_34, 36: V1_36}
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
-@pytest.fixture(params=[34, 36])
+@pytest.fixture(params=PLANES)
 def minor(request: pytest.FixtureRequest) -> int:
     """The minor release of Kubernetes 1."""
     number: int = request.param
@@ -42,8 +45,9 @@ async def server(minor: int, tmp_path: Path) -> AsyncIterator[ContractServer]:
         yield simulated
         await simulated.close()
         return
-    version = f"1.{minor}"
-    options = replace(OPTIONS, emulated_version=version, feature_gates=default_gates(version) | ALPHA_GATES)
+    named = PLANES[minor]
+    gates = default_gates(named.release) | ALPHA_GATES
+    options = replace(OPTIONS, release=named.release, emulated=named.emulated, feature_gates=gates)
     async with ControlPlane.start(tmp_path, options) as plane:
         real = RealServer(plane)
         real.namespace = "default"
@@ -58,7 +62,7 @@ async def test_release_serves_and_keeps_what_it_knows(server: ContractServer, mi
     assert {name for name, support in facts.fields.items() if support is Support.KEPT} == kept
 
     known = minor >= 36
-    assert await kept_of_a_device(server) == {
+    assert await kept_of_a_device(server, minor) == {
         "counters": True,
         "compatibilityGroups": False,
         "taints": True,
@@ -81,12 +85,12 @@ async def test_release_serves_and_keeps_what_it_knows(server: ContractServer, mi
         "consumedCapacity": known,
         "bindingConditions": known,
         "bindingFailureConditions": known,
-        "allocationTimestamp": True,
+        "allocationTimestamp": minor > OLDEST,
     }
 
 
-async def kept_of_a_device(server: ContractServer) -> Mapping[str, bool]:
-    """Which optional fields of a device are stored."""
+async def kept_of_a_device(server: ContractServer, minor: int) -> Mapping[str, bool]:
+    """Which optional fields of a device are stored. Its counter set is beside it in 1.34, and in a slice of its own later."""
     device = objects.device(
         "gpu-0",
         consumes=[objects.consumption("set", groups=["a"], memory="1Gi")],
@@ -98,7 +102,14 @@ async def kept_of_a_device(server: ContractServer) -> Mapping[str, bool]:
     )
     policy = {"default": "1Gi", "validRange": {"min": "1Gi"}}
     device["capacity"] = {"memory": {"value": "4Gi", "requestPolicy": policy}}
-    made = await server.ask("POST", SLICES, objects.resource_slice("slice", node="node", devices=[device]))
+    apart = objects.resource_slice("slice", node="node", devices=[device])
+    together = objects.resource_slice(
+        "slice", node="node", devices=[device], counter_sets=[objects.counter_set("set", memory="4Gi")]
+    )
+    if minor != OLDEST:
+        refused = await server.ask("POST", SLICES, together)
+        assert refused.code == 422, refused
+    made = await server.ask("POST", SLICES, together if minor == OLDEST else apart)
     assert made.code == 201, made
     stored = made.body["spec"]["devices"][0]
     consumed = (stored.get("consumesCounters") or [{}])[0]

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -71,30 +72,42 @@ def _runtime_ldflags(go_mod: str) -> str:
     return f"-s -w -X {containerd}/version.Version={pinned(go_mod, containerd)}"
 
 
-def _helm_ldflags(go_mod: str) -> str:
-    return f"-s -w -X helm.sh/helm/v4/internal/version.version={pinned(go_mod, 'helm.sh/helm/v4')}"
+def _helm_ldflags(go_mod: str, module: str = "helm.sh/helm/v4") -> str:
+    return f"-s -w -X {module}/internal/version.version={pinned(go_mod, module)}"
 
 
+KUBERNETES = {
+    name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+}
 CONTROL_PLANE = Target(
     name="controlplane",
     module=HERE,
-    programs={
-        "etcd": "go.etcd.io/etcd/server/v3",
-        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-    },
+    programs={"etcd": "go.etcd.io/etcd/server/v3", **KUBERNETES, "kubectl": "k8s.io/kubernetes/cmd/kubectl"},
     ldflags=_kubernetes_ldflags,
 )
+"""The newest release, with the etcd and the kubectl of all releases."""
+RELEASES = {
+    minor: dataclasses.replace(
+        CONTROL_PLANE, name=f"release-{minor}", module=HERE / "releases" / minor, programs=KUBERNETES
+    )
+    for minor in ("1.34", "1.35", "1.36")
+}
+"""Earlier releases of Kubernetes, by their minor versions."""
+OLDEST = RELEASES["1.34"]
 EARLIER_SCHEDULER = dataclasses.replace(
     CONTROL_PLANE,
     name="earlier-scheduler",
     module=HERE / "earlier_scheduler",
-    programs={"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"},
+    programs={"kube-scheduler": KUBERNETES["kube-scheduler"]},
 )
 """An earlier release of kube-scheduler, for the bugs that later releases fixed."""
 HELM = Target(name="helm", module=HERE / "helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}, ldflags=_helm_ldflags)
+HELM_3 = Target(
+    name="helm3",
+    module=HERE / "helm3",
+    programs={"helm3": "helm.sh/helm/v3/cmd/helm"},
+    ldflags=partial(_helm_ldflags, module="helm.sh/helm/v3"),
+)
 ACTIONLINT = Target(
     name="actionlint",
     module=HERE / "actionlint",
@@ -164,10 +177,26 @@ NODE_PROGRAMS = Target(
 )
 FOR_NODES = (NODE, RUNTIME, NODE_PROGRAMS)
 """What `make node` needs beside the control plane."""
-FOR_VERIFY = (CONTROL_PLANE, EARLIER_SCHEDULER, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
+FOR_VERIFY = (
+    CONTROL_PLANE,
+    OLDEST,
+    EARLIER_SCHEDULER,
+    HELM,
+    HELM_3,
+    KUBECONFORM,
+    PROMTOOL,
+    ACTIONLINT,
+    KREW,
+    ORACLE,
+)
 """What most parts of `make verify` need; Prometheus itself is for `make observe` alone."""
-TARGETS = {target.name: target for target in (*FOR_VERIFY, PROMETHEUS, *FOR_NODES)}
+TARGETS = {target.name: target for target in (*FOR_VERIFY, PROMETHEUS, *FOR_NODES, *RELEASES.values())}
 PARTS = {**{name: (target,) for name, target in TARGETS.items()}, "nodes": FOR_NODES}
+
+
+def programs_of(release: str | None) -> Target:
+    """The programs of a release ("1.34"; None: the newest)."""
+    return CONTROL_PLANE if release is None else RELEASES[release]
 
 
 def pinned(go_mod: str, module: str) -> str:

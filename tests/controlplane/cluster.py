@@ -78,9 +78,10 @@ class ControlPlane:
     async def open(cls, workdir: Path, options: ControlPlaneOptions = DEFAULT_OPTIONS) -> Self:
         """As `start`, until `close`."""
         STARTED[options.name] += 1
-        programs = build.ensure(build.CONTROL_PLANE)
+        tools = build.ensure(build.CONTROL_PLANE)
+        programs = build.ensure(build.programs_of(options.built))
         home = Path(tempfile.mkdtemp(prefix="control-plane-", dir=workdir))
-        cluster = cls(commands.Layout(programs, home, *free_ports(4)), options)
+        cluster = cls(commands.Layout(programs, tools, home, *free_ports(4)), options)
         try:
             await cluster._start_all()
         except BaseException:

@@ -15,9 +15,13 @@ WITHOUT_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one control plane keeps its things, and its ports."""
+    """Where one control plane keeps its things, and its ports.
+
+    `programs` are those of its release of Kubernetes, `tools` etcd and kubectl.
+    """
 
     programs: Path
+    tools: Path
     home: Path
     etcd_port: int
     etcd_peer_port: int
@@ -89,7 +93,7 @@ def etcd(layout: Layout) -> list[str]:
     """One etcd member that does not wait for the disk; the peer URLs keep the fixed default ports out of its member list."""
     peer = f"http://127.0.0.1:{layout.etcd_peer_port}"
     return [
-        str(layout.programs / "etcd"),
+        str(layout.tools / "etcd"),
         f"--data-dir={layout.data / 'etcd'}",
         f"--listen-client-urls={layout.etcd_url}",
         f"--advertise-client-urls={layout.etcd_url}",
@@ -165,7 +169,7 @@ def scheduler(scheduler: Scheduler, options: ControlPlaneOptions, kubeconfig: Pa
 def kubectl(layout: Layout, kubeconfig: Path, arguments: Sequence[str]) -> list[str]:
     """A kubectl call that reads no settings of whoever runs the tests."""
     folder = layout.data / "kubectl-cache"
-    return [str(layout.programs / "kubectl"), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *arguments]
+    return [str(layout.tools / "kubectl"), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *arguments]
 
 
 def _switches(flag: str, values: Mapping[str, bool]) -> list[str]:
@@ -173,4 +177,4 @@ def _switches(flag: str, values: Mapping[str, bool]) -> list[str]:
 
 
 def _emulation(options: ControlPlaneOptions) -> list[str]:
-    return [] if options.emulated_version is None else [f"--emulated-version={options.emulated_version}"]
+    return [] if options.emulation is None else [f"--emulated-version={options.emulation}"]

@@ -14,6 +14,7 @@ the plane as it names it. All planes have the same users. What runs beside a pla
 module.
 """
 
+import os
 from functools import partial
 from typing import Final
 
@@ -50,8 +51,10 @@ BROKEN: Final = _plane("broken")
 """Tests stop its API server, change its gates, take away roles of the system, or install the whole chart and remove it."""
 GATES_OFF: Final = _plane("gates-off", feature_gates=dict.fromkeys(GATES, False), runtime_config={})
 LATER_GATES: Final = _plane("later-gates", feature_gates=default_gates() | dict.fromkeys(LATER, True))
-V1_36: Final = _plane("1.36", "1.36", feature_gates={}, runtime_config={})
-V1_35: Final = _plane("1.35", "1.35", feature_gates={}, runtime_config={})
+EMULATED: Final = not os.environ.get("ALL_RELEASES")
+"""Whether the newest programs emulate the releases between the oldest and the newest; `make e2e RELEASES=all` builds them."""
+V1_36: Final = _plane("1.36", "1.36", EMULATED, feature_gates={}, runtime_config={})
+V1_35: Final = _plane("1.35", "1.35", EMULATED, feature_gates={}, runtime_config={})
 V1_34: Final = _plane("1.34", "1.34", feature_gates={}, runtime_config={})
 
 PLANES: Final = (SECOND_DEFAULTS, DEFAULTS, BROKEN, V1_36, GATES_OFF, V1_35, V1_34, LATER_GATES)

@@ -22,7 +22,7 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure
+from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure, programs_of
 from tests.controlplane.cluster import STARTED, ControlPlane
 from tests.controlplane.groups import PlaneGroups, write_groups
 from tests.controlplane.options import ControlPlaneOptions
@@ -150,11 +150,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         # The builder tells what it is doing; minutes of silence would look like a hang.
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            session.stash[BUILT] = _build()
+            session.stash[BUILT] = _build({plane_of(item).built for item in session.items})
 
 
-def _build() -> Path | BuildError:
+def _build(releases: set[str | None]) -> Path | BuildError:
+    """Build the newest programs, and those of the releases."""
     try:
+        for release in releases:
+            ensure(programs_of(release))
         return ensure(CONTROL_PLANE)
     except BuildError as error:
         return error

@@ -1,7 +1,7 @@
 """Binding conditions (KEP-5007): a pod is bound when the driver says that its devices are attached, and not before.
 
-They are published by the driver or supplied by the admin's policy. 1.35 drops them from slices and allocations: there only the
-policy says what devices need, and the snapshot annotation of the claim carries it.
+They are published by the driver or supplied by the admin's policy. 1.34 and 1.35 drop them from slices and allocations: there only
+the policy says what devices need, and the snapshot annotation of the claim carries it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.controlplane.objects import Object, device
-from tests.controlplane.planes import SECOND_DEFAULTS, V1_35, V1_36
+from tests.controlplane.planes import SECOND_DEFAULTS, V1_34, V1_35, V1_36
 from tests.controlplane.resources import NODES, RESOURCE_SLICES
 from tests.support.e2e.fabric import (
     ATTACHED,
@@ -250,12 +250,12 @@ class Waiting:
         await scene.api.wait_for(bound, 2 * SECONDS, "the pod is bound with another device")
 
 
-@pytest.mark.parametrize("plane", [SECOND_DEFAULTS, V1_36, V1_35], indirect=True, scope="module")
+@pytest.mark.parametrize("plane", [SECOND_DEFAULTS, V1_36, V1_35, V1_34], indirect=True, scope="module")
 async def test_devices_succeed_fail_and_take_too_long_also_while_extender_and_scheduler_are_down(
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """The same whether the driver publishes the conditions or the policy supplies them; the time counts from the allocation."""
-    dropped = world.cluster.options == V1_35
+    dropped = world.cluster.options in (V1_34, V1_35)
     sources = {"policy": True} if dropped else {"driver": False, "policy": True}
     scenes = [NamespaceFixture(world, f"{scene.name}-{source}", apart=True) for source in sources]
     rows = [Waiting(own, by_policy, {}) for own, by_policy in zip(scenes, sources.values(), strict=True)]

@@ -1,6 +1,6 @@
 """Slices with devices beside their counter sets: what 1.34 has, and what is left of it after an upgrade.
 
-An API server of 1.37 refuses to create such a slice, as 1.34 emulated too, so it is put into etcd as the older one left it there.
+Later API servers refuse to create such a slice, so it is put into etcd as the older one left it there.
 """
 
 from dataclasses import replace
@@ -11,22 +11,13 @@ import pytest
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.planes import V1_34, V1_35
 from tests.controlplane.resources import RESOURCE_SLICES
-from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.gpus import MODES_POLICY, gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture, refusal
 from tests.support.e2e.stored import put_slice
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-RULES = """\
-rules:
-  - name: mig
-    devices: device.attributes[device.driver].type == "mig"
-    compatibilityGroups: [mig]
-  - name: vgpu
-    devices: device.attributes[device.driver].type == "vgpu"
-    compatibilityGroups: [vgpu]
-"""
 COUNTERS = {"DRAPartitionableDevices": True}
 NORMAL = pytest.mark.parametrize("plane", [replace(V1_34, feature_gates=COUNTERS)], indirect=True, scope="module")
 LEFT_OVER = pytest.mark.parametrize("plane", [replace(V1_35, feature_gates=COUNTERS)], indirect=True, scope="module")
@@ -35,7 +26,7 @@ LEFT_OVER = pytest.mark.parametrize("plane", [replace(V1_35, feature_gates=COUNT
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    policy.write_text(RULES)
+    policy.write_text(MODES_POLICY)
     return Setup(environment={"DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)})
 
 
@@ -50,9 +41,12 @@ async def publish(scene: NamespaceFixture) -> str:
         partition("vgpu", 0, "20", groups=()),
     ]
     both = scene.slice_of("both", node=node, counter_sets=[gpu()], devices=partitions)
-    refused = await refusal(scene.api, RESOURCE_SLICES, both)
-    assert "only one of `sharedCounters` or `devices` is allowed" in str(refused)
-    await put_slice(scene.world.cluster, both)
+    if scene.world.cluster.options.release == V1_34.release:
+        await scene.publish(both)
+    else:
+        refused = await refusal(scene.api, RESOURCE_SLICES, both)
+        assert "only one of `sharedCounters` or `devices` is allowed" in str(refused)
+        await put_slice(scene.world.cluster, both)
     served = (await scene.api.get(RESOURCE_SLICES, f"{scene.name}-both"))["spec"]
     assert (len(served["devices"]), len(served["sharedCounters"])) == (3, 1)
     return node

@@ -9,23 +9,13 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import device
 from tests.controlplane.planes import V1_36
 from tests.controlplane.resources import NAMESPACES
-from tests.support.e2e.gpus import gpu, mig_or_vgpu
+from tests.support.e2e.gpus import MODES_POLICY, gpu, mig_or_vgpu
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import Scenes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(V1_36), pytest.mark.asyncio(loop_scope="module")]
 
-# Every test has a driver of its own, so the rules cannot name one; the attribute is in the domain of the driver.
-RULES = """
-rules:
-  - name: mig
-    devices: device.attributes[device.driver].type == "mig"
-    compatibilityGroups: [mig]
-  - name: vgpu
-    devices: device.attributes[device.driver].type == "vgpu"
-    compatibilityGroups: [vgpu]
-"""
 TOGETHER = "rules: [{name: one, compatibilityGroups: [mig, vgpu]}]\n"
 WRONG = "rules: [{name: mig, compatibilityGroups: mig}]\n"
 
@@ -34,7 +24,7 @@ WRONG = "rules: [{name: mig, compatibilityGroups: mig}]\n"
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The policy file of the module's world."""
     file = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    file.write_text(RULES)
+    file.write_text(MODES_POLICY)
     return file
 
 
@@ -125,13 +115,13 @@ async def test_a_file_that_changes_is_read_within_the_process_a_wrong_one_is_tol
         await rewritten(policy, TOGETHER, world)
         assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
         await scene.delete_pod("vgpu")
-        write(policy, RULES.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
+        write(policy, MODES_POLICY.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
         await world.extender.restart()
         await scene.pod("again", template="vgpu")
         await scene.wait_until_unschedulable("again", "compatibility groups in conflict")
         await scene.wait_for_event("again", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
     finally:
-        await rewritten(policy, RULES, world)
+        await rewritten(policy, MODES_POLICY, world)
 
 
 BY_ATTRIBUTES = """
@@ -180,4 +170,4 @@ async def test_devices_that_only_attributes_tell_apart_exclude_each_other(
         await scene.delete_pod("whole")
         assert await scene.wait_until_bound("partition", PROMPT_SECONDS) == node
     finally:
-        await rewritten(policy, RULES, world)
+        await rewritten(policy, MODES_POLICY, world)

@@ -75,6 +75,7 @@ async def test_claims_are_served_without_counters_and_extended_resources_left_to
     await scene.delete_pod("first")
     assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0"]
+    assert await world.metric("stripped_fields_total") == 0
     await scene.delete_pod("second")
     await scene.wait_until_free()
 

@@ -76,13 +76,13 @@ PARTS: Final = (
         setup=(UPDATE, _make("shell-test-setup")),
     ),
     Part("programs", _make("programs"), 600.0, prepare=(_build("actionlint", "helm", "krew", "oracle"),)),
-    Part("chart", _make("chart"), 420.0, prepare=(_build("helm", "kubeconform", "promtool"),)),
-    Part("contract", _make("contract"), 420.0, prepare=(_build("controlplane"),)),
+    Part("chart", _make("chart"), 420.0, prepare=(_build("helm", "helm3", "kubeconform", "promtool"),)),
+    Part("contract", _make("contract"), 420.0, prepare=(_build("controlplane", "release-1.34"),)),
     Part(
         "e2e",
         _make("e2e"),
         2400.0,
-        prepare=(_build("controlplane", "helm"),),
+        prepare=(_build("controlplane", "release-1.34", "helm"),),
         beside=(_build("earlier-scheduler"),),
     ),
     Part(

@@ -49,6 +49,11 @@ _TAINT_RULES: Final = (
     "test_e2e_upstream_rules::test_taint_rule_with_an_empty_selector_keeps_every_pod_away_and_one_without_selector_none"
 )
 
+_GATES: Final = "test_e2e_gates::test_what_gates_switch_on_is_served"
+_GATES_34: Final = f"{_GATES}[1.34]"
+_GATES_35: Final = f"{_GATES}[1.35]"
+_GATES_36: Final = f"{_GATES}[1.36]"
+
 TABLE: Final = (
     Feature(
         "claims, classes, selectors, alternatives, admin access",
@@ -62,30 +67,35 @@ TABLE: Final = (
     Feature(
         "partitionable devices (counters)",
         (
-            Cell("gate, [devices beside their counters](operate/upgrade.md#from-134-to-135)", (_BESIDE,)),
-            Cell("gate"),
+            Cell("gate, [devices beside their counters](operate/upgrade.md#from-134-to-135)", (_BESIDE, _GATES_34)),
+            Cell("gate", (_GATES_35,)),
             Cell("yes", (_COUNTERS_ALONE,)),
             Cell("yes", (_GROUPS,)),
         ),
     ),
     Feature(
         "consumable capacity, device taints in slices",
-        (Cell("gate"), Cell("gate"), Cell("yes"), Cell("yes", ("test_e2e_reasons",))),
+        (
+            Cell("gate", (_GATES_34,)),
+            Cell("gate", (_GATES_35,)),
+            Cell("yes", (_GATES_36,)),
+            Cell("yes", ("test_e2e_reasons",)),
+        ),
     ),
     Feature(
         "DeviceTaintRules",
         (
-            Cell("gate and API version"),
-            Cell("gate and API version"),
-            Cell("gate and API version"),
+            Cell("gate and API version", (_GATES_34,)),
+            Cell("gate and API version", (_GATES_35,)),
+            Cell("gate and API version", (_GATES_36,)),
             Cell("yes", (_TAINT_RULES,)),
         ),
     ),
     Feature(
         "binding conditions",
         (
-            Cell("gate, or policy"),
-            Cell("gate, or policy", (f"{_CONDITIONS}[1.35]",)),
+            Cell("gate, or policy", (_GATES_34, f"{_CONDITIONS}[1.34]")),
+            Cell("gate, or policy", (_GATES_35, f"{_CONDITIONS}[1.35]")),
             Cell("yes", (f"{_CONDITIONS}[1.36]",)),
             Cell("yes", ("test_e2e_binding",)),
         ),
@@ -94,7 +104,7 @@ TABLE: Final = (
         "compatibility groups",
         (
             Cell("policy", (_BESIDE,)),
-            Cell("policy"),
+            Cell("policy", (_GATES_35,)),
             Cell("policy", (_BY_POLICY,)),
             Cell("gate, or policy", (_GROUPS,)),
         ),
@@ -120,9 +130,9 @@ TABLE: Final = (
     Feature(
         "extended resources backed by a DeviceClass",
         (
-            Cell("gate; without it left to nodes that list them", (f"{_ONE_CLAIM}[1.34]",)),
-            Cell("gate; without it left to nodes that list them", (f"{_ONE_CLAIM}[1.35]",)),
-            Cell("yes"),
+            Cell("gate; without it left to nodes that list them", (_GATES_34, f"{_ONE_CLAIM}[1.34]")),
+            Cell("gate; without it left to nodes that list them", (_GATES_35, f"{_ONE_CLAIM}[1.35]")),
+            Cell("yes", (_GATES_36,)),
             Cell("yes", ("test_e2e_extended_resources",)),
         ),
     ),

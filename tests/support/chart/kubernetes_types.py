@@ -17,11 +17,9 @@ from typing import Any, Final
 
 import yaml
 
-from tests.controlplane.build import CONTROL_PLANE, find_go, pinned
+from tests.controlplane.build import CONTROL_PLANE, RELEASES, find_go, pinned
 
 FOLDER: Final = Path(__file__).parents[2] / "chart" / "openapi"
-OLDER_RELEASES: Final = ("v1.34.3", "v1.35.4", "v1.36.3")
-"""Beside the release from which the control plane of the tests is built."""
 KINDS: Final = frozenset(
     {
         "ClusterRole",
@@ -125,13 +123,14 @@ def references(schema: Any) -> Iterator[str]:
 
 
 def newest_release() -> str:
-    """The release from which the control plane of the tests is built."""
-    return pinned((CONTROL_PLANE.module / "go.mod").read_text(), "k8s.io/kubernetes")
+    """The newest release from which control planes of the tests are built."""
+    return all_releases()[-1]
 
 
 def all_releases() -> tuple[str, ...]:
-    """The releases whose types are kept, the oldest first."""
-    return (*OLDER_RELEASES, newest_release())
+    """The releases from which control planes of the tests are built, the oldest first."""
+    modules = (*(target.module for target in RELEASES.values()), CONTROL_PLANE.module)
+    return tuple(pinned((module / "go.mod").read_text(), "k8s.io/kubernetes") for module in modules)
 
 
 @cache

@@ -5,6 +5,16 @@ from collections.abc import Sequence
 from tests.controlplane.objects import Object, consumption, counter_set, device
 
 PROCESSORS = "100"
+MODES_POLICY = """\
+rules:
+  - name: mig
+    devices: device.attributes[device.driver].type == "mig"
+    compatibilityGroups: [mig]
+  - name: vgpu
+    devices: device.attributes[device.driver].type == "vgpu"
+    compatibilityGroups: [vgpu]
+"""
+"""A policy that gives partitions the group of their kind. Every test has a driver of its own, so the rules cannot name one."""
 
 
 def gpu(name: str = "gpu-0") -> Object:

@@ -40,6 +40,7 @@ class Setup:
     `applied`: manifests below deploy/base beside those that everybody needs.
     `command`: given a kubeconfig, what starts the extender for it, in place of `serve --kubeconfig`.
     `scheduler`: fields of kube-scheduler's configuration in the place of those that are shipped.
+    `scheduler_gates`: feature gates of kube-scheduler.
     `scheduler_tls`: the tlsConfig with which kube-scheduler calls; empty for plain HTTP.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
@@ -51,6 +52,7 @@ class Setup:
     api_relayed: bool = False
     applied: tuple[str, ...] = ()
     scheduler: Mapping[str, Any] = field(default_factory=dict)
+    scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -73,6 +75,7 @@ class InstalledExtender:
     tolerated: list[str] = field(default_factory=list)
     kubelets: GroupReservation = GroupReservation.AUTO
     scheduler: Mapping[str, Any] = field(default_factory=dict)
+    scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -99,6 +102,7 @@ class InstalledExtender:
                 api_relay,
                 kubelets=setup.kubelets,
                 scheduler=setup.scheduler,
+                scheduler_gates=setup.scheduler_gates,
                 scheduler_tls=setup.scheduler_tls,
             )
             await world.start_scheduler()
@@ -118,7 +122,9 @@ class InstalledExtender:
             for stanza in configuration["extenders"]:
                 stanza["urlPrefix"] = f"https://localhost:{self.extender.port}"
                 stanza |= {"enableHTTPS": True, "tlsConfig": dict(self.scheduler_tls)}
-        self.scheduler_pages = await self.cluster.start_scheduler(configuration, SCHEDULER)
+        self.scheduler_pages = await self.cluster.start_scheduler(
+            configuration, SCHEDULER, feature_gates=self.scheduler_gates
+        )
 
     async def page(self, path: str) -> str:
         return await page(f"{self.extender.pages}{path}")

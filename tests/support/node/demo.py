@@ -56,7 +56,7 @@ class Terminal:
     def __init__(self, cluster: ControlPlane, folder: Path) -> None:
         self.lines: list[str] = []
         self._folder = folder
-        programs = (cluster.layout.programs, Path(sys.executable).parent)
+        programs = (cluster.layout.tools, Path(sys.executable).parent)
         self._environment = {
             "PATH": ":".join([*map(str, programs), os.environ.get("PATH", os.defpath)]),
             "HOME": str(folder),
