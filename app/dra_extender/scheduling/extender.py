@@ -258,6 +258,8 @@ class Extender:
             metrics.unsettled_claims.set(ledger.holds.multi_node)
             metrics.claims_kept_bytes.set(ledger.claims.kept.total)
             metrics.claims_kept_short.set(ledger.claims.kept.without_spec)
+            if self.expected is not None:
+                metrics.expected(self.expected.report())
 
         metrics.before_render(refresh)
         metrics.before_render(self.unschedulable.publish)
@@ -308,6 +310,11 @@ class Extender:
             if (response.failed or response.unresolvable) and not response.fitting:
                 execution.status = UNSCHEDULABLE
             return response
+
+    def learn_expected(self) -> None:
+        """Learn from all pods of the ledger which pods are expected, where that counts; without a limit of time."""
+        if self.expected is not None:
+            self.expected.renew_all(self.allocator)
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
         """Return where the pod fits now; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""

@@ -1,5 +1,6 @@
 """Metrics of the decisions, and of the ResourceClaims that they read and write."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -9,6 +10,7 @@ from dra_extender.telemetry.declaration import (
     MetricGroup,
     counter,
     counter_by_namespace,
+    gauge,
     histogram,
     plain_counter,
     plain_gauge,
@@ -102,6 +104,15 @@ class DecisionMetrics(MetricGroup):
         "lane",
         limit=6,
     )
+    _expected_pods = gauge(
+        "Share of the expected pods by what one of them asks for, where `scheduling.placement` is preserve "
+        "(docs/concepts/scoring.md)",
+        "devices",
+        limit=65,
+    )
+    _expected_price = gauge(
+        "What it costs to lose room for one device of these pods, of 1 for all expected pods", "devices", limit=65
+    )
     searches_resumed = plain_counter("Paused searches that went on, in the same call or a later one")
     _searches_stopped = plain_counter("Calls that were denied a further slice of time for their searches")
     _search_refusals = counter_by_namespace(
@@ -152,3 +163,12 @@ class DecisionMetrics(MetricGroup):
         """Count a call about a pod of this namespace that was denied a further slice."""
         self._searches_stopped.inc()
         self._search_refusals.inc(namespace)
+
+    def expected(self, kinds: Mapping[str, tuple[float, float]]) -> None:
+        """Set share and price of the expected pods, by what one of them asks for."""
+        labels = [(devices,) for devices in kinds]
+        for metric in (self._expected_pods, self._expected_price):
+            metric.keep(labels)
+        for devices, (share, price) in kinds.items():
+            self._expected_pods.labels(devices).set(share)
+            self._expected_price.labels(devices).set(price)

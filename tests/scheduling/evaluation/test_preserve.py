@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.allocator.fragmentation.kinds import MOST_KINDS
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
@@ -99,3 +100,38 @@ async def test_a_node_without_cpu_is_used_first() -> None:
 async def test_every_pod_that_fits_is_placed(placement: PlacementPolicy) -> None:
     world = Preserving(placement, n1=1, n2=2)
     assert len(set(await world.fill(("a", 8, 1), ("b", 8, 1), ("c", 8, 1)))) == 3
+
+
+async def test_expected_pods_are_exported_and_fade() -> None:
+    world = Preserving(n1=4)
+    await world.fill(("a", 8, 1), ("b", 8, 1), ("c", 2, 1))
+    exposition = (await world.metrics.render()).decode()
+    assert 'dra_extender_expected_pods{devices="1 x gpu"} 1.0' in exposition
+    assert 'dra_extender_expected_price{devices="1 x gpu"} 1.0' in exposition
+
+
+async def test_a_new_process_learns_from_the_pods_that_run() -> None:
+    world = Preserving(n1=4)
+    await world.fill(("a", 8, 1), ("b", 8, 2))
+    world.start()
+    world.sync()
+    world.extender.learn_expected()
+    expected = world.extender.expected
+    assert expected is not None
+    assert expected.report().keys() == {"1 x gpu", "2 x gpu"}
+
+
+async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
+    """What one namespace asks for in ever new shapes is bounded, and drives out nothing that comes more often."""
+    world = Preserving(n1=1)
+    for number in range(100):
+        world.ask(f"odd-{number}", 8, 1, cpu=f"{number + 1}m")
+    for number in range(3):
+        world.ask(f"pair-{number}", 8, 2)
+    world.start()
+    world.sync()
+    world.extender.learn_expected()
+    expected = world.extender.expected
+    assert expected is not None
+    assert len(expected.fragmentation.kinds) == MOST_KINDS
+    assert "2 x gpu" in expected.report()

@@ -206,6 +206,7 @@ class Trial:
             search_burst_seconds=math.inf,
         )
         self.view = ClusterView(copy.objects(), options=unhurried, cluster=copy.cluster)
+        self.view.extender.learn_expected()
         self.held = held_devices(self.view.ledger, self.view.held)
         self._fit = CandidateNodes(self.view)
         self._unjudged = Unjudged(self.view)

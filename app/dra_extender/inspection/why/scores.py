@@ -25,6 +25,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     before = [decode_object("ResourceClaim", record.raw) for record in own]
     refusals = view.node_refusals(pod, (pod.key,))
     nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
+    view.extender.learn_expected()
     with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
         terms = view.try_on(pod, nodes).score_terms
     rated = ratings(terms, view.options.weights)

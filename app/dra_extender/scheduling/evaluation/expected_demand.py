@@ -115,19 +115,24 @@ class ExpectedDemand:
         self._unlearned: Iterator[Pod] | None = None
 
     @property
+    def fragmentation(self) -> Fragmentation:
+        """The kinds that are expected now, with their prices."""
+        return self._expectation.fragmentation
+
+    @property
     def version(self) -> object:
         """Return what is another object once the prices have changed."""
         return self._expectation.fragmentation.prices
 
-    def kinds(self) -> Sequence[tuple[Kind, float, float]]:
-        """Return each expected kind with its share of the pods and its price."""
-        fragmentation = self._expectation.fragmentation
-        weights = [self._weights().get(kind, 0.0) for kind in fragmentation.kinds]
-        total = sum(weights) or 1.0
-        return [
-            (kind, weight / total, price)
-            for kind, weight, price in zip(fragmentation.kinds, weights, fragmentation.prices, strict=True)
-        ]
+    def report(self) -> Mapping[str, tuple[float, float]]:
+        """Return by what a pod asks for the share of the expected pods, and their price; CPU and memory are left out."""
+        fragmentation, weights = self._expectation.fragmentation, self._weights()
+        total = sum(weights.get(kind, 0.0) for kind in fragmentation.kinds) or 1.0
+        shares: dict[str, tuple[float, float]] = {}
+        for kind, price in zip(fragmentation.kinds, fragmentation.prices, strict=True):
+            share, priced = shares.get(kind.label, (0.0, 0.0))
+            shares[kind.label] = share + weights.get(kind, 0.0) / total, priced + price
+        return shares
 
     def note(self, pod: Pod, demand: Demand) -> None:
         """Count a pod with this demand, the first time that it is noted."""
@@ -194,6 +199,11 @@ class ExpectedDemand:
             renewal.expectation.keep_only(self._ledger.nodes)
             self._expectation, self._renewal = renewal.expectation, None
         return True
+
+    def renew_all(self, source: NodeSource) -> None:
+        """Learn from all pods, and renew kinds and prices, where nothing waits for it."""
+        while self.renew(source, _MOST_BETWEEN_RENEWALS):
+            pass
 
     def _begin_renewal(self) -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
