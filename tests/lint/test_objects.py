@@ -168,3 +168,37 @@ def test_hostile_values_give_findings_and_no_failure() -> None:
             for metadata in ({"name": "x"}, None, 5, {"name": [], "annotations": 5}):
                 thing = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": value}
                 lint(json.dumps(thing))
+
+
+PREFERRING = """apiVersion: resource.k8s.io/v1
+kind: {kind}
+metadata: {{name: c}}
+spec:{before}
+  config:
+  - opaque:
+      driver: {driver}
+      parameters: {parameters}
+"""
+GOOD = "{apiVersion: dra-extender.io/v1, kind: DevicePreferences, matchAttributes: [gpu.example.com/root]}"
+
+
+@pytest.mark.parametrize(
+    ("driver", "parameters", "expected"),
+    [
+        ("dra-extender.io", GOOD, ""),
+        ("gpu.example.com", "{anything: goes}", ""),
+        ("dra-extender.io", GOOD.replace("/v1", "/v2"), "expected apiVersion dra-extender.io/v1"),
+        ("dra-extender.io", GOOD.replace("gpu.example.com/root", "root"), "$.matchAttributes[0]"),
+        ("dra-extender.io", GOOD.replace("matchAttributes", "matchAttribute"), "matchAttribute"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["DeviceClass", "ResourceClaim"])
+def test_preferences_that_are_ignored_are_said_to_be(driver: str, parameters: str, expected: str, kind: str) -> None:
+    text = PREFERRING.format(kind=kind, driver=driver, parameters=parameters, before="")
+    if kind == "ResourceClaim":
+        head, _, tail = text.partition("  config:")
+        requests = "  devices:\n    requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]\n"
+        text = head + requests + "".join(f"  {line}\n" for line in f"  config:{tail}".splitlines())
+    found = said(text)
+    assert len(found) == bool(expected)
+    assert all("these preferences are ignored: " in each and expected in each for each in found)

@@ -59,9 +59,9 @@ def allocate(
 class Allocation:
     """One call of `allocate` that may be paused; `allocate` documents the arguments and the result.
 
-    A first search of few steps takes the devices in the preferred order.  The preference never costs a solution: a first search
-    that ends at a limit or with an error is repeated in upstream's order, with all steps.  Nor does it cost a better alternative
-    of a request.
+    First searches of few steps have the preferences of the claims as constraints, fewer from one to the next, and take the devices
+    in the preferred order; the last of them has no preferences.  None of this costs a solution: if they end without one, a search
+    in upstream's order has all steps.  Nor does it cost a better alternative of a request.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Allocation:
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
         self._search: Search | None = None
-        # A solution in the preferred order that has not the first alternative of each request.
+        self._attempts: Iterator[tuple[Demand, DeviceOrder | None]] = iter(())
+        self._is_last = False
+        # The first preferred solution that has not the first alternative of each request.
         self._preferred: Search | None = None
         self._earlier_steps = 0
         self._solved: bool | None = None
@@ -122,15 +124,25 @@ class Allocation:
         return 0 if nogoods is None else len(nogoods)
 
     def _begin(self) -> Search:
-        all_mode = self._all_mode_devices.find()
-        order = self._preferred_order()
-        limit = self._max_steps if order is None else min(self._max_steps, _MAX_PREFERRED_STEPS)
-        self._search = Search(self._demand, self._new_state(self._demand, self._node_view), all_mode, limit, order)
+        attempts = [(preferred, self._preferred_order(preferred)) for preferred in self._demand.preferred]
+        order = self._preferred_order(self._demand)
+        if order is not None:
+            attempts.append((self._demand, order))
+        self._attempts = iter([*attempts, (self._demand, None)])
+        return self._next_search()
+
+    def _next_search(self) -> Search:
+        demand, order = next(self._attempts)
+        self._is_last = demand is self._demand and order is None
+        limit = self._max_steps if self._is_last else min(self._max_steps, _MAX_PREFERRED_STEPS)
+        self._earlier_steps = self.steps
+        state, all_mode = self._new_state(demand, self._node_view), self._all_mode_devices.find()
+        self._search = Search(demand, state, all_mode, limit, order)
         return self._search
 
-    def _preferred_order(self) -> DeviceOrder | None:
+    def _preferred_order(self, demand: Demand) -> DeviceOrder | None:
         """Return the preferred order; None where it changes nothing, or could change whether there is a solution."""
-        demand, view = self._demand, self._node_view
+        view = self._node_view
         # Whether scalar constraints can be met depends on the order of devices.
         if demand.constrained and not view.features.list_type_attributes:
             return None
@@ -141,18 +153,18 @@ class Allocation:
 
     def _solve(self, search: Search) -> bool:
         """Return whether there is a solution; `_search` has it then."""
-        if search.order is not None:
+        while not self._is_last:
             try:
                 solved: bool | None = search.solve()
             except SearchEndedError:
                 solved = None
-            if solved and any(search.chosen.values()):
-                self._preferred, solved = search, None
-            if solved is not None:
-                return solved
-            self._earlier_steps = search.steps
-            state = self._new_state(self._demand, self._node_view)
-            search = self._search = Search(self._demand, state, self._all_mode_devices.find(), self._max_steps)
+            if solved and not any(search.chosen.values()):
+                return True
+            if solved:
+                self._preferred = self._preferred or search
+            elif solved is False and search.demand is self._demand and self._preferred is None:
+                return False
+            search = self._next_search()
         if self._preferred is None:
             return search.solve()
         try:
@@ -160,7 +172,8 @@ class Allocation:
         except SearchEndedError:
             better = False
         if not better:
-            self._earlier_steps, self._search = search.steps, self._preferred
+            self._earlier_steps += search.steps - self._preferred.steps
+            self._search = self._preferred
         return True
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:

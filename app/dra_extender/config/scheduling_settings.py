@@ -242,6 +242,12 @@ class SchedulingSettings(SettingsGroup):
         le=100,
         description="Weight of partitions beside partitions that are in use in the score of a node; 0: none",
     )
+    alignment_weight: int = Field(
+        DEFAULT_WEIGHTS.alignment,
+        ge=0,
+        le=100,
+        description="Weight of devices that agree in the attributes that a claim or class prefers in the score of a node; 0: none",
+    )
     field_manager: str = Field(
         "dra-extender",
         min_length=1,

@@ -5,6 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Union
 
+from dra_extender.allocator.demand.preferences import DOMAIN
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of
 from dra_extender.model.moment import Moment
@@ -197,9 +198,12 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object with the fields that the structs of the model describe, and no others.
 
     No environment, arguments, commands, contents of volumes or opaque parameters of drivers: these may hold secrets, and no
-    decision reads them.
+    decision reads them.  Parameters of our own domain stay.
     """
     found: dict[str, Any] = _cut_to(item, _KEPT[kind])
+    for given, entry in zip(_configuration(kind, item), _configuration(kind, found), strict=False):
+        if isinstance(entry, dict) and _is_ours(given):
+            entry["opaque"] = given["opaque"]
     metadata = found.get("metadata")
     if not isinstance(metadata, dict):
         return found
@@ -213,6 +217,27 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
             if name.startswith(_OUR_ANNOTATIONS) or name in _KEPT_ANNOTATIONS
         }
     return found
+
+
+_CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "deviceclasses": ("spec", "config"),
+        "resourceclaims": ("spec", "devices", "config"),
+        "resourceclaimtemplates": ("spec", "spec", "devices", "config"),
+    }
+)
+"""Where objects configure devices."""
+
+
+def _configuration(kind: str, item: Any) -> Sequence[Any]:
+    for name in _CONFIGURED.get(kind, ("",)):
+        item = item.get(name) if isinstance(item, Mapping) else None
+    return item if isinstance(item, list) else ()
+
+
+def _is_ours(entry: Any) -> bool:
+    opaque = entry.get("opaque") if isinstance(entry, Mapping) else None
+    return isinstance(opaque, Mapping) and opaque.get("driver") == DOMAIN
 
 
 def _cut_to(value: Any, fields: Fields) -> Any:

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
-from dra_extender.cel.lint.findings import LintCode, warning
+from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
+from dra_extender.cel.lint.findings import LintCode, error, warning
 from dra_extender.lint.objects import FieldFinding, field_findings, is_checked
 from dra_extender.manifests.documents import (
     FieldPath,
@@ -148,6 +149,24 @@ class _Reader:
         base = _CLAIMS.get(str(self._thing.get("kind")))
         if base is not None:
             yield from self._same_alternatives((*base, "devices", "requests"))
+            yield from self._preferences((*base, "devices", "config"))
+        elif self._thing.get("kind") == _CLASS:
+            yield from self._preferences(("spec", "config"))
+
+    def _preferences(self, config: FieldPath) -> Iterator[FieldFinding]:
+        """Yield the parameters of our domain that are no preferences: they are ignored."""
+        for index, _ in enumerate(list_at(self._thing, config)):
+            path = (*config, index, "opaque")
+            if value_at(self._thing, (*path, "driver")) != DOMAIN:
+                continue
+            try:
+                read_preferences(msgspec.json.encode(value_at(self._thing, (*path, "parameters"))))
+            except (PreferencesError, TypeError, ValueError) as problem:
+                field = (*path, "parameters")
+                text = f"these preferences are ignored: {problem}"
+                yield FieldFinding(
+                    path_text(field), self._document.position_of(field), error(LintCode.INVALID_FIELD, 0, text)
+                )
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[FieldFinding]:
         """Yield the alternatives that ask for the same as an earlier alternative of their request: they are never taken."""

@@ -212,6 +212,7 @@ class ScoreTerms:
     `alternatives`: the sum of 8 - index over the chosen alternatives of `firstAvailable` requests.  `waits`: some device has to
     fulfil binding conditions first.  `counter_sets`: how many counter sets are drawn on, `joined` of these by others already.
     `loss`: what the placement costs the expected demand (docs/concepts/scoring.md); None where that is not known.
+    `preferences`: how many attributes the devices should agree in, `aligned` of these they do.
     """
 
     alternatives: int = 0
@@ -219,6 +220,8 @@ class ScoreTerms:
     counter_sets: int = 0
     joined: int = 0
     loss: float | None = None
+    preferences: int = 0
+    aligned: int = 0
 
     def __add__(self, other: "ScoreTerms") -> "ScoreTerms":
         """Both together."""
@@ -228,8 +231,10 @@ class ScoreTerms:
             self.counter_sets + other.counter_sets,
             self.joined + other.joined,
             self.loss if other.loss is None else other.loss + (self.loss or 0.0),
+            self.preferences + other.preferences,
+            self.aligned + other.aligned,
         )
 
     def __bool__(self) -> bool:
         """Return whether there is anything by which nodes could differ."""
-        return bool(self.alternatives or self.waits or self.counter_sets or self.loss is not None)
+        return bool(self.alternatives or self.waits or self.counter_sets or self.loss is not None or self.preferences)

@@ -12,6 +12,7 @@ from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
 from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
+from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
@@ -32,6 +33,7 @@ from tests.controlplane.objects import (
     request,
     resource_claim,
 )
+from tests.support.allocator.preferring import preferring
 from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
@@ -332,3 +334,28 @@ def test_what_was_frozen_at_allocation_counts_after_redaction(*, stores_time: bo
         (holding,) = holdings_of(read_head(data))
         assert holding.consumption is not None
         assert len(holding.consumption[0].compatibility_groups) == 1
+
+
+@pytest.mark.parametrize("is_redacted", [False, True])
+async def test_preferences_are_in_a_snapshot_and_other_parameters_are_not(tmp_path: Path, *, is_redacted: bool) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    secret = {"opaque": {"driver": DRIVER, "parameters": {"token": SECRET}}}
+    made.add(device_class("gpu", config=[secret]))
+    roots = [device(f"gpu-{index}", attributes={"root": root}) for index, root in enumerate("xyx")]
+    made.gpus("n1", *roots)
+    made.pod("train", request("gpu", "gpu", count=2))
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["config"] = [secret, preferring(f"{DRIVER}/root")]
+    file = tmp_path / "cluster.tar.gz"
+    objects = made.cluster()
+    write_snapshot(redacted(objects, Random(1)).objects if is_redacted else objects, file)
+    assert SECRET.encode() not in gzip.decompress(file.read_bytes())
+    (row,) = (await what_if(read_snapshot(file))).pods
+    assert len(row.after.devices) == 2
+    if not is_redacted:
+        assert [name.rpartition("/")[2] for name in row.after.devices] == ["gpu-0", "gpu-2"]
+    claim = msgspec.json.decode(read_snapshot(file).of_kind("resourceclaims")[0])
+    (attribute,) = claim["spec"]["devices"]["config"][1]["opaque"]["parameters"]["matchAttributes"]
+    published = msgspec.json.decode(read_snapshot(file).of_kind("resourceslices")[0])["spec"]
+    names = {f"{published['driver']}/{name}" for each in published["devices"] for name in each["attributes"]}
+    assert attribute in names

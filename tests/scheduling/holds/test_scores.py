@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+import pytest
 from dra_extender.scheduling.evaluation.scoring import placed_claims
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
+from tests.support.allocator.preferring import preferring
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
@@ -102,6 +104,29 @@ async def test_a_partition_comes_next_to_other_partitions_and_whole_devices_stay
         await world.bind("p1", "n1")
         await world.cluster.watch.caught_up()
     assert await scores(world, "p2", "n0", "n1", "n2") == {"n0": 0, "n1": 10, "n2": 0}
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(2, {"n0": 0, "n1": 10, "n2": 5}), (0, {"n0": 0, "n1": 0, "n2": 0})])
+async def test_a_node_whose_devices_agree_in_what_is_preferred_comes_first(
+    weight: int, expected: dict[str, int]
+) -> None:
+    world = world_of(alignment_weight=weight)
+    for name, roots, sides in (("n0", "xy", "lr"), ("n1", "xx", "ll"), ("n2", "xx", "lr")):
+        world.node(name)
+        world.slice(
+            name,
+            [
+                {"name": f"gpu-{index}", "attributes": {"root": {"string": root}, "side": {"string": side}}}
+                for index, (root, side) in enumerate(zip(roots, sides, strict=True))
+            ],
+        )
+    preferences = preferring(f"{DRIVER}/root", f"{DRIVER}/side")
+    body = {"deviceClassName": "gpu", "count": 2}
+    spec = {"devices": {"requests": [{"name": "req", "exactly": body}], "config": [preferences]}}
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "p1"}, "spec": spec})
+    world.add_pod("p1", "p1")
+
+    assert await scores(world, "p1", "n0", "n1", "n2") == expected
 
 
 async def test_claims_of_one_pod_count_together() -> None:

@@ -1,7 +1,7 @@
 """What a pod asks for, valid on every node and ready to be searched."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -107,13 +107,31 @@ class RequestDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimDemand:
-    """A validated claim."""
+    """A validated claim; `preferences` are constraints that its devices meet where they can, the most important first."""
 
     label: str
     claim: ResourceClaim
     requests: tuple[RequestDemand, ...]
     constraints: tuple[Constraint, ...]
     uses_all: bool
+    preferences: tuple[Constraint, ...] = ()
+
+    def constrained_by(self, preferences: Sequence[Constraint]) -> "ClaimDemand":
+        """Return the claim with these of its preferences as constraints."""
+        first = len(self.constraints)
+
+        def option_with(option: SearchableRequest) -> SearchableRequest:
+            added = (
+                first + index
+                for index, preference in enumerate(preferences)
+                if preference.applies_to(option.main, option.name)
+            )
+            return replace(option, constraints=(*option.constraints, *added))
+
+        requests = tuple(
+            replace(request, options=tuple(map(option_with, request.options))) for request in self.requests
+        )
+        return replace(self, requests=requests, constraints=(*self.constraints, *preferences))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +140,7 @@ class Demand:
 
     `compile_rule` compiles a `compatibleOnlyWith` expression and keeps its verdicts.  `size` estimates the bytes that the demand
     keeps alive, including programs and claims that it shares with other demands.  `admin_access`: some request has admin access.
+    `preferred`: the same with preferences of the claims as constraints, those with most of them first.
     """
 
     claims: tuple[ClaimDemand, ...]
@@ -130,6 +149,7 @@ class Demand:
     compile_rule: Callable[[str, Deadline | None], SelectorList]
     size: int = 0
     admin_access: bool = False
+    preferred: tuple["Demand", ...] = ()
 
     @property
     def constrained(self) -> bool:
@@ -153,6 +173,16 @@ class Demand:
             if label == claim_label and any(option.name == name for option in request.options)
         ]
         return [option for options in named or [each.options for _, each in requests] for option in options]
+
+
+def with_preferences(demand: Demand) -> Demand:
+    """Return the demand with what is searched first: all preferences as constraints, then fewer, the most important ones last."""
+    most = max((len(claim.preferences) for claim in demand.claims), default=0)
+    preferred = (
+        replace(demand, claims=tuple(claim.constrained_by(claim.preferences[:count]) for claim in demand.claims))
+        for count in range(most, 0, -1)
+    )
+    return replace(demand, preferred=tuple(preferred)) if most else demand
 
 
 def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
@@ -185,7 +215,7 @@ Reads = frozenset[str]
 def reads_of(demand: Demand) -> Reads | None:
     """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
-    names = {constraint.attribute for claim in demand.claims for constraint in claim.constraints}
+    names = {constraint.attribute for claim in demand.claims for constraint in (*claim.constraints, *claim.preferences)}
     for option in options:
         for program in (*option.selectors.programs, *(each.program for each in option.derived.values())):
             # An expression that does not compile reads nothing: it ends the search.

@@ -1,7 +1,8 @@
 """Validation of claims as far as it needs no node, in upstream's order, and their translation into a `Demand`."""
 
 import hashlib
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.constraints import Constraint
@@ -15,7 +16,9 @@ from dra_extender.allocator.demand.demand import (
     SearchableRequest,
     content_of,
     size_of,
+    with_preferences,
 )
+from dra_extender.allocator.demand.preferences import MOST_PREFERENCES, preferred_constraints
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -26,7 +29,7 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
-from dra_extender.model.resource_claim import DeviceRequest, DeviceRequestBody
+from dra_extender.model.resource_claim import ClaimConfiguration, DeviceRequest, DeviceRequestBody
 
 MAX_RESULTS: Final = 32
 """Devices that one claim may have."""
@@ -87,7 +90,7 @@ def prepare(
 
     content = content_of(claims, classes, features)
     demands = tuple(ready[index] for index in range(len(claims)))
-    return Demand(
+    demand = Demand(
         claims=demands,
         features=features,
         signature=hashlib.blake2b(content, digest_size=16).digest(),
@@ -95,6 +98,7 @@ def prepare(
         compile_rule=compile_rule,
         admin_access=any(option.admin for claim in demands for request in claim.requests for option in request.options),
     )
+    return with_preferences(demand)
 
 
 class _Preparation:
@@ -145,7 +149,35 @@ class _Preparation:
             requests=requests,
             constraints=tuple(constraints),
             uses_all=any(option.count == ALL for request in requests for option in request.options),
+            preferences=tuple(islice(self._preferences(devices.config, requests), MOST_PREFERENCES)),
         )
+
+    def _preferences(
+        self, config: Sequence[ClaimConfiguration], requests: Sequence[RequestDemand]
+    ) -> Iterator[Constraint]:
+        """Yield the preferences of the claim, then those of its classes, that may be about several devices."""
+        lists = self._features.list_type_attributes
+        options = [option for request in requests for option in request.options]
+        of_class: dict[str, list[str]] = {}
+        for option in options:
+            of_class.setdefault(option.device_class.name, []).append(option.name)
+        classes = {option.device_class.name: option.device_class for option in options}
+        found = [
+            *((each.opaque, each.requests) for each in config),
+            *((each.opaque, tuple(names)) for name, names in of_class.items() for each in classes[name].spec.config),
+        ]
+        for opaque, names in found:
+            for constraint in preferred_constraints(opaque, names, lists=lists):
+                most = (
+                    max(
+                        (option.count for option in request.options if constraint.applies_to(option.main, option.name)),
+                        default=0,
+                    )
+                    for request in requests
+                    if not any(option.count == ALL for option in request.options)
+                )
+                if sum(most) > 1:
+                    yield constraint
 
     def _request(self, request: DeviceRequest, constraints: Sequence[Constraint]) -> RequestDemand:
         alternatives = request.first_available

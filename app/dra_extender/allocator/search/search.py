@@ -80,7 +80,7 @@ class Search:
         self._dead_ends = 0
         # The number of dead ends at which the search begins to prune.
         self._prune_at = _DEAD_ENDS_BEFORE_PRUNING if state.undo_is_exact else _NEVER
-        self._demand = demand
+        self.demand = demand
         self._all_mode = all_mode
         self._max_steps = max_steps
         self._frames: list[SearchFrame] = []
@@ -96,7 +96,7 @@ class Search:
     def shortfall(self) -> Shortfall:
         """Why the deepest slot that the search reached could not be filled; a search that fills every slot makes none."""
         if self._shortfall is None:
-            self._shortfall = Shortfall(self._demand, self.node_view, self.state)
+            self._shortfall = Shortfall(self.demand, self.node_view, self.state)
         return self._shortfall
 
     def solve(self) -> bool:
@@ -140,7 +140,7 @@ class Search:
         key = (claim, request, option)
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
-            label = self._demand.claims[claim].label
+            label = self.demand.claims[claim].label
             eligibility = self._eligibilities[key] = Eligibility(wanted, label, self.node_view)
         return eligibility
 
@@ -148,11 +148,11 @@ class Search:
         """Return whether the demand certainly has no solution; otherwise the search skips from now on what is known to fail."""
         if self._feasibility is None:
             self._feasibility = Feasibility(
-                self._demand, self.node_view, self._all_mode, self.eligibility, self._search_alone
+                self.demand, self.node_view, self._all_mode, self.eligibility, self._search_alone
             )
         infeasible = self._feasibility.is_infeasible()
         self.pruning_index = self._feasibility.pruning_index
-        self.nogoods = Nogoods(self._demand, len(self.node_view.pools.devices), self.pruning_index)
+        self.nogoods = Nogoods(self.demand, len(self.node_view.pools.devices), self.pruning_index)
         self._prune_at = _NEVER
         return infeasible
 
@@ -172,7 +172,7 @@ class Search:
                 Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end")
             )
         claim, request, option, picked = self._claim, self._request, self._option, self._picked
-        claims = self._demand.claims
+        claims = self.demand.claims
         if claim == len(claims):
             return FrameResult.FOUND
         requests = claims[claim].requests

@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
+from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
 from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, kept
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.why.fit_error import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
-from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation import DeviceResult, OpaqueConfiguration
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, Snapshot, allocation_digest
 from dra_extender.model.api_json import Value, decode_object
 from dra_extender.model.device import PHYSICAL_DEVICE, AttributeBody, DeviceBody
@@ -306,11 +307,28 @@ def _redact_pod(value: Any, names: ClusterNames) -> Any:
 
 
 _DEVICE: Final[dict[str, Rule]] = {}
+
+
+def _redact_opaque(value: Any, names: ClusterNames) -> Any:
+    """Redact configuration of a driver without its parameters; of our own domain the preferred attributes stay, renamed."""
+    if isinstance(value, Mapping) and value.get("driver") == DOMAIN:
+        try:
+            found = read_preferences(msgspec.json.encode(value.get("parameters")))
+        except PreferencesError:
+            return {"driver": DOMAIN}
+        attributes = tuple(map(names.qualified, found.match_attributes))
+        renamed = msgspec.structs.replace(found, match_attributes=attributes)
+        return {"driver": DOMAIN, "parameters": msgspec.to_builtins(renamed)}
+    return _redact_record(_OPAQUE, value, names)
+
+
+_OPAQUE: Final[Mapping[str, Rule]] = {"driver": partial(_redact_text, _text_rule(Format.DRIVER))}
 _SPECIAL: Final[Mapping[type[Value], Rule]] = {
     NodeSelectorRequirement: _redact_requirement,
     DeviceBody: partial(_redact_record, _DEVICE),
     SliceSpec: _redact_slice_spec,
     PodObject: _redact_pod,
+    OpaqueConfiguration: _redact_opaque,
 }
 _ANNOTATIONS: Final[Mapping[str, Rule]] = {
     SNAPSHOT_ANNOTATION: _redact_snapshot,

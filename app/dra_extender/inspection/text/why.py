@@ -185,6 +185,9 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
     for each in scores:
         terms = [f"{number_of(each.alternatives, 'point')} for early alternatives"] if each.alternatives else []
         terms += ["waits for binding conditions"] if each.waits else []
+        if each.preferences:
+            preferred = number_of(each.preferences, "preferred attribute")
+            terms.append(f"devices agree in {each.aligned} of {preferred}")
         if each.loss is not None:
             terms.append(f"costs the expected pods {each.loss:.3f} devices")
         elif each.counter_sets:

@@ -243,6 +243,7 @@ class NodeScore(Value, frozen=True):
 
     `alternatives` are the points for early alternatives, `waits`: a device has binding conditions, `joined` of the `counter_sets`
     that the devices draw on are in use by others, `loss` is what the placement costs the expected pods (docs/concepts/scoring.md).
+    In `preferences` attributes the devices should agree, in `aligned` of these they do.
     """
 
     node: str
@@ -252,6 +253,8 @@ class NodeScore(Value, frozen=True):
     counter_sets: int = 0
     joined: int = 0
     loss: float | None = None
+    preferences: int = 0
+    aligned: int = 0
 
 
 class MemberState(StrEnum):

@@ -41,6 +41,8 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
             counter_sets=terms[name].counter_sets,
             joined=terms[name].joined,
             loss=terms[name].loss,
+            preferences=terms[name].preferences,
+            aligned=terms[name].aligned,
         )
         for name in (pod.node_name, *others[:1])
     )

@@ -1,22 +1,25 @@
 """Rates the nodes that fit.
 
-Three terms count, each as a share of the best node's:
+Four terms count, each as a share of the best node's:
 
 * alternatives: how early the chosen alternatives of `firstAvailable` requests are in their lists, as upstream's DynamicResources
   plugin scores;
 * readiness: whether all devices are ready, without binding conditions to wait for (KEP-5007);
+* alignment: how many of the attributes in which its devices should agree (soft alignment) they do;
 * packing: where losses are known (`scheduling.placement` is `preserve`), the rank of the node by what the placement costs the
   expected demand: half for the second, a third for the third and so on.  Otherwise how many of the counter sets that the pod draws
   on are in use already.  A partition beside other partitions keeps the remaining devices whole.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.demand.constraints import lookup
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand
+from dra_extender.allocator.demand.preferences import agree
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.slices import SliceIndex
-from dra_extender.model.allocation import Placement, ScoreTerms
+from dra_extender.model.allocation import DeviceResult, Placement, ScoreTerms
 from dra_extender.model.device import Device, PoolId
 from dra_extender.scheduling.ports.options import Weights
 
@@ -34,13 +37,15 @@ class PlacedClaim(NamedTuple):
 
     `alternatives`: of each `firstAvailable` request, the names of its alternatives in order.  `chosen`: the requests and
     alternatives that got a device.  `waits`: some device has binding conditions.  `counter_sets`: of each pool that the placement
-    draws on, the counter sets that it draws on, and those that are in use already.
+    draws on, the counter sets that it draws on, and those that are in use already.  `preferences`: of each attribute in which the
+    devices should agree, whether they do.
     """
 
     alternatives: tuple[tuple[str, ...], ...]
     chosen: frozenset[str]
     waits: bool
     counter_sets: tuple[tuple[frozenset[str], frozenset[str]], ...]
+    preferences: tuple[bool, ...] = ()
 
     @property
     def terms(self) -> ScoreTerms:
@@ -55,6 +60,8 @@ class PlacedClaim(NamedTuple):
             waits=self.waits,
             counter_sets=sum(len(drawn) for drawn, _ in self.counter_sets),
             joined=sum(len(drawn & in_use) for drawn, in_use in self.counter_sets),
+            preferences=len(self.preferences),
+            aligned=sum(self.preferences),
         )
 
 
@@ -80,6 +87,26 @@ def placed_claims(
             counter_sets=tuple(
                 (frozenset(sets), _counter_sets_in_use(pool_id, usage, slices)) for pool_id, sets in drawn.items()
             ),
+            preferences=tuple(_preferences_met(asked, results, slices)) if asked.preferences else (),
+        )
+
+
+def _preferences_met(asked: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex) -> Iterator[bool]:
+    published = {
+        (*pool_id, device.name): device
+        for pool_id in {(result.driver, result.pool) for result in results}
+        for item in slices.of_pool(pool_id)
+        for device in item.devices
+    }
+    for preference in asked.preferences:
+        devices = (
+            (result.driver, published.get(result.device_id))
+            for result in results
+            if preference.applies_to(result.request.partition("/")[0], result.request)
+        )
+        yield agree(
+            preference,
+            (None if device is None else lookup(preference.attribute, driver, device) for driver, device in devices),
         )
 
 
@@ -99,7 +126,8 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
     by_alternatives = weights.alternatives if most else 0
     by_readiness = weights.readiness if waiting else 0
     by_packing = weights.packing if packed else 0
-    total = by_alternatives + by_readiness + by_packing
+    by_alignment = weights.alignment if any(terms.preferences for terms in score_terms.values()) else 0
+    total = by_alternatives + by_readiness + by_packing + by_alignment
     if not total:
         return dict.fromkeys(score_terms, 0.0)
     return {
@@ -108,6 +136,7 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
             by_alternatives * (terms.alternatives / most if most else 0)
             + by_readiness * (not terms.waits)
             + by_packing * packed.get(name, 0.0)
+            + by_alignment * (terms.aligned / terms.preferences if terms.preferences else 0)
         )
         / total
         for name, terms in score_terms.items()

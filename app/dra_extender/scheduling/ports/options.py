@@ -44,6 +44,7 @@ class Weights(NamedTuple):
     alternatives: int = 4
     readiness: int = 2
     packing: int = 1
+    alignment: int = 2
 
 
 DEFAULT_WEIGHTS: Final = Weights()
@@ -95,8 +96,9 @@ class Options:
     alternatives_weight: int = DEFAULT_WEIGHTS.alternatives
     readiness_weight: int = DEFAULT_WEIGHTS.readiness
     packing_weight: int = DEFAULT_WEIGHTS.packing
+    alignment_weight: int = DEFAULT_WEIGHTS.alignment
 
     @property
     def weights(self) -> Weights:
         """How much each of the things counts by which nodes that fit are rated."""
-        return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight)
+        return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight, self.alignment_weight)
