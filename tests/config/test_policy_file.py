@@ -68,6 +68,39 @@ def test_an_empty_policy_is_one_without_rules(tmp_path: Path, text: str) -> None
     assert read(tmp_path, text).rules == ()
 
 
+def test_preferences_are_read_in_their_order(tmp_path: Path) -> None:
+    gpus, nics = (
+        "{deviceClass: gpu, matchAttributes: [a.io/root, b.io/side]}",
+        "{deviceClass: nic, matchAttributes: [a.io/root]}",
+    )
+    policy = read(tmp_path, f"preferences:\n- {gpus}\n- {nics}\n")
+    assert policy.rules == ()
+    assert policy.preferences == (("gpu", ("a.io/root", "b.io/side")), ("nic", ("a.io/root",)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ("{deviceClass: gpu}", "preferences[0].matchAttributes: expected a value, the field is missing"),
+        ("{deviceClass: gpu, matchAttributes: []}", "preferences[0].matchAttributes: expected at least 1 item"),
+        ("{deviceClass: gpu, matchAttributes: [a/a, a/b, a/c, a/d, a/e]}", "expected at most 4 items"),
+        (
+            "{deviceClass: gpu, matchAttributes: [root]}",
+            "preferences[0].matchAttributes[0]: expected an attribute with its",
+        ),
+        ("{deviceClass: gpu, matchAttributes: [a/b], other: 1}", "preferences[0].other"),
+        (
+            "{deviceClass: gpu, matchAttributes: [a/b]}\n- {deviceClass: gpu, matchAttributes: [a/c]}",
+            "preferences[1].deviceClass: expected a class that no other preference is about, got 'gpu'",
+        ),
+    ],
+)
+def test_preferences_that_cannot_be_meant_are_told(tmp_path: Path, entry: str, complaint: str) -> None:
+    with pytest.raises(InvalidPolicyError) as refused:
+        read(tmp_path, f"preferences:\n- {entry}\n")
+    assert complaint in str(refused.value)
+
+
 def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(MissingPolicyError, match=r"policy file .*/none.yaml: it does not exist$"):
         read_policy(tmp_path / "none.yaml")
@@ -189,7 +222,7 @@ def test_as_many_rules_as_may_be_are_read_with_every_field_in_them(tmp_path: Pat
     [
         (
             "".join(f"k{index}: 1\n" for index in range(1_000)),
-            "k0: unknown field; expected one of version, rules; k1: ",
+            "k0: unknown field; expected one of version, rules, preferences; k1: ",
         ),
         ("rules:\n" + "- {name: a}\n" * 256, "rules[1].name: expected a name that no other rule has, got 'a'; "),
     ],

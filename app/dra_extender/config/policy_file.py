@@ -1,13 +1,15 @@
 """The admin's policy file: YAML in, rules for the overlay out, or sentences about everything that is wrong with it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from dra_extender.allocator.demand.preferences import LONGEST_NAME, MOST_PREFERENCES, NAME
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import Program, compile_expression
@@ -40,8 +42,15 @@ class MissingPolicyError(InvalidPolicyError):
     """There is no such file."""
 
 
+def _attribute(text: str) -> str:
+    if len(text) > LONGEST_NAME or not re.fullmatch(NAME, text):
+        raise ValueError(f"expected an attribute with its domain, such as example.com/numa, got {shown(text)}")
+    return text
+
+
 Label = Annotated[str, StringConstraints(pattern=_LABEL, max_length=63)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Attribute = Annotated[str, AfterValidator(_attribute)]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10 * 1024)]
 
 
@@ -73,6 +82,15 @@ class RuleModel(BaseModel):
     neighbours: NeighboursModel | None = None
 
 
+class PreferenceModel(BaseModel):
+    """Attributes in which the devices of a class should agree, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    device_class: Text
+    match_attributes: list[Attribute] = Field(min_length=1, max_length=MOST_PREFERENCES)
+
+
 class FileModel(BaseModel):
     """The whole file as written."""
 
@@ -80,6 +98,7 @@ class FileModel(BaseModel):
 
     version: Literal[1] = 1
     rules: list[RuleModel] = Field(default_factory=list, max_length=MOST_RULES)
+    preferences: list[PreferenceModel] = Field(default_factory=list, max_length=MOST_RULES)
 
 
 _SUPPLIED: Final = (
@@ -129,10 +148,10 @@ def parse_policy(data: bytes, source: str, *, compatibility_groups: bool = True)
         raise InvalidPolicyError(f"{source}: {problem}") from problem
     if len(documents) > 1:
         raise InvalidPolicyError(f"{source}: expected YAML: one document, found {len(documents)}")
-    return PolicyOverlay(_rules(source, documents[0] if documents else {}, groups=compatibility_groups))
+    return _policy(source, documents[0] if documents else {}, groups=compatibility_groups)
 
 
-def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
+def _policy(source: str, loaded: Any, *, groups: bool) -> PolicyOverlay:
     if not isinstance(loaded, dict):
         raise InvalidPolicyError(f"{source}: expected a mapping with the field rules, got {shown(loaded)}")
     try:
@@ -142,10 +161,15 @@ def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
         problems = [(error["loc"], _sentence(error)) for error in errors[:_MOST_PROBLEMS]]
         raise _bad(source, loaded, problems, len(errors)) from invalid
     compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
-    problems = [*_repeated(found.rules), *(problem for each in compiled for problem in each.problems)]
+    problems = [
+        *_repeated(found.rules),
+        *(problem for each in compiled for problem in each.problems),
+        *_repeated_classes(found.preferences),
+    ]
     if problems:
         raise _bad(source, loaded, problems[:_MOST_PROBLEMS], len(problems))
-    return [each.rule(groups=groups) for each in compiled]
+    preferences = tuple((each.device_class, tuple(each.match_attributes)) for each in found.preferences)
+    return PolicyOverlay([each.rule(groups=groups) for each in compiled], preferences)
 
 
 class _Compiled:
@@ -240,6 +264,14 @@ def _repeated(rules: list[RuleModel]) -> Iterator[Problem]:
         if rule.name in seen:
             yield ("rules", index, "name"), f"expected a name that no other rule has, got {rule.name!r}"
         seen.add(rule.name)
+
+
+def _repeated_classes(preferences: list[PreferenceModel]) -> Iterator[Problem]:
+    names = [each.device_class for each in preferences]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            where = ("preferences", index, "deviceClass")
+            yield where, f"expected a class that no other preference is about, got {name!r}"
 
 
 def _sentence(error: ErrorDetails) -> str:

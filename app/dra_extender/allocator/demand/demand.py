@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.constraints import Constraint
+from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
@@ -185,8 +186,13 @@ def with_preferences(demand: Demand) -> Demand:
     return replace(demand, preferred=tuple(preferred)) if most else demand
 
 
-def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
-    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
+def content_of(
+    claims: Sequence[NamedClaim],
+    classes: Mapping[str, DeviceClass],
+    features: Features,
+    preferences: PolicyPreferences = (),
+) -> bytes:
+    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
     named = {
         option.device_class_name
         for claim in claims
@@ -194,7 +200,9 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
-    return msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+    by_policy = [preference for preference in preferences if preference[0] in named]
+    specs = [(each.label, each.claim.spec.devices) for each in claims]
+    return msgspec.json.encode([specs, known, features, by_policy])
 
 
 def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.cel.errors import CelRuntimeError
@@ -100,13 +101,14 @@ class PolicyOverlay:
     """Rules in order of precedence.
 
     A `devices` expression that fails on a device does not match it; a `physicalDevice` that fails or returns no text names no
-    physical device.  Both are problems of the overlaid slice.
+    physical device.  Both are problems of the overlaid slice.  `preferences` change no device: they are about claims.
     """
 
-    __slots__ = ("rules",)
+    __slots__ = ("preferences", "rules")
 
-    def __init__(self, rules: Sequence[PolicyRule]) -> None:
+    def __init__(self, rules: Sequence[PolicyRule], preferences: PolicyPreferences = ()) -> None:
         self.rules = tuple(rules)
+        self.preferences = preferences
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
         rules = [rule for rule in self.rules if rule.concerns(published)]

@@ -139,6 +139,7 @@ class NodeAllocator:
             self._verdicts,
             budget,
             preparation.prepared,
+            self._ledger.overlays.preferences,
         )
         if isinstance(demand, Demand):
             demand = _invalid_selector(demand) or demand
@@ -163,7 +164,12 @@ class NodeAllocator:
         return UnreadSpecs(() if known else tuple(claim.record for claim in claims if not claim.record.has_spec))
 
     def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
-        return (self._ledger.changes.classes, *[(claim.label, claim.record.spec_digest) for claim in claims])
+        ledger = self._ledger
+        return (
+            ledger.changes.classes,
+            ledger.overlays.preferences,
+            *[(claim.label, claim.record.spec_digest) for claim in claims],
+        )
 
     @property
     def held(self) -> int:
