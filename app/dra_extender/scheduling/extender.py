@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved, Subscription
 from dra_extender.ledger.ledger import Ledger
@@ -310,6 +311,11 @@ class Extender:
             if (response.failed or response.unresolvable) and not response.fitting:
                 execution.status = UNSCHEDULABLE
             return response
+
+    def expect(self, pods: Sequence[ExpectedPod]) -> None:
+        """Expect these pods in the place of those that come, where that counts; without any, those that come."""
+        if self.expected is not None:
+            self.expected.expect(pods)
 
     def learn_expected(self) -> None:
         """Learn from all pods of the ledger which pods are expected, where that counts; without a limit of time."""

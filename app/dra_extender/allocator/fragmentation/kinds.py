@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
+from dra_extender.model.resource_claim import ResourceClaim
 
 MOST_KINDS: Final = 64
 """How many kinds are expected at most; the lightest are left out."""
@@ -48,6 +49,15 @@ class Kind:
     @property
     def devices(self) -> int:
         return sum(request.devices for request in self.requests)
+
+
+class ExpectedPod(NamedTuple):
+    """A pod that the administrator expects: what it asks for, and how often such pods come beside the others."""
+
+    name: str
+    weight: float
+    amounts: NodeAmounts
+    claim: ResourceClaim
 
 
 def shape_of(wanted: SearchableRequest) -> ShapeKey:

@@ -1,17 +1,17 @@
-"""Which kinds of pods are expected, learned from those that come, and what placements cost them.
+"""Which kinds of pods are expected, learned from those that come or given by the policy file, and what placements cost them.
 
 Every pod that waits or runs counts once, and counts half after 2,000 others.  The kinds and their prices are renewed after every
 eighth further pod, at the latest after 200 pods.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from dra_extender.allocator.allocate import Preference
-from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts, heaviest, kind_of
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod, Kind, NodeAmounts, heaviest, kind_of
 from dra_extender.allocator.fragmentation.loss import Fragmentation, NodeRoom, Supply
 from dra_extender.allocator.fragmentation.units import NodeUnits
 from dra_extender.allocator.pools.pools import NodePools
@@ -43,6 +43,10 @@ class NodeSource(Protocol):
 
     def pools_of(self, node: Node) -> NodePools | None:
         """Return the pools of the node as searches see them; None if they cannot be read."""
+        ...
+
+    def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """Return what these claims ask for, which need not exist."""
         ...
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
@@ -113,6 +117,10 @@ class ExpectedDemand:
         self._count = self._renewed_at = 0
         self._renewal: _Renewal | None = None
         self._unlearned: Iterator[Pod] | None = None
+        # The pods that the administrator expects, and their kinds under a version of the device classes.
+        self._given: Sequence[ExpectedPod] = ()
+        self._given_kinds: tuple[int, Mapping[Kind, float]] = (-1, {})
+        self._is_due = False
 
     @property
     def fragmentation(self) -> Fragmentation:
@@ -133,6 +141,11 @@ class ExpectedDemand:
             share, priced = shares.get(kind.label, (0.0, 0.0))
             shares[kind.label] = share + weights.get(kind, 0.0) / total, priced + price
         return shares
+
+    def expect(self, pods: Sequence[ExpectedPod]) -> None:
+        """Expect these pods in the place of those that come; without any, those that come."""
+        if pods != self._given:
+            self._given, self._given_kinds, self._is_due = tuple(pods), (-1, {}), True
 
     def note(self, pod: Pod, demand: Demand) -> None:
         """Count a pod with this demand, the first time that it is noted."""
@@ -188,9 +201,10 @@ class ExpectedDemand:
             return True
         renewal = self._renewal
         if renewal is None:
-            if self._count - self._renewed_at < min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS):
+            few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
+            if self._count - self._renewed_at < few and not self._is_due:
                 return False
-            renewal = self._renewal = self._begin_renewal()
+            renewal = self._renewal = self._begin_renewal(source)
         names = list(islice(renewal.nodes, count))
         for name in names:
             self._supply(renewal, name, source)
@@ -205,9 +219,11 @@ class ExpectedDemand:
         while self.renew(source, _MOST_BETWEEN_RENEWALS):
             pass
 
-    def _begin_renewal(self) -> _Renewal:
+    def _begin_renewal(self, source: NodeSource) -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
-        self._renewed_at = self._count
+        self._renewed_at, self._is_due = self._count, False
+        if self._given and self._given_kinds[0] != self._ledger.changes.classes:
+            self._given_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._given, source))
         weights, present = self._weights(), self._expectation
         known = set(present.fragmentation.kinds)
         # A new kind has to be twice as heavy as one that is known, because a change of kinds costs a look at all nodes.
@@ -234,5 +250,15 @@ class ExpectedDemand:
         if isinstance(demand, Demand):
             self.note(pod, demand)
 
+    def _kinds_of(self, pods: Iterable[ExpectedPod], source: NodeSource) -> Iterator[tuple[Kind, float]]:
+        """Yield the kinds of expected pods; a pod whose class does not exist is of none."""
+        for pod in pods:
+            demand = source.demand_of((NamedClaim(pod.name, pod.claim),), Budget(_COMPILE_COST))
+            kind = None if isinstance(demand, Rejection) else kind_of(demand, pod.amounts)
+            if kind is not None:
+                yield kind, pod.weight
+
     def _weights(self) -> Mapping[Kind, float]:
+        if self._given:
+            return self._given_kinds[1]
         return {each.kind: each.weight for each in self._seen.values()}

@@ -152,6 +152,10 @@ class NodeAllocator:
             answers[key] = demand
         return demand
 
+    def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """Return what these claims ask for, which need not exist."""
+        return prepare(claims, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
+
     def count_devices_beside_counters(self, *, counted: bool) -> None:
         """Set whether devices that a slice has beside its counter sets count; called before the first search."""
         if counted != self._rules.devices_beside_counters:
