@@ -80,7 +80,9 @@ class Extender:
         self._options = options = replace(options, binding_conditions=features.device_binding_and_status)
         self._shutdown = Shutdown()
         self.supervisor = Supervisor(metrics.background_failed)
-        self.expected = ExpectedDemand(ledger) if options.placement is PlacementPolicy.PRESERVE else None
+        equivalence = NodeEquivalence(ledger, features)
+        preserves = options.placement is PlacementPolicy.PRESERVE
+        self.expected = ExpectedDemand(ledger, equivalence) if preserves else None
         self.allocator = NodeAllocator(
             ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
         )
@@ -94,7 +96,7 @@ class Extender:
         self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
         self._writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
-        self._filter = self._build_filter(NodeEquivalence(ledger, features))
+        self._filter = self._build_filter(equivalence)
         self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
 
         self.waker = Waker(

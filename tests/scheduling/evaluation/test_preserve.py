@@ -126,7 +126,7 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     """What one namespace asks for in ever new shapes is bounded, and drives out nothing that comes more often."""
     world = Preserving(n1=1)
     for number in range(100):
-        world.ask(f"odd-{number}", 8, 1, cpu=f"{number + 1}m")
+        world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m")
     for number in range(3):
         world.ask(f"pair-{number}", 8, 2)
     world.start()

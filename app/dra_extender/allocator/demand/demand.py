@@ -1,6 +1,6 @@
 """What a pod asks for, valid on every node and ready to be searched."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -223,7 +223,14 @@ Reads = frozenset[str]
 def reads_of(demand: Demand) -> Reads | None:
     """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
-    names = {constraint.attribute for claim in demand.claims for constraint in (*claim.constraints, *claim.preferences)}
+    compared = [each.attribute for claim in demand.claims for each in (*claim.constraints, *claim.preferences)]
+    read = reads_of_requests(options)
+    return None if read is None else read.union(compared)
+
+
+def reads_of_requests(options: Iterable[SearchableRequest]) -> Reads | None:
+    """Return the attributes that selectors and derived attributes of requests may read; None if they may read any."""
+    names: set[str] = set()
     for option in options:
         for program in (*option.selectors.programs, *(each.program for each in option.derived.values())):
             # An expression that does not compile reads nothing: it ends the search.

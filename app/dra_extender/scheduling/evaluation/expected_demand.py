@@ -25,6 +25,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 
 _HALF_LIFE: Final = 2_000
 _MOST_NOTED: Final = 20_000
@@ -63,15 +64,18 @@ class _Seen:
 class _Expectation:
     """Some expected kinds, with the units of the nodes, and what is known to be free there at a version of the node."""
 
-    def __init__(self, weights: Mapping[Kind, float]) -> None:
+    def __init__(self, weights: Mapping[Kind, float], equivalence: NodeEquivalence | None) -> None:
         self.fragmentation = Fragmentation(weights)
+        self._equivalence = equivalence
         self._units: dict[str, tuple[NodePools, NodeUnits]] = {}
         self._rooms: dict[str, tuple[int, NodeRoom]] = {}
 
     def units_of(self, node: Node, pools: NodePools) -> NodeUnits:
         known = self._units.get(node.name)
         if known is None or known[0] is not pools:
-            known = self._units[node.name] = pools, self.fragmentation.units(node, pools)
+            fragmentation = self.fragmentation
+            layout = None if self._equivalence is None else self._equivalence.layout(node, fragmentation.reads)
+            known = self._units[node.name] = pools, fragmentation.units(node, pools, layout)
         return known[1]
 
     def room_of(self, node: Node, pools: NodePools, usage: Usage, version: int) -> NodeRoom:
@@ -107,10 +111,12 @@ class PlacementRooms(NamedTuple):
 class ExpectedDemand:
     """The kinds of pods that are expected, and the ratings of placements by what they cost these kinds."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, equivalence: NodeEquivalence | None = None) -> None:
+        """`equivalence`: which nodes have equal devices, so that they are looked at once."""
         self._ledger = ledger
+        self._equivalence = equivalence
         ledger.free_amounts.enabled = True
-        self._expectation = _Expectation({})
+        self._expectation = _Expectation({}, equivalence)
         self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
@@ -230,7 +236,7 @@ class ExpectedDemand:
         chosen = heaviest({kind: weight * (_STAYS if kind in known else 1) for kind, weight in weights.items()})
         kinds = {kind: weights[kind] for kind in chosen}
         if kinds.keys() != known:
-            present = _Expectation(kinds)
+            present = _Expectation(kinds, self._equivalence)
         return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)))
 
     def _supply(self, renewal: _Renewal, name: str, source: NodeSource) -> None:
