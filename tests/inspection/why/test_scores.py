@@ -9,6 +9,7 @@ from dra_extender.inspection.why.report import NodeScore
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod_group, request
+from tests.support.allocator.preferring import preferring
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 
@@ -102,3 +103,26 @@ def test_other_node_that_is_better_now_is_not_called_worse(made: MadeCluster) ->
     ]
     made.running("new", "n2", "mig-1", request("gpu", "gpu"))
     assert "prioritize gives it 0 (0 of 1 counter set in use) of 10 now, the best other node, n2, 10" in told(made)
+
+
+@pytest.mark.parametrize(
+    ("roots", "expected"),
+    [("xx", "they do (2 x x)"), ("xy", "they do not (1 x x, 1 x y)"), ("x", "they do not (1 x without it, 1 x x)")],
+)
+def test_pod_says_whether_its_devices_agree_in_what_is_preferred(roots: str, expected: str) -> None:
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(device_class("gpu"))
+    attributes: list[dict[str, str]] = [{"root": root} for root in roots]
+    made.gpus("n1", *(device(f"gpu-{index}", attributes=each) for index, each in enumerate([*attributes, {}][:2])))
+    made.gpus("n2", *(device(f"gpu-{index}", attributes={"root": "z"}) for index in range(2)))
+    made.running("train", "n1", "gpu-0", request("gpu", "gpu", count=2))
+    claim = made.objects["resourceclaims"][-1]
+    claim["spec"]["devices"]["config"] = [preferring("gpu.example.com/root")]
+    (first,) = results = claim["status"]["allocation"]["devices"]["results"]
+    results.append({**first, "device": "gpu-1"})
+    said = told(made)
+    assert f"claim gpu prefers devices that agree in gpu.example.com/root: {expected}" in said
+    own = 1 if roots == "xx" else 0
+    assert f"devices agree in {own} of 1 preferred attribute" in said
+    assert "n2, 10 (devices agree in 1 of 1 preferred attribute)" in said

@@ -34,6 +34,7 @@ from dra_extender.inspection.why.report import (
     NodeScore,
     PodDevice,
     PoolGap,
+    PreferredAttribute,
     ReasonKind,
     UnmetSelector,
     WhyReport,
@@ -66,6 +67,8 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
         yield from _gang(report.gang, width)
     for device in report.devices:
         yield from _allocated(device, report, width)
+    for preferred in report.preferred:
+        yield from wrapped(_preferred_text(preferred), INDENT, width)
     if report.scores:
         yield from wrapped(_scores_text(report.scores), INDENT, width)
     for refused in report.refused:
@@ -172,6 +175,13 @@ def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str
     for condition in device.conditions:
         said = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
         yield from wrapped(f"driver reports {condition.type} {condition.status}{said}", INDENT, width)
+
+
+def _preferred_text(preferred: PreferredAttribute) -> str:
+    """E.g. `claim gpu prefers devices that agree in example.com/numa: they do not (1 x 0, 1 x 1)`."""
+    values = ", ".join(f"{count} x {value or 'without it'}" for value, count in preferred.values)
+    agree = "they do" if preferred.agree else "they do not"
+    return f"claim {preferred.claim} prefers devices that agree in {preferred.attribute}: {agree} ({values})"
 
 
 def _scores_text(scores: Sequence[NodeScore]) -> str:

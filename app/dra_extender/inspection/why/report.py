@@ -238,6 +238,18 @@ class PodDevice(Value, frozen=True):
     conditions: tuple[DeviceCondition, ...] = ()
 
 
+class PreferredAttribute(Value, frozen=True):
+    """An attribute in which the devices of a claim (the pod's name for it) should agree, and how many have each value.
+
+    Devices without the attribute are under an empty value.
+    """
+
+    claim: str
+    attribute: str
+    agree: bool
+    values: tuple[tuple[str, int], ...] = ()
+
+
 class NodeScore(Value, frozen=True):
     """What prioritize would give a node for the pod as things are now, from 0 to 10, and the terms of the score.
 
@@ -345,7 +357,8 @@ class WhyReport(Value, frozen=True):
     other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
     them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
     bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet would not start it.
-    `scores` are those of its node and of the best other one, if there is any; empty where they are not known.
+    `scores` are those of its node and of the best other one, if there is any; empty where they are not known.  `preferred` are the
+    attributes in which the devices of a bound pod should agree.
     """
 
     format: str
@@ -368,6 +381,7 @@ class WhyReport(Value, frozen=True):
     devices: tuple[PodDevice, ...] = ()
     refused: tuple[str, ...] = ()
     scores: tuple[NodeScore, ...] = ()
+    preferred: tuple[PreferredAttribute, ...] = ()
     gang: GangReport | None = None
     usable: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()

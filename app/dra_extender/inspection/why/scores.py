@@ -1,13 +1,20 @@
-"""Why a bound pod is on its node: what prioritize would give the node now, beside the best other one."""
+"""Why a bound pod is on its node: what prioritize would give the node now, beside the best other one, and what was preferred."""
 
+from collections import Counter
+from collections.abc import Iterator
+
+from dra_extender.allocator.demand.constraints import value_set
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.demand.preferences import agree
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread
-from dra_extender.inspection.why.report import NodeScore
+from dra_extender.inspection.why.report import NodeScore, PreferredAttribute
+from dra_extender.model.allocation_snapshot import results_of
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation.scoring import ratings
+from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 
@@ -46,3 +53,24 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
         )
         for name in (pod.node_name, *others[:1])
     )
+
+
+def preferred_attributes(view: ClusterView, pod: Pod) -> Iterator[PreferredAttribute]:
+    """Yield the attributes in which the devices of a bound pod should agree, claim by claim."""
+    found = find_claims(pod, view.ledger)
+    if isinstance(found, Rejection) or unread(view.origin, DEVICES):
+        return
+    demand = view.extender.allocator.demand(found, view.budget())
+    for asked, claim in zip(demand.claims, found, strict=True) if isinstance(demand, Demand) else ():
+        if asked.preferences:
+            results = results_of(claim.record.claim)
+            for preference, attributes in preferred_values(asked, results, view.ledger.slices):
+                values = Counter(
+                    ", ".join(sorted(str(value) for _, value in value_set(each))) if each else "" for each in attributes
+                )
+                yield PreferredAttribute(
+                    claim=claim.label,
+                    attribute=preference.attribute,
+                    agree=agree(preference, attributes),
+                    values=tuple(sorted(values.items())),
+                )

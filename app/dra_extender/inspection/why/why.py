@@ -41,7 +41,7 @@ from dra_extender.inspection.why.reported_events import (
     scheduler_message,
     unbound_reasons,
 )
-from dra_extender.inspection.why.scores import node_scores
+from dra_extender.inspection.why.scores import node_scores, preferred_attributes
 from dra_extender.inspection.why.trials import refused_together
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
@@ -237,6 +237,7 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         devices=tuple(allocated_devices(view, pod)) if bound else (),
         refused=kubelet_refusals(view, pod) if starts else (),
         scores=node_scores(view, pod) if bound else (),
+        preferred=tuple(preferred_attributes(view, pod)) if bound else (),
         next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
         usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
         unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),

@@ -14,10 +14,11 @@ Four terms count, each as a share of the best node's:
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.constraints import lookup
+from dra_extender.allocator.demand.constraints import Constraint, lookup
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand
 from dra_extender.allocator.demand.preferences import agree
 from dra_extender.allocator.state.usage import Usage
+from dra_extender.cel.device import Attribute
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.allocation import DeviceResult, Placement, ScoreTerms
 from dra_extender.model.device import Device, PoolId
@@ -87,11 +88,16 @@ def placed_claims(
             counter_sets=tuple(
                 (frozenset(sets), _counter_sets_in_use(pool_id, usage, slices)) for pool_id, sets in drawn.items()
             ),
-            preferences=tuple(_preferences_met(asked, results, slices)) if asked.preferences else (),
+            preferences=tuple(agree(*each) for each in preferred_values(asked, results, slices))
+            if asked.preferences
+            else (),
         )
 
 
-def _preferences_met(asked: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex) -> Iterator[bool]:
+def preferred_values(
+    asked: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex
+) -> Iterator[tuple[Constraint, tuple[Attribute | None, ...]]]:
+    """Yield each preference of a claim with the attributes of its devices that should agree; None: a device has it not."""
     published = {
         (*pool_id, device.name): device
         for pool_id in {(result.driver, result.pool) for result in results}
@@ -104,9 +110,11 @@ def _preferences_met(asked: ClaimDemand, results: Sequence[DeviceResult], slices
             for result in results
             if preference.applies_to(result.request.partition("/")[0], result.request)
         )
-        yield agree(
+        yield (
             preference,
-            (None if device is None else lookup(preference.attribute, driver, device) for driver, device in devices),
+            tuple(
+                None if device is None else lookup(preference.attribute, driver, device) for driver, device in devices
+            ),
         )
 
 
