@@ -89,3 +89,10 @@ In all rows: pods 3.
 def test_many_peers_share_a_table() -> None:
     rows = [row(str(number), f"p{number}", 1) for number in range(5)]
     assert "| case | peer | unit | ours | peer's | ratio | goal |" in document.table(rows)
+
+
+def test_the_readme_says_what_in_tree_leaves_unused() -> None:
+    rows = [row("default, at 100 % asked", peer, 2) for peer in ("random", "in-tree's rule")]
+    text = document.how_full(rows, 0.0, "v1.37.1")
+    assert "on 1970-01-01, Kubernetes v1.37.1" in text
+    assert text.splitlines()[-3:] == ["|---|---:|---:|", "| default, in-tree's rule | 98.0 % | 99.0 % |", ""]

@@ -19,6 +19,7 @@ from tests.bench import (
     claims_area,
     document,
     filter_area,
+    fits_area,
     memory_area,
     offered_nodes_area,
     page_area,
@@ -45,6 +46,7 @@ AREAS: Final[dict[str, Area]] = {
     "cel": cel_area.measure,
     "claims": claims_area.measure,
     "filter": filter_area.measure,
+    "fits": fits_area.measure,
     "memory": memory_area.measure,
     "page": page_area.measure,
     "see": see_area.measure,
@@ -93,7 +95,15 @@ def _scale(arguments: argparse.Namespace) -> Scale:
     if arguments.rounds is None:
         return scale
     rounds = arguments.rounds
-    return replace(scale, filter_rounds=rounds, runs=rounds, loads=rounds, allocator_rounds=rounds, group_runs=rounds)
+    return replace(
+        scale,
+        filter_rounds=rounds,
+        runs=rounds,
+        loads=rounds,
+        allocator_rounds=rounds,
+        group_runs=rounds,
+        fits_seeds=rounds,
+    )
 
 
 async def _measure(only: str | None, scale: Scale) -> list[Row]:

@@ -33,6 +33,10 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
             r"\d+ nodes, (?:warm, each pod bound before the next|warm, nothing between the calls"
             r"|full cluster, all nodes refused)"
         ),
+        "fits": (
+            r"(?:default|multigpu50)(?: through kube-scheduler, \d+ nodes)?, at (?:100|130) % asked"
+            r"|MIG on \d+ GPUs, \d+ events"
+        ),
         "memory": (
             r"\d+ slices of \d+ devices: (?:resident|cold synchronisation)"
             r"|\d+ slices against \d+: (?:memory|cold synchronisation)"

@@ -3,6 +3,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tests.bench import fits_area
+from tests.bench.contenders import IN_TREE
+from tests.bench.fits import chart
 from tests.bench.report import verdict
 from tests.bench.rows import BenchError, Row
 from tests.controlplane.build import pinned
@@ -19,6 +22,10 @@ README: Final = REPOSITORY / "README.md"
 _README_AREA: Final = "claims"
 _README_BEGIN: Final = "<!-- how fast: begin (make bench ONLY=claims, then python -m tests.bench --document) -->\n"
 _README_END: Final = "<!-- how fast: end -->\n"
+_FULL_BEGIN: Final = "<!-- how full: begin (make bench ONLY=fits, then python -m tests.bench --document) -->\n"
+_FULL_END: Final = "<!-- how full: end -->\n"
+CHART: Final = REPOSITORY / "docs" / "images" / "fits.svg"
+_AT_CAPACITY: Final = ", at 100 % asked"
 
 
 def update(rows: Sequence[Row], measured: float) -> None:
@@ -30,10 +37,14 @@ def update(rows: Sequence[Row], measured: float) -> None:
         BenchError: a document has no place for them.
     """
     _replace(DOCUMENT, _BEGIN, _END, lambda kept: merged(kept, table(rows)))
+    version = pinned(_GO_MOD.read_text(encoding="utf-8"), "k8s.io/kubernetes")
     shown = [row for row in rows if row.area == _README_AREA]
     if shown:
-        version = pinned(_GO_MOD.read_text(encoding="utf-8"), "k8s.io/kubernetes")
         _replace(README, _README_BEGIN, _README_END, lambda _: how_fast(shown, measured, version))
+    filled = [row for row in rows if row.area == fits_area.AREA and row.case.endswith(_AT_CAPACITY)]
+    if filled:
+        _replace(README, _FULL_BEGIN, _FULL_END, lambda _: how_full(filled, measured, version))
+        CHART.write_text(chart_of(filled), encoding="utf-8")
 
 
 def _replace(file: Path, begin: str, end: str, change: Callable[[str], str]) -> None:
@@ -57,6 +68,34 @@ def how_fast(rows: Sequence[Row], measured: float, version: str) -> str:
     ]
     lines += [f"| {row.case} | {row.peer_name} | {row.peer:.0f} | {row.ours:.0f} | {row.ratio:.2g} |" for row in rows]
     return "\n".join(["", *lines, "", ""])
+
+
+def how_full(rows: Sequence[Row], measured: float, version: str) -> str:
+    """Return README's table of GPUs that no pod can use any more, of the rows against kube-scheduler's own rule."""
+    day = datetime.fromtimestamp(measured, tz=UTC).date().isoformat()
+    lines = [
+        "GPUs left unused when pods have asked for exactly as many as there are",
+        f"(`make bench ONLY={fits_area.AREA}` on {day}, Kubernetes {version}):",
+        "",
+        "| pods | in-tree | dra-extender |",
+        "|---|---:|---:|",
+    ]
+    lines += [
+        f"| {row.case.removesuffix(_AT_CAPACITY)}, {row.peer_name} | {100 - row.peer:.1f} % | {100 - row.ours:.1f} % |"
+        for row in rows
+        if row.peer_name in (fits_area.IN_TREE, IN_TREE.name)
+    ]
+    return "\n".join(["", *lines, "", ""])
+
+
+def chart_of(rows: Sequence[Row]) -> str:
+    """Return the GPUs that each rule leaves unused, as an SVG."""
+    panels = {}
+    for case in dict.fromkeys(row.case for row in rows if row.rounds > 1):
+        own = [row for row in rows if row.case == case]
+        shares = [(fits_area.OURS, own[0].ours), *((row.peer_name, row.peer) for row in own)]
+        panels[case.removesuffix(_AT_CAPACITY)] = chart.unused(shares)
+    return chart.bars("GPUs left unused when exactly as many are asked for as there are", panels, fits_area.OURS)
 
 
 def _rounds(count: int) -> str:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ class Goal:
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison: medians over the rounds of one run, and their ratio (ours / peer).
+    """One comparison: medians over the rounds of one run (means in the area fits), and their ratio (ours / peer).
 
     `lowest` and `highest` are the extremes of the ratio over the rounds; `details` are further figures of ours, named with units.
     """
@@ -58,10 +58,12 @@ def compare(
     *,
     goal: Goal | None = None,
     details: Mapping[str, float] | None = None,
+    average: Callable[[Iterable[float]], float] = median,
 ) -> Row:
+    """Return the row of these rounds, each with ours and the peer's figure; `average` makes one figure of all rounds."""
     if not is_declared(area, case):
         raise BenchError(f"tests/bench/cases.py declares no row {case!r} of area {area}.")
-    ours, peer = median(each for each, _ in rounds), median(each for _, each in rounds)
+    ours, peer = average([each for each, _ in rounds]), average([each for _, each in rounds])
     ratios = [mine / theirs for mine, theirs in rounds]
     return Row(
         area=area,

@@ -43,6 +43,8 @@ class Scale:
     `cel_rounds`, `cel_seconds`: rounds of the area cel, and how long each expression is asked in one; `cel_programs`: cached ones;
     `hostile_rounds`: how often each hostile expression is asked; `hostile_step`: 1 for all of them, 6 for each sixth.
     `attacks`: of the area tenants, and `large_claims`.  `attempts`: of the area tracing.
+    `fits_seeds`: rounds of the area fits, on each `fits_step`-th node of the trace; `mig_gpus`, `mig_events`: of its partitions;
+    `scheduled_nodes`: of its run through kube-scheduler.
     """
 
     plane: Callable[[Path], AbstractAsyncContextManager[ControlPlane]] = ControlPlane.start
@@ -81,6 +83,11 @@ class Scale:
     attacks: int = 3
     large_claims: int = 5_000
     attempts: int = 300
+    fits_seeds: int = 10
+    fits_step: int = 1
+    mig_gpus: int = 128
+    mig_events: int = 10_000
+    scheduled_nodes: int = 200
 
 
 FULL = Scale()
@@ -122,4 +129,9 @@ QUICK = Scale(
     attacks=1,
     large_claims=50,
     attempts=20,
+    fits_seeds=1,
+    fits_step=60,
+    mig_gpus=16,
+    mig_events=400,
+    scheduled_nodes=8,
 )

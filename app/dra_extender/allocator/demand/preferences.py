@@ -26,14 +26,7 @@ API_VERSION: Final = f"{DOMAIN}/v1"
 KIND: Final = "DevicePreferences"
 MOST_PREFERENCES: Final = 4
 """Preferences of one claim that count; those after them are ignored."""
-LONGEST_NAME: Final = 286
-"""A domain of 253 characters, a slash and a name of 32."""
-NAME: Final = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*\Z"
-
-
-AttributeName = Annotated[str, msgspec.Meta(pattern=NAME, max_length=LONGEST_NAME)]
-PolicyPreferences = tuple[tuple[str, tuple[str, ...]], ...]
-"""By DeviceClass, the attributes in which an administrator's policy prefers the devices of a claim to agree."""
+_NAME: Final = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*\Z"
 
 
 class DevicePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -42,7 +35,7 @@ class DevicePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     api_version: str
     kind: str
     match_attributes: Annotated[
-        tuple[AttributeName, ...],
+        tuple[Annotated[str, msgspec.Meta(pattern=_NAME, max_length=320)], ...],
         msgspec.Meta(min_length=1, max_length=MOST_PREFERENCES),
     ]
 
@@ -82,12 +75,7 @@ def preferred_constraints(
         preferences = read_preferences(bytes(opaque.parameters))
     except PreferencesError:
         return
-    yield from matching(preferences.match_attributes, requests, lists=lists)
-
-
-def matching(attributes: Iterable[str], requests: tuple[str, ...], *, lists: bool) -> Iterator[Constraint]:
-    """Yield for each attribute the constraint that devices of these requests (none: all) agree in it."""
-    for attribute in attributes:
+    for attribute in preferences.match_attributes:
         yield Constraint(attribute=attribute, distinct=False, requests=requests, lists=lists)
 
 

@@ -10,9 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
-from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
@@ -99,23 +97,16 @@ class PolicyRule:
 
 
 class PolicyOverlay:
-    """Rules in order of precedence, and the pods that the administrator expects.
+    """Rules in order of precedence.
 
     A `devices` expression that fails on a device does not match it; a `physicalDevice` that fails or returns no text names no
-    physical device.  Both are problems of the overlaid slice.  `preferences` change no device: they are about claims.
+    physical device.  Both are problems of the overlaid slice.
     """
 
-    __slots__ = ("expected", "preferences", "rules")
+    __slots__ = ("rules",)
 
-    def __init__(
-        self,
-        rules: Sequence[PolicyRule],
-        preferences: PolicyPreferences = (),
-        expected: Sequence[ExpectedPod] = (),
-    ) -> None:
+    def __init__(self, rules: Sequence[PolicyRule]) -> None:
         self.rules = tuple(rules)
-        self.preferences = preferences
-        self.expected = tuple(expected)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
         rules = [rule for rule in self.rules if rule.concerns(published)]
