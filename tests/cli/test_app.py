@@ -167,6 +167,28 @@ def test_error_of_a_megabyte_is_cut_and_has_no_control_characters() -> None:
     assert result.stderr.startswith("error: got unexpected extra argument")
 
 
+@pytest.mark.parametrize("command", ["usage", "devices"])
+def test_answer_that_cannot_be_written_gives_a_sentence_and_status_2(command: str) -> None:
+    """Short ones and long ones: what fits into a buffer is written at the end."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dra_extender.cli.app", command, "--snapshot", FILE],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "error: the answer cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(("closed", "status"), [("usage --snapshot FILE >&-", 0), ("usage --nothing 2>&-", 2)])
+def test_closed_output_is_no_obstacle(closed: str, status: int) -> None:
+    line = f"{sys.executable} -m dra_extender.cli.app {closed.replace('FILE', str(FILE))}"
+    done = subprocess.run(["/bin/sh", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
 def test_a_kubeconfig_that_cannot_be_read_gives_a_sentence_and_status_2() -> None:
     status, told = serve("--kubeconfig", "/no/such/file")
     assert status == 2

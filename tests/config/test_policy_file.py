@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from dra_extender.allocator.fragmentation.kinds import NO_AMOUNTS, NodeAmounts
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.config.policy_file import (
     MOST_RULES,
@@ -66,6 +67,39 @@ def test_with_compatibility_groups_off_rules_about_neighbours_supply_nothing_and
 @pytest.mark.parametrize("text", ["", "rules: []\n", "version: 1\n"])
 def test_an_empty_policy_is_one_without_rules(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text).rules == ()
+
+
+def test_preferences_are_read_in_their_order(tmp_path: Path) -> None:
+    gpus, nics = (
+        "{deviceClass: gpu, matchAttributes: [a.io/root, b.io/side]}",
+        "{deviceClass: nic, matchAttributes: [a.io/root]}",
+    )
+    policy = read(tmp_path, f"preferences:\n- {gpus}\n- {nics}\n")
+    assert policy.rules == ()
+    assert policy.preferences == (("gpu", ("a.io/root", "b.io/side")), ("nic", ("a.io/root",)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ("{deviceClass: gpu}", "preferences[0].matchAttributes: expected a value, the field is missing"),
+        ("{deviceClass: gpu, matchAttributes: []}", "preferences[0].matchAttributes: expected at least 1 item"),
+        ("{deviceClass: gpu, matchAttributes: [a/a, a/b, a/c, a/d, a/e]}", "expected at most 4 items"),
+        (
+            "{deviceClass: gpu, matchAttributes: [root]}",
+            "preferences[0].matchAttributes[0]: expected an attribute with its",
+        ),
+        ("{deviceClass: gpu, matchAttributes: [a/b], other: 1}", "preferences[0].other"),
+        (
+            "{deviceClass: gpu, matchAttributes: [a/b]}\n- {deviceClass: gpu, matchAttributes: [a/c]}",
+            "preferences[1].deviceClass: expected a class that no other preference is about, got 'gpu'",
+        ),
+    ],
+)
+def test_preferences_that_cannot_be_meant_are_told(tmp_path: Path, entry: str, complaint: str) -> None:
+    with pytest.raises(InvalidPolicyError) as refused:
+        read(tmp_path, f"preferences:\n- {entry}\n")
+    assert complaint in str(refused.value)
 
 
 def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
@@ -189,7 +223,7 @@ def test_as_many_rules_as_may_be_are_read_with_every_field_in_them(tmp_path: Pat
     [
         (
             "".join(f"k{index}: 1\n" for index in range(1_000)),
-            "k0: unknown field; expected one of version, rules; k1: ",
+            "k0: unknown field; expected one of version, rules, preferences, expected; k1: ",
         ),
         ("rules:\n" + "- {name: a}\n" * 256, "rules[1].name: expected a name that no other rule has, got 'a'; "),
     ],
@@ -321,3 +355,59 @@ def test_the_table_of_fields_is_complete() -> None:
     assert table is not None
     told = re.findall(r"^\| `(\w+)` \|", table.group(1), re.MULTILINE)
     assert sorted(told) == sorted(field.alias for field in RuleModel.model_fields.values() if field.alias)
+
+
+EXPECTED = """
+expected:
+- name: training
+  weight: 2
+  cpu: 16
+  memory: 128Gi
+  devices:
+  - {deviceClassName: gpu, count: 4}
+- name: notebook
+  devices:
+  - deviceClassName: gpu
+    capacity: {memory: 10Gi, cores: 5}
+    selector: device.driver == "gpu.example.com"
+"""
+
+
+def test_expected_pods_are_read() -> None:
+    training, notebook = parse_policy(EXPECTED.encode(), "policy").expected
+    assert (training.name, training.weight, training.amounts) == ("training", 2.0, NodeAmounts(16_000, 128 * 2**30))
+    (request,) = training.claim.spec.devices.requests or ()
+    assert request.exactly is not None
+    assert (request.exactly.device_class_name, request.exactly.count) == ("gpu", 4)
+    (request,) = notebook.claim.spec.devices.requests or ()
+    assert request.exactly is not None
+    assert request.exactly.capacity is not None
+    assert request.exactly.capacity.requests == {"memory": "10Gi", "cores": "5"}
+    assert [each.cel.expression for each in request.exactly.selectors if each.cel] == [
+        'device.driver == "gpu.example.com"'
+    ]
+    assert (notebook.weight, notebook.amounts) == (1.0, NO_AMOUNTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("cpu: much", "expected[0].cpu: expected a quantity such as 500m or 64Gi, got 'much'"),
+        ("memory: -1", "expected[0].memory: expected a quantity such as 500m or 64Gi, got -1"),
+        ("weight: 0", "expected[0].weight"),
+        ("devices: []", "expected[0].devices"),
+        ("devices: [{deviceClassName: gpu, selector: device.nothing}]", "expected[0].devices[0].selector"),
+        ("devices: [{deviceClassName: gpu, capacity: {memory: some}}]", "expected[0].devices[0].capacity.memory"),
+        ("devices: [{class: gpu}]", "expected[0].devices[0]"),
+    ],
+)
+def test_expected_pods_that_cannot_be_meant_are_told(text: str, problem: str) -> None:
+    rest = "" if "devices" in text else "  devices: [{deviceClassName: gpu}]\n"
+    with pytest.raises(InvalidPolicyError, match=re.escape(problem)):
+        parse_policy(f"expected:\n- name: a\n  {text}\n{rest}".encode(), "policy")
+
+
+def test_two_expected_pods_of_one_name_are_told() -> None:
+    pods = "- {name: a, devices: [{deviceClassName: gpu}]}\n" * 2
+    with pytest.raises(InvalidPolicyError, match="expected a name that no other expected pod has, got 'a'"):
+        parse_policy(f"expected:\n{pods}".encode(), "policy")

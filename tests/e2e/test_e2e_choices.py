@@ -9,6 +9,7 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, resource_claim
 from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.allocator.preferring import preferring
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender
@@ -98,11 +99,35 @@ async def partitions_land_next_to_each_other(scene: NamespaceFixture) -> None:
     assert len(nodes) == 1
 
 
+async def publish_roots(scene: NamespaceFixture) -> None:
+    for suffix in SUFFIXES:
+        roots = "xyxz" if suffix == "c" else "wxyz"
+        gpus = (device(f"gpu-{index}", attributes={"root": root}) for index, root in enumerate(roots))
+        await scene.node_with_devices(suffix, *gpus)
+
+
+async def pod_lands_where_its_devices_agree_and_a_second_one_does_not_wait_for_that(scene: NamespaceFixture) -> None:
+    """The API server stores the preference as it is written, and the allocation repeats it."""
+    preferences = preferring(f"{scene.driver}/root")
+    for name in ("near", "far"):
+        request = {"name": "gpu", "exactly": {"deviceClassName": scene.name, "count": 2}}
+        claim = resource_claim(name, scene.name, request, config=[preferences])
+        stored = await scene.api.create(RESOURCE_CLAIMS, claim)
+        assert stored["spec"]["devices"]["config"] == [preferences]
+        await scene.pod(name, claim=name)
+        await scene.wait_until_bound(name)
+    assert await scene.node_of("near") == f"{scene.name}-c"
+    allocation = (await scene.claim_of("near"))["status"]["allocation"]["devices"]
+    assert [result["device"] for result in allocation["results"]] == ["gpu-0", "gpu-2"]
+    assert allocation["config"] == [{"source": "FromClaim", **preferences}]
+
+
 async def test_pods_land_on_the_nodes_that_the_extender_rates_highest(scene: NamespaceFixture, scenes: Scenes) -> None:
     rows = {
         publish_alternatives: pod_lands_on_the_node_that_has_the_first_alternative,
         publish_conditions: pod_lands_on_the_node_without_binding_conditions,
         publish_partitions: partitions_land_next_to_each_other,
+        publish_roots: pod_lands_where_its_devices_agree_and_a_second_one_does_not_wait_for_that,
     }
     places = {row: await scenes.open(row.__name__) for row in rows.values()}
     async with published(scene, 4 * len(SUFFIXES)):

@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 SECONDS = 60.0
 
 
-async def what_if(scene: NamespaceFixture, *arguments: str) -> dict[str, Any]:
+async def what_if(scene: NamespaceFixture, *arguments: str, command: str = "what-if") -> dict[str, Any]:
     """The answer of the command line as JSON; nothing in the scene is changed by it."""
     before = await written(scene)
     source = ("--kubeconfig", str(scene.world.cluster.admin_kubeconfig))
-    status, out, err = await run_here("what-if", "-n", scene.name, "-o", "json", *source, *arguments)
+    status, out, err = await run_here(command, "-n", scene.name, "-o", "json", *source, *arguments)
     assert (status, err) == (0, "")
     assert await written(scene) == before
     found: dict[str, Any] = msgspec.json.decode(out)
@@ -200,6 +200,34 @@ async def gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(scene: Namespac
     await clear_groups(scene)
 
 
+async def pod_fits_after_the_move_that_was_advised(scene: NamespaceFixture) -> None:
+    await scene.template("one")
+    await scene.template("two", count=2)
+    gpus = [device(f"gpu-{index}") for index in range(2)]
+    first = await scene.node_with_devices("a", *gpus)
+    await scene.pod("first", template="one")
+    assert await scene.wait_until_bound("first") == first
+    await scene.api.patch(NODES, first, {"spec": {"unschedulable": True}})
+    second = await scene.node_with_devices("b", *gpus)
+    await scene.pod("second", template="one")
+    assert await scene.wait_until_bound("second") == second
+    await scene.api.patch(NODES, first, {"spec": {"unschedulable": False}})
+    await scene.pod("train", template="two")
+    await scene.wait_until_unschedulable("train")
+
+    said = await what_if(scene, "--pod", "train", command="defrag")
+    (move,) = said["moves"]
+    moved, node = move["pod"].removeprefix(f"{scene.name}/"), said["lands"]["node"]
+    assert (said["finding"], said["fewest"], move["before"]["node"]) == ("plan", True, node)
+    predicted = after(scene, await what_if(scene, "--evict", moved))
+    assert predicted == {"train": node, moved: move["after"]["node"]}
+
+    await scene.delete_pod(moved)
+    assert await scene.wait_until_bound("train", PROMPT_SECONDS) == node
+    await scene.pod(moved, template="one")
+    assert await scene.wait_until_bound(moved) == move["after"]["node"]
+
+
 async def test_what_is_predicted_happens(scenes: Scenes) -> None:
     await scenes.carry_out(
         pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended,
@@ -208,4 +236,5 @@ async def test_what_is_predicted_happens(scenes: Scenes) -> None:
         waiting_pods_land_on_nodes_that_are_added_as_was_said,
         objects_of_a_file_land_and_wait_as_they_do_when_they_are_created,
         gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said,
+        pod_fits_after_the_move_that_was_advised,
     )

@@ -3,6 +3,7 @@
 Nothing here imports what an answer is made of before there is one, so that help and completion take no time.
 """
 
+import os
 import shutil
 import sys
 import time
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
+from dra_extender.cli.color import painted
+
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import Origin
 
 WIDTH: Final = 80
 """Columns of a line where no terminal says how many it has."""
 _LEAST_WIDTH: Final = 40
+_MOST_DIGITS: Final = 5
 _PROGRESS_SECONDS: Final = 1.0
 _OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
@@ -102,10 +106,11 @@ def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def width() -> int:
-    """Return the columns of the terminal, or of $COLUMNS; 80 if the output goes elsewhere."""
-    if not sys.stdout.isatty():
-        return WIDTH
-    return max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    """Return the columns that $COLUMNS names, else those of the terminal; 80 if the output goes elsewhere."""
+    named = os.environ.get("COLUMNS", "")[:_MOST_DIGITS]
+    if named.isdecimal() and int(named):
+        return max(_LEAST_WIDTH, int(named))
+    return max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
 
 
 class ChangedAnswers:
@@ -163,7 +168,7 @@ def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], 
         return
     columns = width() if output is AnswerFormat.TREE else WIDTH
     text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(report.origin, columns))
-    sys.stdout.write(text if output is AnswerFormat.TREE else as_markdown(text))
+    sys.stdout.write(painted(text) if output is AnswerFormat.TREE else as_markdown(text))
 
 
 def print_table(

@@ -5,6 +5,7 @@ Kubernetes client nor anything else that takes long.
 """
 
 import ast
+import errno
 import os
 import shutil
 import sys
@@ -32,6 +33,7 @@ _SCRIPT_ARGUMENTS: Final = 3
 _MOST_COLUMNS: Final = 120
 _HELP: Final = ["-h", "--help"]
 _REFUSED: Final = 2
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF})
 _USAGE: Final = "Usage: "
 
 
@@ -62,10 +64,15 @@ class CommandGroup(TyperGroup):
         """See TyperGroup.  What is wrong with a command line is said in the same way as everything else that is wrong."""
         try:
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            sys.stdout.flush()
         except typer.TyperException as problem:
             if not standalone_mode:
                 raise
             status = _refused(problem)
+        except OSError as problem:
+            if problem.errno not in _UNWRITABLE:
+                raise
+            status = _unwritten(problem)
         if standalone_mode:
             sys.exit(status or 0)
         return status
@@ -89,6 +96,15 @@ def _refused(problem: typer.TyperException) -> int:
     context = getattr(problem, "ctx", None)
     if context is not None:
         sys.stderr.write(f"See '{context.command_path} --help' for usage.\n")
+    return _REFUSED
+
+
+def _unwritten(problem: OSError) -> int:
+    from dra_extender.cli.answers import complain
+
+    complain(f"the answer cannot be written: {problem.strerror}")
+    # What is left of the answer is not tried again at the exit.
+    sys.stdout = None
     return _REFUSED
 
 
@@ -188,6 +204,7 @@ def complete_main() -> None:
 
 
 def _run(program: typer.Typer, name: str) -> None:
+    _have_streams()
     if sys.argv[1:2] == [COMPLETE]:
         sys.stdout.write(answer(typer.main.get_command(program), sys.argv[2:]))
     elif len(sys.argv) == _SCRIPT_ARGUMENTS and sys.argv[1] == "completion" and sys.argv[2] in set(Shell):
@@ -197,6 +214,13 @@ def _run(program: typer.Typer, name: str) -> None:
     else:
         _have_a_home()
         program(prog_name=name)
+
+
+def _have_streams() -> None:
+    """Write nowhere where a shell has closed standard output or standard error; Python has none then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the exit
 
 
 def _have_a_home() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.color import Color, ColorChoice, chosen
 from dra_extender.cli.command_help import CLUSTER_PANEL
 
 if TYPE_CHECKING:
@@ -255,8 +256,11 @@ def read_policy_file(policy: Path, *, compatibility_groups: bool = True) -> "Pol
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 
 
+_COLOR: Final = inspect.Parameter("color", inspect.Parameter.KEYWORD_ONLY, default=ColorChoice.AUTO, annotation=Color)
+
+
 def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:
-    """Return the command with the options of ClusterSource in the place of its first parameter, behind its own options.
+    """Return the command with the options of ClusterSource in the place of its first parameter, behind its own options and --color.
 
     A question without an answer, because objects could not be read, ends the program with a message.
     """
@@ -265,17 +269,19 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
-        chosen = _source(**{each.name: given.pop(each.name) for each in source})
+        asked = _source(**{each.name: given.pop(each.name) for each in source})
+        color = given.pop(_COLOR.name)
         from dra_extender.inspection.objects import UnreadKindsError
         from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
-            command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below
+            with chosen(color):
+                command(asked, **given)  # type: ignore[call-arg]  # the options are those of the signature below
         except UnreadKindsError as problem:
             raise ended(problem, ExitStatus.UNKNOWN) from problem
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *source)]
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, _COLOR, *source)]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as `inspect` documents it
     return with_options
 

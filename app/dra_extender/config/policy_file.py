@@ -1,19 +1,33 @@
 """The admin's policy file: YAML in, rules for the overlay out, or sentences about everything that is wrong with it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from dra_extender.allocator.demand.preferences import LONGEST_NAME, MOST_PREFERENCES, NAME
+from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, ExpectedPod, NodeAmounts
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import Program, compile_expression
+from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlBounds, YamlError, load_yaml
 from dra_extender.manifests.problems import YAML_TYPES, FieldProblem, path_text, sentence_of, shown, unknown_field
+from dra_extender.model.resource_claim import (
+    CapacityRequests,
+    CelSelector,
+    ClaimSpec,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceRequestBody,
+    DeviceSelector,
+    ResourceClaim,
+)
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MOST_CONDITIONS: Final = 4
@@ -40,8 +54,16 @@ class MissingPolicyError(InvalidPolicyError):
     """There is no such file."""
 
 
+def _attribute(text: str) -> str:
+    if len(text) > LONGEST_NAME or not re.fullmatch(NAME, text):
+        raise ValueError(f"expected an attribute with its domain, such as example.com/numa, got {shown(text)}")
+    return text
+
+
 Label = Annotated[str, StringConstraints(pattern=_LABEL, max_length=63)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Attribute = Annotated[str, AfterValidator(_attribute)]
+Amount = Annotated[str | int | float, Field(union_mode="left_to_right")]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10 * 1024)]
 
 
@@ -73,6 +95,38 @@ class RuleModel(BaseModel):
     neighbours: NeighboursModel | None = None
 
 
+class PreferenceModel(BaseModel):
+    """Attributes in which the devices of a class should agree, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    device_class: Text
+    match_attributes: list[Attribute] = Field(min_length=1, max_length=MOST_PREFERENCES)
+
+
+class ExpectedDevicesModel(BaseModel):
+    """Devices that an expected pod asks for, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    device_class_name: Text
+    count: int = Field(1, ge=1, le=32)
+    capacity: dict[Text, Amount] | None = Field(None, max_length=32)
+    selector: Expression | None = None
+
+
+class ExpectedPodModel(BaseModel):
+    """A pod that is expected, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    name: Label
+    weight: float = Field(1.0, gt=0, le=1_000_000)
+    cpu: Amount = 0
+    memory: Amount = 0
+    devices: list[ExpectedDevicesModel] = Field(min_length=1, max_length=8)
+
+
 class FileModel(BaseModel):
     """The whole file as written."""
 
@@ -80,6 +134,8 @@ class FileModel(BaseModel):
 
     version: Literal[1] = 1
     rules: list[RuleModel] = Field(default_factory=list, max_length=MOST_RULES)
+    preferences: list[PreferenceModel] = Field(default_factory=list, max_length=MOST_RULES)
+    expected: list[ExpectedPodModel] = Field(default_factory=list, max_length=MOST_KINDS)
 
 
 _SUPPLIED: Final = (
@@ -129,10 +185,10 @@ def parse_policy(data: bytes, source: str, *, compatibility_groups: bool = True)
         raise InvalidPolicyError(f"{source}: {problem}") from problem
     if len(documents) > 1:
         raise InvalidPolicyError(f"{source}: expected YAML: one document, found {len(documents)}")
-    return PolicyOverlay(_rules(source, documents[0] if documents else {}, groups=compatibility_groups))
+    return _policy(source, documents[0] if documents else {}, groups=compatibility_groups)
 
 
-def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
+def _policy(source: str, loaded: Any, *, groups: bool) -> PolicyOverlay:
     if not isinstance(loaded, dict):
         raise InvalidPolicyError(f"{source}: expected a mapping with the field rules, got {shown(loaded)}")
     try:
@@ -142,10 +198,66 @@ def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
         problems = [(error["loc"], _sentence(error)) for error in errors[:_MOST_PROBLEMS]]
         raise _bad(source, loaded, problems, len(errors)) from invalid
     compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
-    problems = [*_repeated(found.rules), *(problem for each in compiled for problem in each.problems)]
+    problems = [
+        *_repeated("rules", "rule", [rule.name for rule in found.rules]),
+        *_repeated("expected", "expected pod", [pod.name for pod in found.expected]),
+        *(problem for each in compiled for problem in each.problems),
+        *_repeated_classes(found.preferences),
+        *(problem for index, pod in enumerate(found.expected) for problem in _expected_problems(index, pod)),
+    ]
     if problems:
         raise _bad(source, loaded, problems[:_MOST_PROBLEMS], len(problems))
-    return [each.rule(groups=groups) for each in compiled]
+    return PolicyOverlay(
+        [each.rule(groups=groups) for each in compiled],
+        tuple((each.device_class, tuple(each.match_attributes)) for each in found.preferences),
+        tuple(map(_expected_pod, found.expected)),
+    )
+
+
+def _expected_problems(index: int, pod: ExpectedPodModel) -> Iterator[Problem]:
+    where: FieldPath = ("expected", index)
+    amounts = [((*where, "cpu"), pod.cpu), ((*where, "memory"), pod.memory)]
+    for place, devices in enumerate(pod.devices):
+        here: FieldPath = (*where, "devices", place)
+        amounts += [((*here, "capacity", name), amount) for name, amount in (devices.capacity or {}).items()]
+        if devices.selector is not None:
+            try:
+                compile_expression(devices.selector)
+            except CelCompileError as problem:
+                found = (
+                    f"expected a CEL expression that gives true or false, got {devices.selector!r}: {problem.reason}"
+                )
+                yield (*here, "selector"), " ".join(found.split())
+    for path, amount in amounts:
+        try:
+            parsed = parse_quantity(str(amount))
+        except QuantityError:
+            parsed = -1
+        if parsed < 0:
+            yield path, f"expected a quantity such as 500m or 64Gi, got {amount!r}"
+
+
+def _expected_pod(pod: ExpectedPodModel) -> ExpectedPod:
+    requests = tuple(
+        DeviceRequest(
+            name=f"devices-{place}",
+            exactly=DeviceRequestBody(
+                device_class_name=devices.device_class_name,
+                allocation_mode="ExactCount",
+                count=devices.count,
+                selectors=()
+                if devices.selector is None
+                else (DeviceSelector(cel=CelSelector(expression=devices.selector)),),
+                capacity=None
+                if devices.capacity is None
+                else CapacityRequests(requests={name: str(amount) for name, amount in devices.capacity.items()}),
+            ),
+        )
+        for place, devices in enumerate(pod.devices)
+    )
+    claim = ResourceClaim(spec=ClaimSpec(devices=DeviceClaim(requests=requests)))
+    amounts = NodeAmounts(parse_quantity(str(pod.cpu)) // (NANO // 1_000), parse_quantity(str(pod.memory)) // NANO)
+    return ExpectedPod(pod.name, pod.weight, amounts, claim)
 
 
 class _Compiled:
@@ -234,12 +346,20 @@ class _Compiled:
                 yield (*self._where, field), f"expected each name once, got {repeated!r} again"
 
 
-def _repeated(rules: list[RuleModel]) -> Iterator[Problem]:
+def _repeated(field: str, noun: str, names: Sequence[str]) -> Iterator[Problem]:
     seen: set[str] = set()
-    for index, rule in enumerate(rules):
-        if rule.name in seen:
-            yield ("rules", index, "name"), f"expected a name that no other rule has, got {rule.name!r}"
-        seen.add(rule.name)
+    for index, name in enumerate(names):
+        if name in seen:
+            yield (field, index, "name"), f"expected a name that no other {noun} has, got {name!r}"
+        seen.add(name)
+
+
+def _repeated_classes(preferences: list[PreferenceModel]) -> Iterator[Problem]:
+    names = [each.device_class for each in preferences]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            where = ("preferences", index, "deviceClass")
+            yield where, f"expected a class that no other preference is about, got {name!r}"
 
 
 def _sentence(error: ErrorDetails) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.allocator.overlay.policy import Overlay, PolicyOverlay
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.holders import Holders
@@ -156,6 +156,8 @@ class ClusterView:
     def use_policy(self, overlay: Overlay) -> None:
         """Put a policy on the devices."""
         self.ledger.overlays_changed(self.ledger.overlays.use_policy(overlay))
+        if isinstance(overlay, PolicyOverlay):
+            self.extender.expect(overlay.expected)
 
     @property
     def holders(self) -> Holders:

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from dra_extender.allocator.overlay.policy import OverlaidSlice, Overlay, TaintOverlay, apply_all
+from dra_extender.allocator.demand.preferences import PolicyPreferences
+from dra_extender.allocator.overlay.policy import OverlaidSlice, Overlay, PolicyOverlay, TaintOverlay, apply_all
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_taint_rule import DeviceTaintRule
@@ -198,6 +199,11 @@ class Overlays:
     @property
     def rules(self) -> Mapping[str, DeviceTaintRule]:
         return self._rules
+
+    @property
+    def preferences(self) -> PolicyPreferences:
+        """The attributes in which the policy prefers devices of a class to agree."""
+        return self._policy.preferences if isinstance(self._policy, PolicyOverlay) else ()
 
     @property
     def problems(self) -> Iterable[str]:

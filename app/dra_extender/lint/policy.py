@@ -18,6 +18,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 
 _RULES: Final = "rules"
+_PARTS: Final = frozenset({_RULES, "preferences"})
 _START: Final = Position(1, 1)
 
 
@@ -39,7 +40,7 @@ class PolicyText(NamedTuple):
 
 def is_policy(value: Any) -> bool:
     """Return whether a document is a policy and no manifest."""
-    return isinstance(value, dict) and _RULES in value and not {"kind", "apiVersion"} & set(value)
+    return isinstance(value, dict) and bool(_PARTS & set(value)) and not {"kind", "apiVersion"} & set(value)
 
 
 def slices_in(file: LintFile) -> Iterator[PlacedSlice]:

@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved, Subscription
 from dra_extender.ledger.ledger import Ledger
@@ -79,7 +80,9 @@ class Extender:
         self._options = options = replace(options, binding_conditions=features.device_binding_and_status)
         self._shutdown = Shutdown()
         self.supervisor = Supervisor(metrics.background_failed)
-        self.expected = ExpectedDemand(ledger) if options.placement is PlacementPolicy.PRESERVE else None
+        equivalence = NodeEquivalence(ledger, features)
+        preserves = options.placement is PlacementPolicy.PRESERVE
+        self.expected = ExpectedDemand(ledger, equivalence) if preserves else None
         self.allocator = NodeAllocator(
             ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
         )
@@ -93,7 +96,7 @@ class Extender:
         self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
         self._writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
-        self._filter = self._build_filter(NodeEquivalence(ledger, features))
+        self._filter = self._build_filter(equivalence)
         self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
 
         self.waker = Waker(
@@ -310,6 +313,11 @@ class Extender:
             if (response.failed or response.unresolvable) and not response.fitting:
                 execution.status = UNSCHEDULABLE
             return response
+
+    def expect(self, pods: Sequence[ExpectedPod]) -> None:
+        """Expect these pods in the place of those that come, where that counts; without any, those that come."""
+        if self.expected is not None:
+            self.expected.expect(pods)
 
     def learn_expected(self) -> None:
         """Learn from all pods of the ledger which pods are expected, where that counts; without a limit of time."""

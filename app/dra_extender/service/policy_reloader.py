@@ -6,13 +6,14 @@ It is read and parsed in a thread, which takes up to two seconds for the largest
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
@@ -39,13 +40,15 @@ class PolicyReloader:
         *,
         seconds: float,
         compatibility_groups: bool,
+        expect: Callable[[Sequence[ExpectedPod]], None] = lambda _: None,
     ) -> None:
-        """Watch this file, or none, every so many seconds."""
+        """Watch this file, or none, every so many seconds.  `expect` is told which pods the policy in force expects."""
         self._path = path
         self._ledger = ledger
         self._metrics = metrics
         self._seconds = seconds
         self._groups = compatibility_groups
+        self._expect = expect
         self._seen: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
@@ -169,6 +172,7 @@ class PolicyReloader:
     def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
         changed = self._ledger.overlays.use_policy(policy, prepared)
         self._ledger.overlays_changed(changed)
+        self._expect(policy.expected)
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy applied", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))

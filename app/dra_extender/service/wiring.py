@@ -148,6 +148,7 @@ def assemble(
         metrics,
         seconds=settings.scheduling.policy_check_seconds,
         compatibility_groups=features.compatibility_groups,
+        expect=extender.expect,
     )
     audited = AuditedCluster(
         ledger,

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.cli.answers import progress_line
 from dra_extender.config.policy_file import parse_policy
 from dra_extender.inspection.what_if.changes import Changes, GateChange, NewPolicy
@@ -10,7 +11,7 @@ from dra_extender.inspection.what_if.report import OutcomeKind, WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.fields import Gate
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.controlplane.objects import DRIVER, consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 APART = parse_policy(b"rules: [{name: apart, driver: gpu.example.com, compatibleOnlyWith: 'false'}]", "apart")
@@ -84,3 +85,38 @@ def test_there_is_no_progress_line_without_a_terminal(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.stderr", io.StringIO())
     with progress_line("what-if") as write:
         assert write is None
+
+
+async def test_policy_prefers_devices_of_a_class_that_agree() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", *(device(f"gpu-{index}", attributes={"root": root}) for index, root in enumerate("xyx")))
+    made.pod("train", request("gpu", "gpu", count=2))
+    root = (f"{DRIVER}/root",)
+    for preferences, expected in (((("gpu", root),), ["gpu-0", "gpu-2"]), ((("other", root),), ["gpu-0", "gpu-1"])):
+        (row,) = (await what_if(made.cluster(), policy=PolicyOverlay((), preferences))).pods
+        assert [name.rpartition("/")[2] for name in row.after.devices] == expected
+
+
+def test_policy_in_force_decides_about_demands_that_were_prepared_before() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", *(device(f"gpu-{index}", attributes={"root": root}) for index, root in enumerate("xyx")))
+    made.pod("train", request("gpu", "gpu", count=2))
+    view = made.view()
+    pod = view.pod(NAMESPACE, "train")
+    assert pod is not None
+
+    def chosen() -> list[str]:
+        fit = view.try_on(pod, ["n1"]).fits["n1"]
+        assert fit is not None
+        assert fit.placement is not None
+        return [result.device for result in fit.placement.claims[0].allocation.devices.results]
+
+    assert chosen() == ["gpu-0", "gpu-1"]
+    view.use_policy(PolicyOverlay((), (("gpu", (f"{DRIVER}/root",)),)))
+    assert chosen() == ["gpu-0", "gpu-2"]
+    view.use_policy(PolicyOverlay(()))
+    assert chosen() == ["gpu-0", "gpu-1"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.fragmentation.kinds import MOST_KINDS
+from dra_extender.config.policy_file import parse_policy
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
@@ -125,7 +126,7 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     """What one namespace asks for in ever new shapes is bounded, and drives out nothing that comes more often."""
     world = Preserving(n1=1)
     for number in range(100):
-        world.ask(f"odd-{number}", 8, 1, cpu=f"{number + 1}m")
+        world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m")
     for number in range(3):
         world.ask(f"pair-{number}", 8, 2)
     world.start()
@@ -135,3 +136,17 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     assert expected is not None
     assert len(expected.fragmentation.kinds) == MOST_KINDS
     assert "2 x gpu" in expected.report()
+
+
+async def test_what_the_administrator_expects_is_expected_alone() -> None:
+    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
+    world = Preserving(n1=4)
+    await world.fill(("a", 8, 1))
+    world.extender.expect(parse_policy(policy, "policy").expected)
+    world.extender.learn_expected()
+    expected = world.extender.expected
+    assert expected is not None
+    assert expected.report() == {"2 x gpu": (1.0, 1.0)}
+    world.extender.expect(())
+    world.extender.learn_expected()
+    assert expected.report() == {"1 x gpu": (1.0, 1.0)}

@@ -1,12 +1,13 @@
 """What a pod asks for, valid on every node and ready to be searched."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.demand.constraints import Constraint
+from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
@@ -185,8 +186,13 @@ def with_preferences(demand: Demand) -> Demand:
     return replace(demand, preferred=tuple(preferred)) if most else demand
 
 
-def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
-    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
+def content_of(
+    claims: Sequence[NamedClaim],
+    classes: Mapping[str, DeviceClass],
+    features: Features,
+    preferences: PolicyPreferences = (),
+) -> bytes:
+    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
     named = {
         option.device_class_name
         for claim in claims
@@ -194,7 +200,9 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
-    return msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+    by_policy = [preference for preference in preferences if preference[0] in named]
+    specs = [(each.label, each.claim.spec.devices) for each in claims]
+    return msgspec.json.encode([specs, known, features, by_policy])
 
 
 def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
@@ -215,7 +223,14 @@ Reads = frozenset[str]
 def reads_of(demand: Demand) -> Reads | None:
     """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
-    names = {constraint.attribute for claim in demand.claims for constraint in (*claim.constraints, *claim.preferences)}
+    compared = [each.attribute for claim in demand.claims for each in (*claim.constraints, *claim.preferences)]
+    read = reads_of_requests(options)
+    return None if read is None else read.union(compared)
+
+
+def reads_of_requests(options: Iterable[SearchableRequest]) -> Reads | None:
+    """Return the attributes that selectors and derived attributes of requests may read; None if they may read any."""
+    names: set[str] = set()
     for option in options:
         for program in (*option.selectors.programs, *(each.program for each in option.derived.values())):
             # An expression that does not compile reads nothing: it ends the search.

@@ -26,7 +26,14 @@ API_VERSION: Final = f"{DOMAIN}/v1"
 KIND: Final = "DevicePreferences"
 MOST_PREFERENCES: Final = 4
 """Preferences of one claim that count; those after them are ignored."""
-_NAME: Final = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*\Z"
+LONGEST_NAME: Final = 286
+"""A domain of 253 characters, a slash and a name of 32."""
+NAME: Final = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*\Z"
+
+
+AttributeName = Annotated[str, msgspec.Meta(pattern=NAME, max_length=LONGEST_NAME)]
+PolicyPreferences = tuple[tuple[str, tuple[str, ...]], ...]
+"""By DeviceClass, the attributes in which an administrator's policy prefers the devices of a claim to agree."""
 
 
 class DevicePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -35,7 +42,7 @@ class DevicePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     api_version: str
     kind: str
     match_attributes: Annotated[
-        tuple[Annotated[str, msgspec.Meta(pattern=_NAME, max_length=320)], ...],
+        tuple[AttributeName, ...],
         msgspec.Meta(min_length=1, max_length=MOST_PREFERENCES),
     ]
 
@@ -75,7 +82,12 @@ def preferred_constraints(
         preferences = read_preferences(bytes(opaque.parameters))
     except PreferencesError:
         return
-    for attribute in preferences.match_attributes:
+    yield from matching(preferences.match_attributes, requests, lists=lists)
+
+
+def matching(attributes: Iterable[str], requests: tuple[str, ...], *, lists: bool) -> Iterator[Constraint]:
+    """Yield for each attribute the constraint that devices of these requests (none: all) agree in it."""
+    for attribute in attributes:
         yield Constraint(attribute=attribute, distinct=False, requests=requests, lists=lists)
 
 

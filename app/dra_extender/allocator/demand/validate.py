@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from dra_extender.allocator.demand.constraints import Constraint
@@ -18,7 +18,12 @@ from dra_extender.allocator.demand.demand import (
     size_of,
     with_preferences,
 )
-from dra_extender.allocator.demand.preferences import MOST_PREFERENCES, preferred_constraints
+from dra_extender.allocator.demand.preferences import (
+    MOST_PREFERENCES,
+    PolicyPreferences,
+    matching,
+    preferred_constraints,
+)
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -54,6 +59,7 @@ def prepare(
     verdicts: SelectorVerdicts | None = None,
     budget: Budget | None = None,
     prepared: MutableMapping[int, ClaimDemand] | None = None,
+    preferences: PolicyPreferences = (),
 ) -> Demand | Rejection:
     """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
 
@@ -61,7 +67,7 @@ def prepare(
     selectors that do not compile or fail on a device) is checked by `allocate`.  Compiling expressions is charged to `budget`;
     `programs` keeps what was compiled before the budget was spent.  The budget is checked before each further claim.  `prepared`
     collects the claims that are ready by their index, so that another call with the same claims, classes and features continues
-    after a pause.
+    after a pause.  `preferences` are those of the administrator's policy.
 
     A rejection says why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget was spent, which another
     call with the same claims need not meet.
@@ -74,7 +80,7 @@ def prepare(
         return Rejection(code=Code.TOO_MUCH, detail=detail)
     known = SelectorVerdicts() if verdicts is None else verdicts
     ready = {} if prepared is None else prepared
-    preparation = _Preparation(classes, programs, features, known, budget)
+    preparation = _Preparation(classes, programs, features, known, budget, dict(preferences))
     for index in [index for index in range(len(claims)) if index not in ready]:
         label, claim = claims[index]
         if index and budget is not None and budget():
@@ -88,7 +94,7 @@ def prepare(
     def compile_rule(expression: str, deadline: Deadline | None) -> SelectorList:
         return known.selector_list((expression,), programs, deadline if isinstance(deadline, Budget) else None)
 
-    content = content_of(claims, classes, features)
+    content = content_of(claims, classes, features, preferences)
     demands = tuple(ready[index] for index in range(len(claims)))
     demand = Demand(
         claims=demands,
@@ -109,7 +115,9 @@ class _Preparation:
         features: Features,
         verdicts: SelectorVerdicts,
         budget: Budget | None,
+        by_policy: Mapping[str, tuple[str, ...]],
     ) -> None:
+        self._by_policy = by_policy
         self._classes = classes
         self._programs = programs
         self._features = features
@@ -155,29 +163,33 @@ class _Preparation:
     def _preferences(
         self, config: Sequence[ClaimConfiguration], requests: Sequence[RequestDemand]
     ) -> Iterator[Constraint]:
-        """Yield the preferences of the claim, then those of its classes, that may be about several devices."""
+        """Yield the preferences of the claim, of its classes, and of the policy, that may be about several devices."""
         lists = self._features.list_type_attributes
         options = [option for request in requests for option in request.options]
-        of_class: dict[str, list[str]] = {}
-        for option in options:
-            of_class.setdefault(option.device_class.name, []).append(option.name)
-        classes = {option.device_class.name: option.device_class for option in options}
-        found = [
-            *((each.opaque, each.requests) for each in config),
-            *((each.opaque, tuple(names)) for name, names in of_class.items() for each in classes[name].spec.config),
-        ]
-        for opaque, names in found:
-            for constraint in preferred_constraints(opaque, names, lists=lists):
-                most = (
-                    max(
-                        (option.count for option in request.options if constraint.applies_to(option.main, option.name)),
-                        default=0,
-                    )
-                    for request in requests
-                    if not any(option.count == ALL for option in request.options)
+        names = {option.device_class.name: option.device_class for option in options}
+        of_class = {
+            name: tuple(option.name for option in options if option.device_class.name == name) for name in names
+        }
+        found = chain(
+            *(preferred_constraints(each.opaque, each.requests, lists=lists) for each in config),
+            *(
+                preferred_constraints(each.opaque, of_class[name], lists=lists)
+                for name, device_class in names.items()
+                for each in device_class.spec.config
+            ),
+            *(matching(self._by_policy.get(name, ()), of_class[name], lists=lists) for name in names),
+        )
+        for constraint in found:
+            counts = (
+                max(
+                    (option.count for option in request.options if constraint.applies_to(option.main, option.name)),
+                    default=0,
                 )
-                if sum(most) > 1:
-                    yield constraint
+                for request in requests
+                if not any(option.count == ALL for option in request.options)
+            )
+            if sum(counts) > 1:
+                yield constraint
 
     def _request(self, request: DeviceRequest, constraints: Sequence[Constraint]) -> RequestDemand:
         alternatives = request.first_available

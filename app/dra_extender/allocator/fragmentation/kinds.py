@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
+from dra_extender.model.resource_claim import ResourceClaim
 
 MOST_KINDS: Final = 64
 """How many kinds are expected at most; the lightest are left out."""
+_AMOUNT_BITS: Final = 2
+_SHARE_BITS: Final = 4
 _MOST_REQUESTS: Final = 8
 _MOST_DEVICES: Final = 128
 
@@ -50,15 +53,28 @@ class Kind:
         return sum(request.devices for request in self.requests)
 
 
+class ExpectedPod(NamedTuple):
+    """A pod that the administrator expects: what it asks for, and how often such pods come beside the others."""
+
+    name: str
+    weight: float
+    amounts: NodeAmounts
+    claim: ResourceClaim
+
+
 def shape_of(wanted: SearchableRequest) -> ShapeKey:
-    """Return the shape of a request; unlike its `equivalence_key`, it stays equal while caches of selectors come and go."""
-    capacity = tuple(sorted(wanted.capacity.items()))
+    """Return the shape of a request; unlike its `equivalence_key`, it stays equal while caches of selectors come and go.
+
+    Shares that differ by less than a sixteenth mostly have one shape, that of the first.
+    """
+    capacity = tuple(sorted((name, _rounded(amount, _SHARE_BITS)) for name, amount in wanted.capacity.items()))
     return wanted.device_class.name, wanted.selectors.expressions, wanted.tolerations, capacity
 
 
 def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     """Return the kind of a pod with this demand; None for a pod that no expectation can be made of.
 
+    CPU and memory are rounded (to 1, 1.5, 2, 3, 4, 6 and so on), because pods that differ little are expected as one kind.
     Of a request with alternatives, the first counts.  Requests with admin access take nothing.  A pod that asks for all devices of
     a node, for more than 128 devices or with more than 8 shapes is of no kind, which bounds what expected kinds cost.
     """
@@ -76,6 +92,7 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     requests = tuple(counts.values())
     if not requests or len(requests) > _MOST_REQUESTS or sum(each.devices for each in requests) > _MOST_DEVICES:
         return None
+    amounts = NodeAmounts(_rounded(amounts.cpu, _AMOUNT_BITS), _rounded(amounts.memory, _AMOUNT_BITS))
     key = (frozenset((each.shape, each.devices) for each in requests), amounts)
     return Kind(key, _label(requests), requests, amounts)
 
@@ -84,6 +101,14 @@ def heaviest(weights: Mapping[Kind, float], most: int = MOST_KINDS) -> Sequence[
     """Return the kinds that ask for most devices, weighted by how often they come; at most `most`."""
     ranked = sorted(weights, key=lambda kind: (-weights[kind] * kind.devices, kind.label, kind.amounts))
     return ranked[:most]
+
+
+def _rounded(amount: int, bits: int) -> int:
+    """Return the nearest amount with so many significant bits."""
+    dropped = amount.bit_length() - bits
+    if dropped <= 0:
+        return amount
+    return (amount + (1 << dropped >> 1)) >> dropped << dropped
 
 
 def _label(requests: Iterable[ShapeCount]) -> str:

@@ -11,13 +11,21 @@ Where placements cost nearly the same, the node with less CPU and fewer devices 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.demand.demand import Demand, reads_of_requests
 from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts
-from dra_extender.allocator.fragmentation.units import NodeUnits, Rooms, UnitRoom, build_units, served, share_of
+from dra_extender.allocator.fragmentation.units import (
+    NodeUnits,
+    Rooms,
+    UnitLayout,
+    UnitRoom,
+    build_units,
+    served,
+    share_of,
+)
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.capacity import Amounts
 from dra_extender.allocator.rules.eligibility import Eligibility
@@ -25,16 +33,17 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.node import Node
 
-_BEST_FIT: Final = 0.02
+_BEST_FIT: Final = 0.008
 """What a node costs that is as large as the largest and of which nothing is taken, in devices."""
 _USUAL_DEVICES: Final = 8
-_RESERVE: Final = 5
+_RESERVE: Final = 2
 """So many pods of a kind count as room that the cluster has beyond its nodes, so that no price grows without limit."""
 _DIGITS: Final = 9
 _Loss = tuple[float, float, float]
 _NONE: Final[_Loss] = (float("inf"), 0.0, 0.0)
 _TWO: Final = 2
 _MOST_ORDERED: Final = 2_048
+_MOST_LAYOUTS: Final = 5_000
 _MOST_NODE_ROOMS: Final = 20_000
 
 
@@ -68,7 +77,8 @@ class _Terms(NamedTuple):
 class Fragmentation:
     """Rates placements for some expected kinds; equal states of devices are rated once.
 
-    `prices` are those of the kinds, in their order; they change by `renew_prices` alone.
+    `prices` are those of the kinds, in their order; they change by `renew_prices` alone.  `reads` are the attributes that the kinds
+    read of devices (None: any).
     """
 
     def __init__(self, weights: Mapping[Kind, float]) -> None:
@@ -82,13 +92,23 @@ class Fragmentation:
         self._requests = tuple(
             tuple((numbers[request.shape], request.devices) for request in kind.requests) for kind in self.kinds
         )
+        self.reads = reads_of_requests(self._shapes)
         self._rooms = Rooms()
+        self._layouts: dict[Hashable, UnitLayout] = {}
         self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}
         self._terms: dict[NodeRoom, _Terms] = {}
         self.renew_prices(self.supply())
 
-    def units(self, node: Node, pools: NodePools) -> NodeUnits:
-        return build_units(node, pools, self._shapes, self._rooms)
+    def units(self, node: Node, pools: NodePools, layout: Hashable | None = None) -> NodeUnits:
+        """Return the units of a node; nodes with equal `layout` have equal devices in the same order, as far as `reads` goes."""
+        known = None if layout is None else self._layouts.get(layout)
+        if known is None:
+            known = build_units(node, pools, self._shapes, self._rooms)
+            if layout is not None:
+                if len(self._layouts) >= _MOST_LAYOUTS:
+                    self._layouts.clear()
+                self._layouts[layout] = known
+        return NodeUnits(pools, known)
 
     def supply(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]] = ()) -> "Supply":
         """Return what these nodes can still serve of each kind, each with its free CPU and memory (None: not known)."""

@@ -286,18 +286,24 @@ class DevicePlace(NamedTuple):
     place: int
 
 
+class UnitLayout(NamedTuple):
+    """The units of a node, by number, and where the device at each location is."""
+
+    units: tuple[DeviceUnit, ...]
+    places: tuple[DevicePlace, ...]
+
+
 class NodeUnits:
     """The units of one node, by number, and where each device is: by location, and by pool and name."""
 
     __slots__ = ("_by_name", "_empty", "_pools", "places", "units")
 
-    def __init__(self, pools: NodePools, places: Sequence[DevicePlace], units: Sequence[DeviceUnit]) -> None:
+    def __init__(self, pools: NodePools, layout: UnitLayout) -> None:
         self._pools = tuple(pool.pool_id for pool in pools.pools)
-        self.places = tuple(places)
-        self.units = tuple(units)
-        self._empty = tuple(unit.empty for unit in units)
+        self.units, self.places = layout
+        self._empty = tuple(unit.empty for unit in self.units)
         self._by_name: dict[PoolId, dict[str, DevicePlace]] = {}
-        for device, view, place in zip(pools.devices, pools.views, places, strict=True):
+        for device, view, place in zip(pools.devices, pools.views, self.places, strict=True):
             self._by_name.setdefault(view.pool.pool_id, {})[device.name] = place
 
     def rooms(self, usage: Usage) -> tuple[UnitRoom, ...]:
@@ -333,7 +339,7 @@ class NodeUnits:
         return tuple(consumed.get(name, 0) for name, _ in device.capacity)
 
 
-def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest], rooms: Rooms) -> NodeUnits:
+def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest], rooms: Rooms) -> UnitLayout:
     """Return the units of a node, and what each device serves of these shapes, whatever is in use.
 
     A shape whose selectors fail, or cost more than ordinary ones do, is served by nothing.
@@ -360,7 +366,7 @@ def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest
         for place, location in enumerate(locations):
             places[location] = DevicePlace(len(units), place)
         units.append(rooms.unit([_with_sets(devices[each], numbers) for each in locations], totals))
-    return NodeUnits(pools, places, units)
+    return UnitLayout(tuple(units), tuple(places))
 
 
 class _Unused:

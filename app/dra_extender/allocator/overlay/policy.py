@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
@@ -97,16 +99,23 @@ class PolicyRule:
 
 
 class PolicyOverlay:
-    """Rules in order of precedence.
+    """Rules in order of precedence, and the pods that the administrator expects.
 
     A `devices` expression that fails on a device does not match it; a `physicalDevice` that fails or returns no text names no
-    physical device.  Both are problems of the overlaid slice.
+    physical device.  Both are problems of the overlaid slice.  `preferences` change no device: they are about claims.
     """
 
-    __slots__ = ("rules",)
+    __slots__ = ("expected", "preferences", "rules")
 
-    def __init__(self, rules: Sequence[PolicyRule]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[PolicyRule],
+        preferences: PolicyPreferences = (),
+        expected: Sequence[ExpectedPod] = (),
+    ) -> None:
         self.rules = tuple(rules)
+        self.preferences = preferences
+        self.expected = tuple(expected)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
         rules = [rule for rule in self.rules if rule.concerns(published)]

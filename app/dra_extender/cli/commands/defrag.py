@@ -1,6 +1,6 @@
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -10,6 +10,11 @@ from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod
 
 if TYPE_CHECKING:
     from dra_extender.inspection.defrag.defrag import FindGoal
+
+EXAMPLES: Final = (
+    "PROGRAM defrag --free-device gpu.example.com",
+    "PROGRAM defrag --pod ml/train-0 --max-moves 2",
+)
 
 
 @asks_a_cluster
@@ -53,9 +58,8 @@ def command(
 ) -> None:
     """Say which pods to move so that a device is free, a pod or claim fits, or a node is empty: as few as possible.
 
-    Nothing is changed in the cluster.  `what-if` plays the moves.  Works as `why` does.  Exit status: 0 moves are found, or none is
-    needed; 1 none are found within the bounds, or what is named does not exist; 2 the question is wrong, or the cluster, the
-    snapshot or the policy cannot be read.
+    Nothing is changed in the cluster.  `what-if` plays the moves.  The exit status is 1 if no moves are found within the bounds, or
+    what is named does not exist.
     """
     import msgspec
 

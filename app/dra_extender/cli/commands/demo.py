@@ -6,7 +6,9 @@ from typing import Annotated, Final
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ProgramFormat, complain
+from dra_extender.cli.color import Color, ColorChoice
 
+_FORCED: Final = {ColorChoice.AUTO: None, ColorChoice.ALWAYS: True, ColorChoice.NEVER: False}
 EXAMPLES: Final = (
     "PROGRAM demo 04 --kubernetes 1.36",
     "PROGRAM demo -f manifests/ --policy policy.yaml",
@@ -50,6 +52,7 @@ def command(
             help="Schedule pods with this schedulerName; default: dra-extender-scheduler.",
         ),
     ] = None,
+    color: Color = ColorChoice.AUTO,
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all examples in full.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the examples and play none.")] = False,
@@ -100,7 +103,9 @@ def command(
             complain(line)
         raise typer.Exit(ExitStatus.UNKNOWN) from problem
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
-    report = StoryReport(Console(highlight=False)) if output is ProgramFormat.TEXT else None
+    report = (
+        StoryReport(Console(highlight=False, force_terminal=_FORCED[color])) if output is ProgramFormat.TEXT else None
+    )
     full = {story.title for story in (played if verbose or file or stories else played[:1])}
     with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         results = runner.run(play(played, Playing(minor, settings, names), report, full))

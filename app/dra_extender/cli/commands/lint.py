@@ -7,6 +7,7 @@ import typer
 
 from dra_extender.cli.answers import ExitStatus, complain
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+from dra_extender.cli.color import painted
 from dra_extender.manifests.files import files_in, read_text, title
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def command(
         case LintFormat.GITHUB:
             typer.echo(formats.as_github(report))
         case LintFormat.TEXT:
-            typer.echo(formats.as_text(report))
+            typer.echo(painted(formats.as_text(report)), color=True)
     for sentence in (*problems, *report.unreadable):
         complain(sentence)
     if problems or report.unreadable:

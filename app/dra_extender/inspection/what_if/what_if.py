@@ -96,6 +96,7 @@ def begin_trial(copy: CopiedCluster, policy: Overlay | None, progress: Progress 
     trial = Trial(copy, progress=progress)
     if policy is not None:
         trial.view.use_policy(policy)
+        trial.view.extender.learn_expected()
     return trial
 
 

@@ -1,17 +1,17 @@
-"""Which kinds of pods are expected, learned from those that come, and what placements cost them.
+"""Which kinds of pods are expected, learned from those that come or given by the policy file, and what placements cost them.
 
 Every pod that waits or runs counts once, and counts half after 2,000 others.  The kinds and their prices are renewed after every
 eighth further pod, at the latest after 200 pods.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from dra_extender.allocator.allocate import Preference
-from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts, heaviest, kind_of
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod, Kind, NodeAmounts, heaviest, kind_of
 from dra_extender.allocator.fragmentation.loss import Fragmentation, NodeRoom, Supply
 from dra_extender.allocator.fragmentation.units import NodeUnits
 from dra_extender.allocator.pools.pools import NodePools
@@ -25,6 +25,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 
 _HALF_LIFE: Final = 2_000
 _MOST_NOTED: Final = 20_000
@@ -45,6 +46,10 @@ class NodeSource(Protocol):
         """Return the pools of the node as searches see them; None if they cannot be read."""
         ...
 
+    def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """Return what these claims ask for, which need not exist."""
+        ...
+
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
         """Return what these claims ask for, or why no node can serve them."""
         ...
@@ -59,15 +64,18 @@ class _Seen:
 class _Expectation:
     """Some expected kinds, with the units of the nodes, and what is known to be free there at a version of the node."""
 
-    def __init__(self, weights: Mapping[Kind, float]) -> None:
+    def __init__(self, weights: Mapping[Kind, float], equivalence: NodeEquivalence | None) -> None:
         self.fragmentation = Fragmentation(weights)
+        self._equivalence = equivalence
         self._units: dict[str, tuple[NodePools, NodeUnits]] = {}
         self._rooms: dict[str, tuple[int, NodeRoom]] = {}
 
     def units_of(self, node: Node, pools: NodePools) -> NodeUnits:
         known = self._units.get(node.name)
         if known is None or known[0] is not pools:
-            known = self._units[node.name] = pools, self.fragmentation.units(node, pools)
+            fragmentation = self.fragmentation
+            layout = None if self._equivalence is None else self._equivalence.layout(node, fragmentation.reads)
+            known = self._units[node.name] = pools, fragmentation.units(node, pools, layout)
         return known[1]
 
     def room_of(self, node: Node, pools: NodePools, usage: Usage, version: int) -> NodeRoom:
@@ -103,16 +111,22 @@ class PlacementRooms(NamedTuple):
 class ExpectedDemand:
     """The kinds of pods that are expected, and the ratings of placements by what they cost these kinds."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, equivalence: NodeEquivalence | None = None) -> None:
+        """`equivalence`: which nodes have equal devices, so that they are looked at once."""
         self._ledger = ledger
+        self._equivalence = equivalence
         ledger.free_amounts.enabled = True
-        self._expectation = _Expectation({})
+        self._expectation = _Expectation({}, equivalence)
         self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
         self._count = self._renewed_at = 0
         self._renewal: _Renewal | None = None
         self._unlearned: Iterator[Pod] | None = None
+        # The pods that the administrator expects, and their kinds under a version of the device classes.
+        self._given: Sequence[ExpectedPod] = ()
+        self._given_kinds: tuple[int, Mapping[Kind, float]] = (-1, {})
+        self._is_due = False
 
     @property
     def fragmentation(self) -> Fragmentation:
@@ -133,6 +147,11 @@ class ExpectedDemand:
             share, priced = shares.get(kind.label, (0.0, 0.0))
             shares[kind.label] = share + weights.get(kind, 0.0) / total, priced + price
         return shares
+
+    def expect(self, pods: Sequence[ExpectedPod]) -> None:
+        """Expect these pods in the place of those that come; without any, those that come."""
+        if pods != self._given:
+            self._given, self._given_kinds, self._is_due = tuple(pods), (-1, {}), True
 
     def note(self, pod: Pod, demand: Demand) -> None:
         """Count a pod with this demand, the first time that it is noted."""
@@ -188,9 +207,10 @@ class ExpectedDemand:
             return True
         renewal = self._renewal
         if renewal is None:
-            if self._count - self._renewed_at < min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS):
+            few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
+            if self._count - self._renewed_at < few and not self._is_due:
                 return False
-            renewal = self._renewal = self._begin_renewal()
+            renewal = self._renewal = self._begin_renewal(source)
         names = list(islice(renewal.nodes, count))
         for name in names:
             self._supply(renewal, name, source)
@@ -205,16 +225,18 @@ class ExpectedDemand:
         while self.renew(source, _MOST_BETWEEN_RENEWALS):
             pass
 
-    def _begin_renewal(self) -> _Renewal:
+    def _begin_renewal(self, source: NodeSource) -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
-        self._renewed_at = self._count
+        self._renewed_at, self._is_due = self._count, False
+        if self._given and self._given_kinds[0] != self._ledger.changes.classes:
+            self._given_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._given, source))
         weights, present = self._weights(), self._expectation
         known = set(present.fragmentation.kinds)
         # A new kind has to be twice as heavy as one that is known, because a change of kinds costs a look at all nodes.
         chosen = heaviest({kind: weight * (_STAYS if kind in known else 1) for kind, weight in weights.items()})
         kinds = {kind: weights[kind] for kind in chosen}
         if kinds.keys() != known:
-            present = _Expectation(kinds)
+            present = _Expectation(kinds, self._equivalence)
         return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)))
 
     def _supply(self, renewal: _Renewal, name: str, source: NodeSource) -> None:
@@ -234,5 +256,15 @@ class ExpectedDemand:
         if isinstance(demand, Demand):
             self.note(pod, demand)
 
+    def _kinds_of(self, pods: Iterable[ExpectedPod], source: NodeSource) -> Iterator[tuple[Kind, float]]:
+        """Yield the kinds of expected pods; a pod whose class does not exist is of none."""
+        for pod in pods:
+            demand = source.demand_of((NamedClaim(pod.name, pod.claim),), Budget(_COMPILE_COST))
+            kind = None if isinstance(demand, Rejection) else kind_of(demand, pod.amounts)
+            if kind is not None:
+                yield kind, pod.weight
+
     def _weights(self) -> Mapping[Kind, float]:
+        if self._given:
+            return self._given_kinds[1]
         return {each.kind: each.weight for each in self._seen.values()}

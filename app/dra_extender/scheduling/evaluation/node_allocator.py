@@ -139,6 +139,7 @@ class NodeAllocator:
             self._verdicts,
             budget,
             preparation.prepared,
+            self._ledger.overlays.preferences,
         )
         if isinstance(demand, Demand):
             demand = _invalid_selector(demand) or demand
@@ -150,6 +151,10 @@ class NodeAllocator:
         if key not in self._demands:
             answers[key] = demand
         return demand
+
+    def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """Return what these claims ask for, which need not exist."""
+        return prepare(claims, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
 
     def count_devices_beside_counters(self, *, counted: bool) -> None:
         """Set whether devices that a slice has beside its counter sets count; called before the first search."""
@@ -163,7 +168,12 @@ class NodeAllocator:
         return UnreadSpecs(() if known else tuple(claim.record for claim in claims if not claim.record.has_spec))
 
     def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
-        return (self._ledger.changes.classes, *[(claim.label, claim.record.spec_digest) for claim in claims])
+        ledger = self._ledger
+        return (
+            ledger.changes.classes,
+            ledger.overlays.preferences,
+            *[(claim.label, claim.record.spec_digest) for claim in claims],
+        )
 
     @property
     def held(self) -> int:

@@ -78,6 +78,16 @@ class NodeEquivalence:
             self._allocated = {name: known for name, known in self._allocated.items() if name in nodes}
         return inventory
 
+    def layout(self, node: Node, reads: Reads | None) -> Hashable | None:
+        """Return what is equal for nodes with equal devices in the same order, allocated or not; None: equal to no other node.
+
+        With `reads`, no other attributes count.
+        """
+        inventory = self.inventory(node)
+        if inventory is None or inventory.reaches:
+            return None
+        return self._class(node, inventory, reads, b"")
+
     def class_of(
         self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage | None = None
     ) -> Hashable | None:
