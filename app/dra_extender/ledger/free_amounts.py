@@ -76,7 +76,7 @@ class FreeAmounts:
         node, before = "" if pod.finished else pod.node_name, self._pods.get(pod.uid)
         if before is not None and (before.node, before.ended) == (node, pod.finished):
             return
-        if before is None and not node and not pod.needs_devices:
+        if before is None and pod.finished:
             return
         try:
             asks = _amounts(read_pod_amounts(data)) if before is None else before.asks

@@ -31,6 +31,7 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.plain_pods import PlainPods
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
@@ -86,6 +87,7 @@ class Extender:
         self.allocator = NodeAllocator(
             ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
         )
+        self._plain_pods = None if self.expected is None else PlainPods(ledger, self.expected, self.allocator)
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
@@ -357,6 +359,9 @@ class Extender:
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """Return the score of each node, from 0 to 10."""
+        known = None if self._plain_pods is None else self._ledger.pods.by_uid(pod.uid)
+        if self._plain_pods is not None and known is not None and not known.needs_devices:
+            return self._plain_pods.score(known, nodes)
         return self._offers.score(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:

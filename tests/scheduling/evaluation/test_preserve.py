@@ -150,3 +150,23 @@ async def test_what_the_administrator_expects_is_expected_alone() -> None:
     world.extender.expect(())
     world.extender.learn_expected()
     assert expected.report() == {"1 x gpu": (1.0, 1.0)}
+
+
+async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
+    """The node whose devices are taken is best for it, then the one where least is lost; without free devices nothing is said."""
+    world = Preserving()
+    for name, gpus, cpu in (("taken", 1, "8"), ("free", 1, "8")):
+        world.gpu_node(name, gpus, cpu)
+    await world.fill(("a", 8, 1))
+    (used,) = {record.holdings[0].pool for record in world.ledger.claims.records()}
+    world.extender.learn_expected()
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}
+    world.create(
+        StoredKind.POD, {"metadata": {"name": "plain", "namespace": "default"}, "spec": {"containers": [container]}}
+    )
+    plain = world.ledger.pods.by_key("default", "plain")
+    assert plain is not None
+    scores = dict(await world.extender.prioritize(plain, ["taken", "free"]))
+    assert scores == {used: 10, ({"taken", "free"} - {used}).pop(): 5}
+    assert dict(await world.extender.prioritize(plain, [used])) == {used: 0}
+    assert (await world.extender.filter(plain, ["taken", "free"])).fitting == ["taken", "free"]

@@ -187,6 +187,12 @@ class ExpectedDemand:
         after = units.with_holdings(before, (each for claim in placement.claims for each in claim.holdings))
         return PlacementRooms(fragmentation, fragmentation.room(before), fragmentation.room(after), result)
 
+    def unchanged_rooms(self, node: Node, pools: NodePools) -> PlacementRooms:
+        """Return the same for a pod that takes no devices."""
+        ledger, expectation = self._ledger, self._expectation
+        room = expectation.room_of(node, pools, ledger.claims.usage, ledger.state.version(node.name))
+        return PlacementRooms(expectation.fragmentation, room, room, None)
+
     def rates(self, rooms: PlacementRooms) -> bool:
         """Return whether these rooms are about the kinds that are expected now."""
         return rooms.fragmentation is self._expectation.fragmentation

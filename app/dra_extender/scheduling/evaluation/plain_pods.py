@@ -1,0 +1,65 @@
+"""Pods that ask for no devices: they should not take CPU and memory from devices that expected pods need."""
+
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from typing import Final
+
+from dra_extender.allocator.fragmentation.kinds import NodeAmounts
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import Pod
+from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, NodeSource
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
+from dra_extender.scheduling.evaluation.scoring import BEST
+
+_RANKINGS: Final = 32
+_RATED_IN_CALL: Final = 256
+_MOST_RANKS: Final = 20
+"""From here on, scores round to 0."""
+
+
+class PlainPods:
+    """Scores nodes for pods without devices by what the expected pods lose if the pod takes CPU and memory there."""
+
+    def __init__(self, ledger: Ledger, expected: ExpectedDemand, source: NodeSource) -> None:
+        self._ledger = ledger
+        self._expected = expected
+        self._source = source
+        self._rankings: LruCache[NodeAmounts, NodeRanking] = LruCache(_RANKINGS)
+        self._place = -1
+
+    def score(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """Return (node, score from 0 to 10): 10 where least is lost, 5 where second least, and so on; 0 where nothing is known.
+
+        If no node has free devices, or all lose the same, all scores are 0.
+        """
+        losses = self._losses(self._expected.asked_by(pod))
+        known = {loss for node in nodes if (loss := losses.get(node)) is not None}
+        ranks = (
+            {loss: rank for rank, loss in enumerate(nsmallest(_MOST_RANKS, known), start=1)} if len(known) > 1 else {}
+        )
+        scores = {loss: round(BEST / rank) for loss, rank in ranks.items()}
+        return [(node, scores.get(losses.get(node, -1.0), 0)) for node in nodes]
+
+    def _losses(self, asks: NodeAmounts) -> Mapping[str, float]:
+        """Return what is lost by node, after rating at most 256 nodes that have changed."""
+        ledger, expected = self._ledger, self._expected
+        changed, self._place = ledger.state.since(self._place)
+        if changed is None:
+            self._rankings.clear()
+        for ranking in self._rankings.values():
+            ranking.unrated.update(dict.fromkeys(changed or ()))
+        known = self._rankings.use(asks)
+        if known is None:
+            known = self._rankings[asks] = NodeRanking(ledger.nodes)
+        known.outdate(expected.version, ledger.free_amounts.changes)
+        for _ in range(min(_RATED_IN_CALL, len(known.unrated))):
+            name, _ = known.unrated.popitem()
+            node = ledger.nodes.get(name)
+            pools = None if node is None else self._source.pools_of(node)
+            rooms = None if node is None or pools is None else expected.unchanged_rooms(node, pools)
+            if rooms is None:
+                known.put(name, None, None)
+            else:
+                known.put(name, rooms, expected.loss(name, rooms, asks) if rooms.before.free else 0.0)
+        return known.losses
