@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
@@ -274,6 +275,27 @@ def test_a_signal_ends_the_service_with_status_0(kubeconfig: Path) -> None:
         finally:
             program.kill()
     assert lines[-1] == "stopped"
+
+
+async def test_ctrl_c_before_there_is_an_answer_ends_without_a_word() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        asking = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dra_extender.cli.app", "why"),
+            *("--server", f"http://127.0.0.1:{silent.getsockname()[1]}"),
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"HOME": "/nowhere"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Shells start background jobs with SIGINT ignored, and their children inherit that.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
+        )
+        asked, _ = await asyncio.get_running_loop().sock_accept(silent)
+        with asked:
+            asking.send_signal(signal.SIGINT)
+            async with asyncio.timeout(60):
+                told = await asking.communicate()
+    assert (asking.returncode, told) == (130, (b"", b""))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -255,6 +255,15 @@ def test_what_cannot_be_read_is_said_in_a_sentence_and_the_rest_is_linted(
     assert "[value-suffix]" in result.stdout
 
 
+def test_files_may_be_named_as_for_kubectl(tmp_path: Path) -> None:
+    (tmp_path / "claim.yaml").write_text(CLAIM.format(KEP))
+    positional = lint("-", tmp_path, text=CLASS)
+    assert lint("-f", "-", "--filename", tmp_path, text=CLASS).stdout == positional.stdout
+    assert positional.stdout.endswith("2 objects, 2 expressions: 1 error, 0 warnings, 0 expected\n")
+    nothing = lint()
+    assert (nothing.exit_code, nothing.stderr.startswith("error: expected a FILE, ")) == (2, True)
+
+
 def test_a_folder_without_manifests_is_unreadable(tmp_path: Path) -> None:
     result = lint(tmp_path)
     assert result.exit_code == 2

@@ -45,9 +45,13 @@ EXAMPLES: Final = (
 def command(
     source: ClusterSource,
     files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(metavar="FILE", help="Manifests; a folder, or - for standard input.", show_default=False),
-    ],
+    ] = None,
+    filenames: Annotated[
+        list[Path] | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="The same as FILE, as kubectl is given manifests."),
+    ] = None,
     output: Annotated[LintFormat, typer.Option("--output", "-o", help="Format of the findings.")] = LintFormat.TEXT,
     kubernetes: Annotated[
         TargetRelease, typer.Option("--kubernetes", help="Release of the API server that slices are for.")
@@ -73,7 +77,10 @@ def command(
     from dra_extender.lint.manifests import read_files
     from dra_extender.lint.report import lint_files
 
-    texts, problems = _texts(files)
+    named = (*(files or ()), *(filenames or ()))
+    if not named:
+        raise typer.BadParameter("expected a FILE, a folder, or - for standard input")
+    texts, problems = _texts(named)
     read = read_files(texts)
     further = _found_by_asking(source, read, live=live)
     report = lint_files(read, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
