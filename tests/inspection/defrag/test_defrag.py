@@ -406,11 +406,9 @@ async def test_bound_that_ends_the_search_is_named(
     assert bound in " ".join(text(report).split())
 
 
-async def test_plan_that_is_found_before_all_smaller_sets_are_tried_says_so(
-    made: MadeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_plan_that_is_found_before_all_smaller_sets_are_tried_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MOST_SETS", 3)
-    report = await defrag(made.cluster(), FIT)
+    report = await defrag(both_of_n1_in_the_way(2).cluster(), FIT)
     assert (report.finding, report.fewest) == (Finding.PLAN, False)
     assert "whether fewer are enough is not known: 3 sets of pods were tried" in " ".join(text(report).split())
 

@@ -84,12 +84,12 @@ async def defrag(
     rows: dict[tuple[PodKey, ...], Sequence[PodRow]] = {}
 
     async def verify(pods: tuple[PodKey, ...]) -> bool:
-        played = await what_if(objects, goal.changes._replace(evicted=pods), policy=policy)
-        rows[pods] = played.pods
-        landed = {split_key(row.pod) for row in played.pods if row.after.kind is OutcomeKind.LANDS}
+        if pods not in rows:
+            rows[pods] = (await what_if(objects, goal.changes._replace(evicted=pods), policy=policy)).pods
+        landed = {split_key(row.pod) for row in rows[pods] if row.after.kind is OutcomeKind.LANDS}
         return landed >= {*required.landing, *required.undisturbed, *pods}
 
-    search = MoveSearch(trial, _begun(objects, everything, policy)[0], others, required, most_moves)
+    search = MoveSearch(trial, lambda: _begun(objects, everything, policy)[0], others, required, most_moves)
     found = await search.find(verify)
     if found.pods is None:
         unfit = "" if found.unfit is None else "/".join(found.unfit)

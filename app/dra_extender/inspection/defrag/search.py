@@ -9,6 +9,7 @@ the same may take each other's place, so that none is moved to make room for ano
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -96,13 +97,21 @@ def _limit(sets: int, done: str) -> str:
 
 
 class MoveSearch:
-    """Searches in a trial to which the changes of the goal are applied; `emptied`: all pods that may be moved have ended, too."""
+    """Searches in a trial to which the changes of the goal are applied.
+
+    `begin_emptied` begins one in which all pods that may be moved have ended, too.
+    """
 
     def __init__(
-        self, trial: Trial, emptied: Trial, moving: Sequence[MovingPods], required: Required, most_moves: int
+        self,
+        trial: Trial,
+        begin_emptied: Callable[[], Trial],
+        moving: Sequence[MovingPods],
+        required: Required,
+        most_moves: int,
     ) -> None:
         self._trial = trial
-        self._emptied = emptied
+        self._begin_emptied = begin_emptied
         self._moving = moving
         self._required = required
         self._most_moves = most_moves
@@ -125,8 +134,11 @@ class MoveSearch:
 
         `verify` plays a set with `what-if` itself.
         """
+        nothing: _Places = frozenset()
+        self._known.add(nothing)
+        if not self._forbidden(nothing) and await self._met(nothing, verify):
+            return Found((), fewest=True, tried=self._tried, bound="")
         best = await self._on_one_node(verify)
-        self._add(frozenset())
         while self._steps:
             step = heappop(self._steps)
             if best is not None and step.size > self._size(best):
@@ -224,17 +236,20 @@ class MoveSearch:
         key = self._required.subject
         if key is None:
             return None
-        best: _Places | None = None
+        found: list[_Places] = []
         for node in sorted(self._nodes_of(key), key=lambda name: (len(self._by_node[name]), name))[:MOST_NODES]:
-            places = await self._room_on(node, self._pod(self._trial, key))
-            if places is None or (best is not None and self._order(places) >= self._order(best)):
+            places = self._room_on(node, self._pod(self._trial, key))
+            if places is None or any(self._order(places) >= self._order(each) for each in found):
                 continue
             result = await self._play(places)
-            if not result.waiting and result.unfit is None and await verify(self._keys(places)):
-                best = places
-        return best
+            if not result.waiting and result.unfit is None:
+                found.append(places)
+        for places in reversed(found):
+            if await verify(self._keys(places)):
+                return places
+        return None
 
-    async def _room_on(self, node: str, pod: Pod) -> _Places | None:
+    def _room_on(self, node: str, pod: Pod) -> _Places | None:
         """Return a set of which no pod can be left out so that the pod fits on the node; None if it is too large or forbidden."""
         places = frozenset(list(self._on(node))[:_MOST_ON_A_NODE])
         if self._bounded() or not self._fits(pod, node, places):
@@ -286,6 +301,10 @@ class MoveSearch:
     def _again(self, pod: Pod) -> Pod:
         """Return the pod as it is now: after its eviction it has another UID."""
         return self._pod(self._trial, (pod.namespace, pod.name))
+
+    @cached_property
+    def _emptied(self) -> Trial:
+        return self._begin_emptied()
 
     @staticmethod
     def _pod(trial: Trial, key: PodKey) -> Pod:
