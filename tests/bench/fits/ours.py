@@ -5,17 +5,15 @@ from typing import Any, Final
 
 import msgspec
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.values.quantity import NANO
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import Placement
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.nodefit.pod_needs import read_pod_amounts
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.ports.options import Options
 
 from tests.bench.fits import trace_objects
@@ -26,18 +24,13 @@ from tests.controlplane.objects import Object
 _NO_DEVICES: Final = Placement(claims=(), steps=0)
 
 
-def asked(pod: Object) -> NodeAmounts:
-    nano = read_pod_amounts(msgspec.json.encode(pod))
-    return NodeAmounts(nano.get("cpu", 0) // (NANO // 1_000), nano.get("memory", 0) // NANO)
-
-
 class Product:
     """`scheduling.placement: preserve` over a cluster in memory, one pod after the other."""
 
     def __init__(self, classes: Iterable[Object], nodes: Sequence[Object], slices: Iterable[Object]) -> None:
         self._ledger = Ledger()
         self._feeds = sinks_of(self._ledger)
-        self._expected = ExpectedDemand(self._ledger)
+        self._expected = ExpectedDemand(self._ledger, NodeEquivalence(self._ledger, Features()))
         self._allocator = NodeAllocator(self._ledger, Features(), Options(), expected=self._expected)
         self._rooms: dict[tuple[Hashable, bytes], PlacementRooms] = {}
         for kind, bodies in (("deviceclasses", classes), ("nodes", nodes), ("resourceslices", slices)):
@@ -50,7 +43,6 @@ class Product:
             self._feed("resourceclaims", claim)
         self._objects = pod, claims
         self._pod = read_pod(self._feed("pods", pod))
-        self._asks = asked(pod)
         self._demand = self._demand_of(self._pod) if claims else None
         if self._demand is not None:
             self._expected.note(self._pod, self._demand)
@@ -70,13 +62,19 @@ class Product:
             if rooms is None:
                 return None
             self._rooms[key] = rooms
-        return self._expected.loss(node, rooms, self._asks)
+        if self._demand is None and not rooms.before.free:
+            return 0.0
+        return self._expected.loss(node, rooms, self._expected.asked_by(self._pod))
 
     def _rooms_on(self, node: str) -> PlacementRooms | None:
-        placement = self._placement(node)
         found = self._ledger.nodes[node]
         pools = self._allocator.pools_of(found)
-        if placement is None or pools is None:
+        if pools is None:
+            return None
+        if self._demand is None:
+            return self._expected.unchanged_rooms(found, pools)
+        placement = self._placement(node)
+        if placement is None:
             return None
         return self._expected.rooms(found, pools, self._ledger.claims.usage, placement, None)
 
