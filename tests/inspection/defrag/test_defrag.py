@@ -169,6 +169,18 @@ async def test_node_is_emptied_of_what_a_drain_evicts() -> None:
     assert report.what_if == ("--drain", "n1")
 
 
+async def test_node_is_empty_once_what_leaves_by_itself_has_left_and_not_while_a_pod_cannot_be_read() -> None:
+    made = small_pods(MadeCluster())
+    made.objects["pods"].pop()
+    made.running("leaving", "n1", "gpu-1", request("gpu", "gpu"))
+    pod_named(made, "leaving")["metadata"]["deletionTimestamp"] = "2026-11-25T09:40:00Z"
+    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
+    assert moved(report) == {"a": "n2"}
+    pod_named(made, "leaving")["spec"]["containers"] = "none"
+    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
+    assert (report.finding, staying(report)) == (Finding.NONE, {"leaving": "cannot be read"})
+
+
 async def test_node_from_which_a_pod_can_go_nowhere_names_the_pod() -> None:
     made = small_pods(MadeCluster())
     made.objects["pods"].pop()

@@ -76,7 +76,7 @@ async def defrag(
     everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
     required = Required(
-        landing=frozenset((*applied.evicted, *((subject,) if subject else ()))),
+        landing=frozenset((*(key for moving in own for key in moving.keys), *((subject,) if subject else ()))),
         undisturbed=await _landing(plain),
         subject=subject,
         evicted=tuple(facts for moving in own for facts in moving.pods),
@@ -101,7 +101,8 @@ async def defrag(
             reasons=found.reasons,
             staying=(*report.staying, *found.forbidden),
         )
-    moves = tuple(_moves(rows[found.pods], movable.moving, {*found.pods, *applied.evicted}))
+    moved = {*found.pods, *(key for moving in own for key in moving.keys)}
+    moves = tuple(_moves(rows[found.pods], movable.moving, moved))
     return msgspec.structs.replace(
         report,
         finding=Finding.PLAN if moves else Finding.MET,
@@ -134,7 +135,12 @@ def _kept_on_the_node(
 ) -> tuple[StayingPods, ...]:
     """Return the pods that would have to move in any case and may not, by reason."""
     needed = {"/".join(key) for key in applied.evicted}
-    staying = ((each.reason, tuple(name for name in each.pods if name in needed)) for each in movable.staying)
+    unread = StayingPods(
+        reason="cannot be read", pods=tuple("/".join(key) for key in applied.evicted if trial.view.pod(*key) is None)
+    )
+    staying = (
+        (each.reason, tuple(name for name in each.pods if name in needed)) for each in (*movable.staying, unread)
+    )
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
     pods = [facts for moving in own for facts in moving.pods]
     together = forbidding_budget(trial, pods)
@@ -152,15 +158,14 @@ async def _landing(trial: Trial) -> frozenset[PodKey]:
 def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:
     """Yield the moves in the order in which the pods land: kube-scheduler's queue has those of a high priority first."""
     by_key = {split_key(row.pod): row for row in rows}
-    facts = {facts.key: (facts, each.priority) for each in moving for facts in each.pods}
-    for key in sorted(moved, key=lambda key: (-facts[key][1] if key in facts else 0, key)):
+    facts = {facts.key: (facts, each.priority) for each in moving for facts in each.pods if facts.key in moved}
+    for key, (found, priority) in sorted(facts.items(), key=lambda entry: (-entry[1][1], entry[0])):
         row = by_key[key]
-        found, priority = facts.get(key, (None, 0))
         yield Move(
             pod=row.pod,
             before=row.before,
             after=row.after,
-            controller="" if found is None else controller_of(found),
+            controller=controller_of(found),
             priority=priority,
             claims=row.claims,
         )
