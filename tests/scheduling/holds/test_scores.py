@@ -1,10 +1,11 @@
 """Which of the nodes that fit are better, as kube-scheduler is told and as the nodes to offer are chosen."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from dra_extender.scheduling.evaluation.scoring import placed_claims
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.allocator.preferring import preferring
@@ -14,8 +15,8 @@ from tests.support.scheduling.world import DRIVER, InMemoryExtender
 MODELS = ("big", "middle", "small")
 
 
-def world_of(**options: int) -> InMemoryExtender:
-    world = InMemoryExtender(Options(hold_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
+def world_of(**options: Any) -> InMemoryExtender:
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, **options))
     world.device_class()
     return world
 
@@ -106,11 +107,9 @@ async def test_a_partition_comes_next_to_other_partitions_and_whole_devices_stay
     assert await scores(world, "p2", "n0", "n1", "n2") == {"n0": 0, "n1": 10, "n2": 0}
 
 
-@pytest.mark.parametrize(("weight", "expected"), [(2, {"n0": 0, "n1": 10, "n2": 5}), (0, {"n0": 0, "n1": 0, "n2": 0})])
-async def test_a_node_whose_devices_agree_in_what_is_preferred_comes_first(
-    weight: int, expected: dict[str, int]
-) -> None:
-    world = world_of(alignment_weight=weight)
+def world_with_roots(**options: Any) -> InMemoryExtender:
+    """Pod `p1` prefers two devices that agree in root and side; n0 has none that do, n2 some with one root, n1 some with both."""
+    world = world_of(**options)
     for name, roots, sides in (("n0", "xy", "lr"), ("n1", "xx", "ll"), ("n2", "xx", "lr")):
         world.node(name)
         world.slice(
@@ -120,13 +119,26 @@ async def test_a_node_whose_devices_agree_in_what_is_preferred_comes_first(
                 for index, (root, side) in enumerate(zip(roots, sides, strict=True))
             ],
         )
-    preferences = preferring(f"{DRIVER}/root", f"{DRIVER}/side")
     body = {"deviceClassName": "gpu", "count": 2}
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}], "config": [preferences]}}
+    config = [preferring(f"{DRIVER}/root", f"{DRIVER}/side")]
+    spec = {"devices": {"requests": [{"name": "req", "exactly": body}], "config": config}}
     world.create(StoredKind.CLAIM, {"metadata": {"name": "p1"}, "spec": spec})
     world.add_pod("p1", "p1")
+    return world
 
-    assert await scores(world, "p1", "n0", "n1", "n2") == expected
+
+@pytest.mark.parametrize(("weight", "expected"), [(2, {"n0": 0, "n1": 10, "n2": 5}), (0, {"n0": 0, "n1": 0, "n2": 0})])
+async def test_a_node_whose_devices_agree_in_what_is_preferred_comes_first(
+    weight: int, expected: dict[str, int]
+) -> None:
+    assert await scores(world_with_roots(alignment_weight=weight), "p1", "n0", "n1", "n2") == expected
+
+
+@pytest.mark.parametrize("placement", PlacementPolicy)
+async def test_devices_that_agree_count_beside_what_stays_possible(placement: PlacementPolicy) -> None:
+    """Though one node would be enough, all are compared."""
+    world = world_with_roots(placement=placement, offered_nodes=1)
+    assert (await world.filter("p1", "n0", "n1", "n2")).fitting == ("n1",)
 
 
 async def test_claims_of_one_pod_count_together() -> None:
