@@ -40,6 +40,7 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
         "memory": (
             r"\d+ slices of \d+ devices: (?:resident|cold synchronisation)"
             r"|\d+ slices against \d+: (?:memory|cold synchronisation)"
+            r"|\d+ nodes, a slice of \d+ devices and \d+ claims on each: resident"
         ),
         "offered-nodes": rf"{_SIZES}, .+ nodes offered",
         "page": rf"{_SIZES}: (?:Pending|a pod|Map|Node|Waiting|Health)",

@@ -38,7 +38,7 @@ class Scale:
     `slow_pods`: pods of the binding area that wait for a device in one run, which becomes ready within `spread_seconds`;
     `waiting`: binds that wait at once; `woken`: pods that wait for a slice.
     `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
-    `slices`: of devices, in the large and the small cluster of the memory area.
+    `slices`: of devices, in the large and the small cluster of the memory area; `clusters`: nodes of its clusters with claims.
     `see_nodes`: nodes in the snapshot of the area see.  `what_if_nodes`: nodes of its questions what would happen.
     `cel_rounds`, `cel_seconds`: rounds of the area cel, and how long each expression is asked in one; `cel_programs`: cached ones;
     `hostile_rounds`: how often each hostile expression is asked; `hostile_step`: 1 for all of them, 6 for each sixth.
@@ -60,6 +60,7 @@ class Scale:
     pods: int = 1_000
     loads: int = 2
     slices: tuple[int, int] = (5_000, 1_250)
+    clusters: tuple[int, ...] = (100, 1_000, 5_000)
     see_nodes: int = 5_000
     what_if_nodes: int = 1_000
     slow_pods: int = 40
@@ -104,6 +105,7 @@ QUICK = Scale(
     pods=40,
     loads=1,
     slices=(200, 50),
+    clusters=(50,),
     see_nodes=50,
     what_if_nodes=20,
     slow_pods=4,

@@ -10,11 +10,15 @@ from typing import Final
 from aiohttp import web
 
 from tests.bench import workload
-from tests.bench.heavy_slices import node_objects, stored
+from tests.bench.heavy_slices import node_objects, placed_objects, stored
+from tests.controlplane import objects
 
 _RESOURCE: Final = "/apis/resource.k8s.io/v1"
 _SLICES: Final = f"{_RESOURCE}/resourceslices"
 _NODES: Final = "/api/v1/nodes"
+_PODS: Final = "/api/v1/pods"
+_CLAIMS: Final = f"{_RESOURCE}/resourceclaims"
+_CLASSES: Final = f"{_RESOURCE}/deviceclasses"
 _VERSION: Final = "1000000"
 _PAGES: Final = {
     "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.0"},
@@ -24,12 +28,19 @@ _PAGES: Final = {
 
 
 class SliceServer:
-    """Serves `count` nodes, each with a slice of devices and a slice of counters, and no other objects."""
+    """Serves `count` nodes, each with a slice of devices, a slice of counters, and `placed` pods with a claim for one device."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, placed: int) -> None:
         nodes = [stored(workload.node(index), index + 1) for index in range(count)]
         slices = [stored(each, index + 1) for index in range(count) for each in node_objects(index)]
-        self._objects = {_NODES: nodes, _SLICES: slices}
+        pairs = [placed_objects(index, number) for index in range(count) for number in range(placed)]
+        self._objects = {
+            _NODES: nodes,
+            _SLICES: slices,
+            _PODS: [stored(pod, place) for place, (pod, _) in enumerate(pairs, 1)],
+            _CLAIMS: [stored(claim, place) for place, (_, claim) in enumerate(pairs, 1)],
+            _CLASSES: [stored(objects.device_class(workload.CLASS), 1)],
+        }
         self._first_list: float | None = None
         self._bytes = sum(map(len, slices))
 
@@ -79,9 +90,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--placed", type=int, default=0)
     arguments = parser.parse_args()
     logging.disable()
-    application = SliceServer(arguments.count).application()
+    application = SliceServer(arguments.count, arguments.placed).application()
     web.run_app(application, host="127.0.0.1", port=arguments.port, print=None, access_log=None, shutdown_timeout=0.1)
 
 
