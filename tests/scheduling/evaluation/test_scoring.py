@@ -45,6 +45,7 @@ def test_nodes_are_ranked_by_what_the_placement_costs() -> None:
     }
     assert ratings(cluster, Weights(4, 2, 1)) == {"a": 5.0, "b": 10.0, "c": 10.0}
     assert ratings(cluster, Weights(4, 2, 0)) == {"a": 0.0, "b": 0.0, "c": 0.0}
+    assert ratings({"a": ScoreTerms(loss=0.5), "b": ScoreTerms(loss=0.5)}, EQUAL) == {"a": 0.0, "b": 0.0}
 
 
 def test_alternatives_alone_are_rated_as_upstream_does() -> None:

@@ -82,7 +82,8 @@ class ResultTable:
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
-        return len(self.free) + len(self.held) + len(self.classes)
+        ranked = sum(len(ranking.losses) for ranking in self.rankings.values())
+        return len(self.free) + len(self.held) + len(self.classes) + ranked
 
     def drop_changed(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
         """Drop the results of nodes that have changed since the last call, or that have come under holds."""

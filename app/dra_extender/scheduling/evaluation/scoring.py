@@ -156,7 +156,7 @@ def _packed(score_terms: Mapping[str, ScoreTerms]) -> Mapping[str, float]:
     losses = {name: terms.loss for name, terms in score_terms.items() if terms.loss is not None}
     if losses:
         ranks = {loss: 1 + rank for rank, loss in enumerate(sorted(set(losses.values())))}
-        return {name: 1 / ranks[loss] for name, loss in losses.items()}
+        return {name: 1 / ranks[loss] for name, loss in losses.items()} if len(ranks) > 1 else {}
     return {name: terms.joined / terms.counter_sets for name, terms in score_terms.items() if terms.counter_sets}
 
 
