@@ -8,8 +8,11 @@ from dra_extender.allocator.fragmentation.kinds import MOST_KINDS
 from dra_extender.config.policy_file import parse_policy
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.controlplane.objects import device_class
+from tests.support.examples import examples
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 
@@ -170,3 +173,29 @@ async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
     assert scores == {used: 10, ({"taken", "free"} - {used}).pop(): 5}
     assert dict(await world.extender.prioritize(plain, [used])) == {used: 0}
     assert (await world.extender.filter(plain, ["taken", "free"])).fitting == ["taken", "free"]
+
+
+@examples(10)
+@given(st.lists(st.tuples(st.sampled_from((2, 4, 8)), st.integers(1, 2)), min_size=1, max_size=5))
+def test_equal_histories_have_equal_placements(asked: list[tuple[int, int]]) -> None:
+    pods = [(f"pod-{number}", part, count) for number, (part, count) in enumerate(asked)]
+
+    async def placements() -> list[tuple[str, str]]:
+        return await Preserving(n1=2, n2=4, n3=4).fill(*pods)
+
+    assert asyncio.run(placements()) == asyncio.run(placements())
+
+
+async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
+    world = Preserving()
+    for number in range(100):
+        world.gpu_node(f"n{number}", 1)
+    world.ask("a", 8)
+    pod = world.ledger.pods.by_key("default", "a")
+    assert pod is not None
+    response = await world.extender.filter(pod, list(world.ledger.nodes))
+    (table,) = world.extender._filter.evaluator._tables.values()
+    (ranking,) = table.rankings.values()
+    assert len(ranking.losses) == 64
+    assert len(ranking.unrated) == 36
+    assert set(response.fitting) <= ranking.losses.keys()
