@@ -247,19 +247,25 @@ class Fragmentation:
 class Supply:
     """What nodes can still serve of each kind, in devices, and how many devices a pod of the kind takes."""
 
-    __slots__ = ("_kinds", "served", "sizes")
+    __slots__ = ("_kinds", "_serving", "served", "sizes")
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self._kinds = kinds
+        # By room, the kinds that it serves: number, size, slots.
+        self._serving: dict[NodeRoom, Sequence[tuple[int, float, int]]] = {}
         self.served = [0.0] * len(kinds)
         self.sizes = [float(kind.devices) for kind in kinds]
 
     def add(self, room: NodeRoom, amounts: NodeAmounts | None) -> None:
-        for number, (slots, size, _) in enumerate(room.kinds):
-            if size:
-                self.sizes[number] = size
-            if slots:
-                self.served[number] += size * max(0, _within(slots, self._kinds[number].amounts, amounts))
+        serving = self._serving.get(room)
+        if serving is None:
+            serving = self._serving[room] = [
+                (number, size, slots) for number, (slots, size, _) in enumerate(room.kinds) if slots
+            ]
+            for number, kind_room in enumerate(room.kinds):
+                self.sizes[number] = kind_room.size or self.sizes[number]
+        for number, size, slots in serving:
+            self.served[number] += size * max(0, _within(slots, self._kinds[number].amounts, amounts))
 
 
 def _within(slots: int, wanted: NodeAmounts, free: NodeAmounts | None) -> int:
