@@ -3,10 +3,12 @@
 import asyncio
 
 import pytest
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import NodeScore
 from dra_extender.inspection.why.why import why
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod_group, request
 from tests.support.allocator.preferring import preferring
@@ -126,3 +128,16 @@ def test_pod_says_whether_its_devices_agree_in_what_is_preferred(roots: str, exp
     own = 1 if roots == "xx" else 0
     assert f"devices agree in {own} of 1 preferred attribute" in said
     assert "n2, 10 (devices agree in 1 of 1 preferred attribute)" in said
+
+
+def test_what_the_placement_costs_the_expected_pods_is_told(made: MadeCluster) -> None:
+    """With `scheduling.placement: preserve`; on n1 the rest of the counters serves no further pod, on n2 they still do."""
+    options = Options(offered_nodes=100, placement=PlacementPolicy.PRESERVE)
+    view = ClusterView(made.cluster(), options=options)
+    own, other = why(view, NAMESPACE, "train").scores
+    assert (own.node, own.score, other.node, other.score) == ("n1", 5, "n2", 10)
+    assert own.loss is not None
+    assert other.loss is not None
+    assert own.loss > other.loss
+    text = " ".join(tree(why(view, NAMESPACE, "train")).split())
+    assert f"prioritize gives it 5 (costs the expected pods {own.loss:.3f} devices) of 10 now" in text
