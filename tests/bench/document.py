@@ -91,8 +91,9 @@ def how_full(rows: Sequence[Row], measured: float, version: str) -> str:
 def chart_of(rows: Sequence[Row]) -> str:
     """Return the GPUs that each rule leaves unused, as an SVG."""
     panels = {}
-    for case in dict.fromkeys(row.case for row in rows if row.rounds > 1):
-        own = [row for row in rows if row.case == case]
+    compared = [row for row in rows if row.peer_name in fits_area.RULES]
+    for case in dict.fromkeys(row.case for row in compared):
+        own = [row for row in compared if row.case == case]
         shares = [(fits_area.OURS, own[0].ours), *((row.peer_name, row.peer) for row in own)]
         panels[case.removesuffix(_AT_CAPACITY)] = chart.unused(shares)
     return chart.bars("GPUs left unused when exactly as many are asked for as there are", panels, fits_area.OURS)
