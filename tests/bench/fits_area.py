@@ -44,7 +44,7 @@ MIG_RULES: Final[Mapping[str, Callable[[int], mig.MigRule]]] = {
     "first fit": lambda _: mig.first_fit(),
     BEST_FIT: lambda _: mig.best_fit(),
 }
-_MIG_GOALS: Final = {IN_TREE: Goal("<=", 0.2)}
+_MIG_GOALS: Final = {"first fit": Goal("<=", 0.2)}
 _WITHIN_A_POINT: Final = Goal(">=", 0.99)
 PRESERVING: Final = replace(contenders.ours(), environment={"DRA_EXTENDER_SCHEDULING__PLACEMENT": "preserve"})
 _WHEN: Final = ((100, "at_capacity"), (130, "at_end"))
