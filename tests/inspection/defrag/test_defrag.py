@@ -322,6 +322,16 @@ async def test_members_of_a_gang_move_together_or_not_at_all() -> None:
     assert sorted(moved(report)) == ["a", "b"]
 
 
+async def test_node_is_emptied_of_one_member_of_a_gang_while_the_others_stay_where_they_are() -> None:
+    made = small_pods(MadeCluster())
+    made.objects["pods"].pop()
+    made.add(pod_group("band", NAMESPACE, min_count=2))
+    for name in ("a", "b"):
+        pod_named(made, name)["spec"]["schedulingGroup"] = {"podGroupName": "band"}
+    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
+    assert moved(report) == {"a": "n2"}
+
+
 async def test_members_of_the_gang_that_is_to_fit_stay(made: MadeCluster) -> None:
     made.add(pod_group("band", NAMESPACE, min_count=1))
     for name in ("a", "train"):

@@ -19,6 +19,7 @@ from dra_extender.inspection.defrag.movable import (
 from dra_extender.inspection.defrag.report import FORMAT, DefragReport, Finding, Move, StayingPods
 from dra_extender.inspection.defrag.search import MoveSearch, Required
 from dra_extender.inspection.objects import BUDGETS, EVERYTHING, ClusterObjects, require
+from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
@@ -68,18 +69,18 @@ async def defrag(
         notes=() if BUDGETS in objects.by_kind else ("PodDisruptionBudgets were not read",),
     )
     trial, applied = _begun(objects, goal.changes, policy)
-    own = tuple(moving for moving in movable.moving if set(moving.keys) & applied.evicted.keys())
+    own = tuple(facts for moving in movable.moving for facts in moving.pods if facts.key in applied.evicted)
     kept = _kept_on_the_node(plain, applied, movable, own)
     if kept:
         return msgspec.structs.replace(report, staying=kept, bound="pods of the node stay")
-    others = [moving for moving in movable.moving if moving not in own]
+    others = [moving for moving in movable.moving if applied.evicted.keys().isdisjoint(moving.keys)]
     everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
     required = Required(
-        landing=frozenset((*(key for moving in own for key in moving.keys), *((subject,) if subject else ()))),
+        landing=frozenset((*(facts.key for facts in own), *((subject,) if subject else ()))),
         undisturbed=await _landing(plain),
         subject=subject,
-        evicted=tuple(facts for moving in own for facts in moving.pods),
+        evicted=own,
     )
     rows: dict[tuple[PodKey, ...], Sequence[PodRow]] = {}
 
@@ -101,7 +102,7 @@ async def defrag(
             reasons=found.reasons,
             staying=(*report.staying, *found.forbidden),
         )
-    moved = {*found.pods, *(key for moving in own for key in moving.keys)}
+    moved = {*found.pods, *(facts.key for facts in own)}
     moves = tuple(_moves(rows[found.pods], movable.moving, moved))
     return msgspec.structs.replace(
         report,
@@ -131,7 +132,7 @@ def _begun(objects: ClusterObjects, changes: Changes, policy: Overlay | None) ->
 
 
 def _kept_on_the_node(
-    trial: Trial, applied: AppliedChanges, movable: Movable, own: Sequence[MovingPods]
+    trial: Trial, applied: AppliedChanges, movable: Movable, own: Sequence[PodFacts]
 ) -> tuple[StayingPods, ...]:
     """Return the pods that would have to move in any case and may not, by reason."""
     needed = {"/".join(key) for key in applied.evicted}
@@ -142,9 +143,8 @@ def _kept_on_the_node(
         (each.reason, tuple(name for name in each.pods if name in needed)) for each in (*movable.staying, unread)
     )
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
-    pods = [facts for moving in own for facts in moving.pods]
-    together = forbidding_budget(trial, pods)
-    return kept if kept or not together else (forbidden_together(together, pods),)
+    together = forbidding_budget(trial, own)
+    return kept if kept or not together else (forbidden_together(together, own),)
 
 
 async def _landing(trial: Trial) -> frozenset[PodKey]:
