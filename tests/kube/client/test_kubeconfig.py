@@ -241,6 +241,11 @@ async def test_server_is_used_with_the_authority_of_the_cluster(config: Config, 
     assert identity.instead == (f"server {server.url}",)
 
 
+async def test_server_has_not_the_certificate_name_of_the_cluster(config: Config, server: TlsServer) -> None:
+    config.cluster |= {"server": "https://127.0.0.1:1", "tls-server-name": "elsewhere.example.com"}
+    await ask(KubeSettings(kubeconfig=config.write(), server=server.url))
+
+
 async def test_token_is_used_in_the_place_of_every_login_and_never_said(config: Config) -> None:
     config.user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/program"}}
     settings = KubeSettings(kubeconfig=config.write(), token=TOKEN)

@@ -107,6 +107,8 @@ def merged(paths: str, choice: KubeconfigChoice, settings: KubeSettings) -> tupl
             parts["clusters"].append({"name": cluster, "cluster": {"server": settings.server}})
         else:
             entry["cluster"].value["server"] = settings.server
+            # The name in the certificate is that of the other address, as for kubectl.
+            entry["cluster"].value.pop("tls-server-name", None)
     if settings.token:
         user = _CHOSEN
         parts["users"].append({"name": user, "user": {"token": settings.token}})
