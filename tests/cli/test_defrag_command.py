@@ -120,6 +120,7 @@ def test_nothing_within_the_bounds_is_an_exit_status_and_a_sentence(snapshot: st
         (("--pod", "a/b/c"), 2, "expected NAME, NAMESPACE/NAME or pod/NAME"),
         (("--pod", "ml/a"), 2, "--pod: expected a pod that waits for a node, ml/a is on node n1"),
         (("--free-device", ""), 2, "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got ''"),
+        (("--free-device", "ml/claim-a"), 2, "--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL"),
         (("--max-moves", "x", "--pod", "train"), 2, "--max-moves"),
         (("--pod", "train"), 1, "--pod: pod default/train does not exist"),
         (("--claim", "ml/none"), 1, "--claim: claim ml/none does not exist"),

@@ -34,7 +34,7 @@ def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the othe
         UnreadableChangeError: it is the name of a claim.
     """
     if names_claim(asked):
-        raise ChangeError(
+        raise UnreadableChangeError(
             f"--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got {asked!r}"
         )
     return Goal(f"{device_text(asked)} is free", Changes(reserved=[asked]), arguments=("--reserve", asked))
