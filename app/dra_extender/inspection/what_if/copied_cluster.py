@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -59,7 +60,7 @@ class CopiedCluster:
     def origin(self) -> Origin:
         return self._objects.origin
 
-    @property
+    @cached_property
     def budgets(self) -> DisruptionBudgets:
         return DisruptionBudgets(self._objects.of_kind(BUDGETS))
 
