@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO, Final
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
@@ -168,19 +170,39 @@ def test_error_of_a_megabyte_is_cut_and_has_no_control_characters() -> None:
     assert result.stderr.startswith("error: got unexpected extra argument")
 
 
-@pytest.mark.parametrize("command", ["usage", "devices"])
-def test_answer_that_cannot_be_written_gives_a_sentence_and_status_2(command: str) -> None:
-    """Short ones and long ones: what fits into a buffer is written at the end."""
+WRITERS: Final = (("usage", "--snapshot", FILE), ("devices", "--snapshot", FILE), ("--help",), ("completion", "bash"))
+"""Short answers and long ones: what fits into a buffer is written at the end."""
+
+
+def written_to(stdout: int | IO[bytes], arguments: Sequence[str]) -> tuple[int, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dra_extender.cli.app", *arguments],
+        cwd=ROOT,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", WRITERS)
+def test_answer_that_cannot_be_written_gives_a_sentence_and_status_2(arguments: Sequence[str]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "dra_extender.cli.app", command, "--snapshot", FILE],
-            cwd=ROOT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (2, "error: the answer cannot be written: No space left on device\n")
+        found = written_to(full, arguments)
+    assert found == (2, "error: the answer cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", WRITERS)
+def test_answer_that_nobody_reads_to_its_end_says_nothing_of_that(arguments: Sequence[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert written_to(writer, arguments) == (1, "")
+    finally:
+        os.close(writer)
 
 
 @pytest.mark.parametrize(("closed", "status"), [("usage --snapshot FILE >&-", 0), ("usage --nothing 2>&-", 2)])

@@ -33,7 +33,8 @@ _SCRIPT_ARGUMENTS: Final = 3
 _MOST_COLUMNS: Final = 120
 _HELP: Final = ["-h", "--help"]
 _REFUSED: Final = 2
-_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF})
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE})
+_CLOSED: Final = 1
 _USAGE: Final = "Usage: "
 
 
@@ -70,8 +71,6 @@ class CommandGroup(TyperGroup):
                 raise
             status = _refused(problem)
         except OSError as problem:
-            if problem.errno not in _UNWRITABLE:
-                raise
             status = _unwritten(problem)
         if standalone_mode:
             sys.exit(status or 0)
@@ -100,12 +99,25 @@ def _refused(problem: typer.TyperException) -> int:
 
 
 def _unwritten(problem: OSError) -> int:
+    """Print why the answer cannot be written, unless nobody reads on; return the status.  Raise what is another problem."""
     from dra_extender.cli.answers import complain
 
-    complain(f"the answer cannot be written: {problem.strerror}")
+    if problem.errno not in _UNWRITABLE:
+        raise problem
     # What is left of the answer is not tried again at the exit.
     sys.stdout = None
+    if problem.errno == errno.EPIPE:
+        return _CLOSED
+    complain(f"the answer cannot be written: {problem.strerror}")
     return _REFUSED
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as problem:
+        sys.exit(_unwritten(problem))
 
 
 def _run_by_group() -> None:
@@ -200,17 +212,17 @@ def plugin_main() -> None:
 
 def complete_main() -> None:
     """Run the program `kubectl_complete-dra`, which kubectl asks for completions of `kubectl dra`."""
-    sys.stdout.write(answer(typer.main.get_command(plugin), sys.argv[1:]))
+    _print(answer(typer.main.get_command(plugin), sys.argv[1:]))
 
 
 def _run(program: typer.Typer, name: str) -> None:
     _have_streams()
     if sys.argv[1:2] == [COMPLETE]:
-        sys.stdout.write(answer(typer.main.get_command(program), sys.argv[2:]))
+        _print(answer(typer.main.get_command(program), sys.argv[2:]))
     elif len(sys.argv) == _SCRIPT_ARGUMENTS and sys.argv[1] == "completion" and sys.argv[2] in set(Shell):
-        sys.stdout.write(script(Shell(sys.argv[2]), name.replace(" ", "-")))
+        _print(script(Shell(sys.argv[2]), name.replace(" ", "-")))
     elif any(each in _HELP for each in sys.argv[1:]):
-        sys.stdout.write(_help(typer.main.get_command(program), name, sys.argv[1:]))
+        _print(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
         _have_a_home()
         program(prog_name=name)
