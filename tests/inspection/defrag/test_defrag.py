@@ -181,6 +181,13 @@ async def test_node_is_empty_once_what_leaves_by_itself_has_left_and_not_while_a
     assert (report.finding, staying(report)) == (Finding.NONE, {"leaving": "cannot be read"})
 
 
+async def test_object_of_which_nothing_can_be_read_is_noted() -> None:
+    made = small_pods(MadeCluster())
+    pod_named(made, "a")["metadata"]["labels"] = "none"
+    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
+    assert [note.partition(",")[0] for note in report.notes][:1] == ["pods: Pod: Expected `object`"]
+
+
 async def test_node_from_which_a_pod_can_go_nowhere_names_the_pod() -> None:
     made = small_pods(MadeCluster())
     made.objects["pods"].pop()

@@ -66,7 +66,10 @@ async def defrag(
         finding=Finding.NONE,
         staying=movable.staying,
         verified="" if plain.judges_nodes else DEVICES_ONLY,
-        notes=() if BUDGETS in objects.by_kind else ("PodDisruptionBudgets were not read",),
+        notes=(
+            *map(str, plain.view.unreadable),
+            *(() if BUDGETS in objects.by_kind else ("PodDisruptionBudgets were not read",)),
+        ),
     )
     trial, applied = _begun(objects, goal.changes, policy)
     own = tuple(facts for moving in movable.moving for facts in moving.pods if facts.key in applied.evicted)
