@@ -289,6 +289,13 @@ def test_json_has_the_counts_and_every_finding() -> None:
     ]
 
 
+def test_limits_alone_ask_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    monkeypatch.setenv("DRA_SNAPSHOT_LIMIT_MIB", "100")
+    assert lint("-", "--request-timeout", "1s", text=CLASS).exit_code == 0
+    assert lint("-", "--context", "here", text=CLASS).exit_code == 2
+
+
 def test_help_tells_the_exit_status() -> None:
     assert "Exit status" in lint("--help").stdout
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 
@@ -142,8 +142,8 @@ class ClusterSource:
 
     @property
     def is_given(self) -> bool:
-        """Return whether a command line says which cluster or snapshot is asked."""
-        return bool(self.options() or self.token)
+        """Return whether a command line says which cluster or snapshot is asked, or in whose name; limits say neither."""
+        return bool(replace(self, snapshot_limit=None, request_timeout="").options() or self.token)
 
     def settings(self) -> "KubeSettings":
         """Return how to reach the running cluster."""
