@@ -9,6 +9,8 @@ from dra_extender.model.resource_claim import ResourceClaim
 
 MOST_KINDS: Final = 64
 """How many kinds are expected at most; the lightest are left out."""
+MOST_SHAPES: Final = 64
+"""How many shapes the expected kinds have together at most: each one costs time in every search."""
 _AMOUNT_BITS: Final = 2
 _SHARE_BITS: Final = 4
 _MOST_REQUESTS: Final = 8
@@ -97,10 +99,17 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     return Kind(key, _label(requests), requests, amounts)
 
 
-def heaviest(weights: Mapping[Kind, float], most: int = MOST_KINDS) -> Sequence[Kind]:
-    """Return the kinds that ask for most devices, weighted by how often they come; at most `most`."""
+def heaviest(weights: Mapping[Kind, float]) -> Sequence[Kind]:
+    """Return the kinds that ask for most devices, weighted by how often they come; at most 64, with at most 64 shapes together."""
     ranked = sorted(weights, key=lambda kind: (-weights[kind] * kind.devices, kind.label, kind.amounts))
-    return ranked[:most]
+    chosen: list[Kind] = []
+    shapes: frozenset[ShapeKey] = frozenset()
+    for kind in ranked:
+        joined = shapes.union(request.shape for request in kind.requests)
+        if len(joined) <= MOST_SHAPES:
+            chosen.append(kind)
+            shapes = joined
+    return chosen[:MOST_KINDS]
 
 
 def _rounded(amount: int, bits: int) -> int:

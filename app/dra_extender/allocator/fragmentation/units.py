@@ -4,6 +4,7 @@ What fits on a unit depends on its state alone, and equal units in equal states 
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -257,8 +258,9 @@ class Rooms:
         key = tuple(devices), tuple(totals.items())
         known = self._units.get(key)
         if known is None:
-            known = self._units[key] = DeviceUnit(devices, totals)
+            known = DeviceUnit(devices, totals)
             known.empty = self.find(known, tuple(totals.values()), {}, {})
+            self._units[key] = known
         return known
 
     def find(
@@ -272,7 +274,8 @@ class Rooms:
         known = self._rooms.get(key)
         if known is None:
             if len(self._rooms) >= _MOST_ROOMS:
-                for room in self._rooms.values():
+                # Units keep their empty rooms, which an earlier clearing may have taken out of `_rooms`.
+                for room in chain(self._rooms.values(), (each.empty for each in self._units.values())):
                     room.forget_successors()
                 self._rooms.clear()
             known = self._rooms[key] = UnitRoom(self, unit, left, taken, groups)
