@@ -4,8 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.allocator.fragmentation.kinds import MOST_KINDS
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, NO_AMOUNTS
+from dra_extender.allocator.state.reasons import Rejection, SearchPaused
 from dra_extender.config.policy_file import parse_policy
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, _among, _Evaluation
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from hypothesis import given
@@ -198,4 +203,59 @@ async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
     (ranking,) = table.rankings.values()
     assert len(ranking.losses) == 64
     assert len(ranking.unrated) == 36
+    assert len(table) == len(table.free) + len(table.held) + len(table.classes) + 64 + 36 // 4
     assert set(response.fitting) <= ranking.losses.keys()
+
+
+def begun(world: Preserving) -> tuple[NodeEvaluator, _Evaluation]:
+    """An evaluation of what the pod `a` asks for, none of whose nodes was searched."""
+    world.ask("a", 8)
+    pod = world.ledger.pods.by_key("default", "a")
+    assert pod is not None
+    found = find_claims(pod, world.ledger)
+    assert not isinstance(found, Rejection)
+    demand = world.extender.allocator.demand(found)
+    assert isinstance(demand, Demand)
+    evaluator = world.extender._filter.evaluator
+    return evaluator, evaluator._begin(demand, lambda: False)
+
+
+async def test_a_pause_leaves_all_nodes_without_a_rating_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator, evaluation = begun(Preserving(n1=1, n2=1))
+    evaluation.under_holds = {"n2"}
+    ranking = NodeRanking(["n1", "n2"])
+
+    def paused(*_: object) -> None:
+        raise SearchPaused
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator.allocator, "search", paused)
+        with pytest.raises(SearchPaused):
+            evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64)
+    assert set(ranking.unrated) == {"n1", "n2"}
+    assert evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64) == 63
+    assert set(ranking.unrated) == {"n2"}
+
+
+async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator, evaluation = begun(Preserving(n1=1, n2=1))
+    evaluation.under_holds = frozenset()
+    ranking = NodeRanking(["n1", "n2"])
+    monkeypatch.setattr(evaluator.allocator, "is_paused", lambda _, node: node == "n2")
+    evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64)
+    assert list(ranking) == ["n1"]
+    assert set(ranking.unrated) == {"n2"}
+
+
+def test_many_names_are_looked_up_in_a_set() -> None:
+    looked_up = 0
+
+    class Names(list[str]):
+        def __contains__(self, name: object) -> bool:
+            nonlocal looked_up
+            looked_up += 1
+            return super().__contains__(name)
+
+    ranked = [f"n{number}" for number in range(1_000)]
+    assert list(_among(iter(ranked), Names(ranked[::2]))) == ranked[::2]
+    assert looked_up == 32

@@ -1,10 +1,10 @@
 """Evaluates one demand on many nodes; a node without a change is not searched again, and changed ones are searched ahead."""
 
 import asyncio
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Final
 
@@ -82,7 +82,8 @@ class ResultTable:
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
-        ranked = sum(len(ranking.losses) for ranking in self.rankings.values())
+        # The name of a node without a loss takes a quarter of the memory.
+        ranked = sum(len(ranking.losses) + len(ranking.unrated) // 4 for ranking in self.rankings.values())
         return len(self.free) + len(self.held) + len(self.classes) + ranked
 
     def drop_changed(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
@@ -155,6 +156,7 @@ _RATED_IN_CALL: Final = 64
 _RATED_PER_STEP: Final = 8
 _MOST_RATED: Final = 1_024
 _HELD_IN_ORDER: Final = 2
+_LOOKED_UP_SINGLY: Final = 32
 _PREFETCH_STEP_SECONDS: Final = 0.004
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
@@ -326,7 +328,7 @@ class NodeEvaluator:
         self,
         demand: Demand,
         asks: NodeAmounts,
-        nodes: Container[str],
+        nodes: Collection[str],
         in_order: Iterable[str],
         max_feasible: int,
         out_of_time: Callable[[], bool],
@@ -345,9 +347,7 @@ class NodeEvaluator:
         self._rate(evaluation, ranking, asks, _RATED_IN_CALL)
         losses = ranking.losses
         ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
-        best_first = chain(
-            (name for name in ranked if name in nodes), (name for name in in_order if name not in losses)
-        )
+        best_first = chain(_among(ranked, nodes), (name for name in in_order if name not in losses))
         under_holds = self._evaluate(evaluation, best_first, max_feasible, result, _HELD_IN_ORDER)
         free = evaluation.table.fits
         for name, fit in result.fits.items():
@@ -357,28 +357,29 @@ class NodeEvaluator:
         return under_holds
 
     def _rate(self, evaluation: _Evaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
-        """Rate so many of the nodes that are due; return how many are left of the count.  Nodes under holds stay due."""
+        """Rate so many of the nodes that are due; return how many are left of the count.
+
+        Nodes under holds stay due, and so do those whose search was paused, while few are.
+        """
         ledger, under_holds = self._ledger, evaluation.under_holds
         expected, usage = self._expected, self._ledger.claims.usage
         if expected is None or under_holds is None:
             return 0
         ranking.outdate(expected.version, ledger.free_amounts.changes)
-        later: list[str] = []
-        while ranking.unrated and count:
-            name = next(reversed(ranking.unrated))
-            if name in under_holds:
-                later.append(name)
-            else:
-                count -= 1
-                result = evaluation.table.fits.get(name) or self._node_result(evaluation, name)
-                if result.limited:
-                    break
-                rooms = ranking.rooms.get(name) if result.rejection is None else None
-                if rooms is None or rooms.result is not result or not expected.rates(rooms):
-                    rooms = self._rooms(name, result, usage)
-                ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, asks))
+        for name in list(reversed(ranking.unrated)):
+            if not count:
+                break
+            if name in under_holds or self.allocator.is_paused(evaluation.demand, name):
+                continue
+            count -= 1
+            result = evaluation.table.fits.get(name) or self._node_result(evaluation, name)
+            if result.limited:
+                break
+            rooms = ranking.rooms.get(name) if result.rejection is None else None
+            if rooms is None or rooms.result is not result or not expected.rates(rooms):
+                rooms = self._rooms(name, result, usage)
+            ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, asks))
             del ranking.unrated[name]
-        ranking.unrated.update(dict.fromkeys(later))
         return count
 
     def _rooms(self, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
@@ -526,6 +527,13 @@ class NodeEvaluator:
     def _publish(self) -> None:
         self._metrics.search(cached=True, steps=self._cached_results)
         self._cached_results = 0
+
+
+def _among(names: Iterator[str], nodes: Collection[str]) -> Iterator[str]:
+    """Yield the names that are among the nodes; only for more than a few of them is a set of all nodes made."""
+    yield from (name for name in islice(names, _LOOKED_UP_SINGLY) if name in nodes)
+    if rest := list(names):
+        yield from filter(frozenset(nodes).__contains__, rest)
 
 
 class Prefetch:
