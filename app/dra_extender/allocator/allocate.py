@@ -124,8 +124,10 @@ class Allocation:
         return 0 if nogoods is None else len(nogoods)
 
     def _begin(self) -> Search:
-        attempts = [(preferred, self._preferred_order(preferred)) for preferred in self._demand.preferred]
-        order = self._preferred_order(self._demand)
+        # Whether scalar constraints, which all preferred demands have, can be met depends on the order of devices.
+        lists = self._node_view.features.list_type_attributes
+        order = self._preferred_order() if lists or not self._demand.constrained else None
+        attempts = [(preferred, order if lists else None) for preferred in self._demand.preferred]
         if order is not None:
             attempts.append((self._demand, order))
         self._attempts = iter([*attempts, (self._demand, None)])
@@ -140,12 +142,9 @@ class Allocation:
         self._search = Search(demand, state, all_mode, limit, order)
         return self._search
 
-    def _preferred_order(self, demand: Demand) -> DeviceOrder | None:
-        """Return the preferred order; None where it changes nothing, or could change whether there is a solution."""
+    def _preferred_order(self) -> DeviceOrder | None:
+        """Return the preferred order of the devices; None where it changes nothing."""
         view = self._node_view
-        # Whether scalar constraints can be met depends on the order of devices.
-        if demand.constrained and not view.features.list_type_attributes:
-            return None
         order = None if self._prefer is None else self._prefer(view)
         if order is None and view.rules.ready_devices_first and view.features.device_binding_and_status:
             order = view.pools.ready_first

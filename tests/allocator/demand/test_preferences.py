@@ -8,6 +8,8 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.demand.preferences import PreferencesError, agree, read_preferences
 from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.pools.pools import DeviceOrder
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import NoFit
 from dra_extender.cel.program_cache import ProgramCache
@@ -176,3 +178,15 @@ def test_devices_agree_only_if_all_have_the_attribute() -> None:
     (preference,) = demand_of(claim_of(exactly(2), config=[preferring(ROOT)])).claims[0].preferences
     assert agree(preference, [])
     assert not agree(preference, [None])
+
+
+def test_the_order_of_devices_is_made_once_for_all_preferences() -> None:
+    demand, pools = demand_of(claim_of(exactly(2), config=[preferring(ROOT, SIDE)])), pools_of([NODE_OF_FOUR])
+    orders: list[DeviceOrder] = []
+
+    def prefer(_: NodeView) -> DeviceOrder:
+        orders.append(DeviceOrder.of([3, 2, 1, 0]))
+        return orders[-1]
+
+    assert picks(allocate(demand, NODE, pools, Held(), prefer=prefer)) == [["d", "b"]]
+    assert len(orders) == 1

@@ -206,6 +206,10 @@ def test_equal_states_of_devices_are_one_room(slices: list[Any], usage: list[Any
     assert all(kind.useless <= room.free + 1e-9 and kind.slots >= 0 for kind in room.kinds)
 
 
+def test_a_weight_of_next_to_nothing_is_a_price_of_nothing() -> None:
+    assert expecting(one=(kind(exactly()), 5e-324)).prices == (0.0,)
+
+
 def test_kinds_of_many_shapes_leave_room_for_others() -> None:
     """Pods with eight selectors each, all different, are expected as long as they have at most 64 together."""
     eights = [

@@ -125,7 +125,8 @@ class Fragmentation:
             weight / (served + _RESERVE * size)
             for weight, served, size in zip(self._weights, supply.served, supply.sizes, strict=True)
         ]
-        total = sum(prices)
+        # Weights may be so small that all prices are 0.
+        total = sum(prices) or 1.0
         self._terms.clear()
         self.prices = tuple(price / total for price in prices)
 
@@ -194,8 +195,10 @@ class Fragmentation:
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 for location in served(Eligibility(option, claim.label, view)):
+                    if location in losses:
+                        continue
                     where, share = places[location], share_of(view, option, location)
-                    if share is None or location in losses:
+                    if share is None:
                         continue
                     room = rooms[where.unit]
                     key = room, where.place, share
