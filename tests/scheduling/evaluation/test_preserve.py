@@ -259,3 +259,18 @@ def test_many_names_are_looked_up_in_a_set() -> None:
     ranked = [f"n{number}" for number in range(1_000)]
     assert list(_among(iter(ranked), Names(ranked[::2]))) == ranked[::2]
     assert looked_up == 32
+
+
+@pytest.mark.parametrize(("late", "calls"), [(False, 1), (True, 4)])
+async def test_a_renewal_looks_at_one_node_at_a_time_where_that_takes_long(*, late: bool, calls: int) -> None:
+    """Once it has looked at the last node, the next call renews the prices."""
+    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
+    world = Preserving(n1=2, n2=2, n3=2)
+    expected = world.extender.expected
+    assert expected is not None
+    expected.expect(parse_policy(policy, "policy").expected)
+    done = 0
+    while expected.renew(world.extender.allocator, 8, lambda: late):
+        done += 1
+    assert done == calls
+    assert expected.report() == {"2 x gpu": (1.0, 1.0)}

@@ -456,7 +456,10 @@ class NodeEvaluator:
                 table.stale.clear()
         if self._expected is None:
             return bool(table.stale)
-        due = self._expected.renew(self.allocator, count) if count else True
+        is_late = out_of_time.pause_due if isinstance(out_of_time, CallBudget) else lambda: False
+        due = not count or self._expected.renew(self.allocator, count, is_late)
+        if due and is_late():
+            return True
         for asks, ranking in table.rankings.items():
             count = self._rate(evaluation, ranking, asks, count)
             due |= not count

@@ -4,7 +4,7 @@ Every pod that waits or runs counts once, and counts half after 2,000 others.  T
 eighth further pod, at the latest after 200 pods.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
@@ -202,28 +202,32 @@ class ExpectedDemand:
         amounts = self._ledger.free_amounts
         return rooms.fragmentation.loss(rooms.before, rooms.after, amounts.free(node), asks, amounts.most_cpu)
 
-    def renew(self, source: NodeSource, count: int) -> bool:
-        """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due."""
+    def renew(self, source: NodeSource, count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
+        """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due.
+
+        It ends early, after one of them at least, once `is_late` returns True.
+        """
         if self._unlearned is None:
             self._unlearned = iter([pod for pod in self._ledger.pods.all() if pod.needs_devices and not pod.finished])
-        pods = list(islice(self._unlearned, count))
-        for pod in pods:
+        for pod in islice(self._unlearned, count):
             self._learn(pod, source)
-        if pods:
-            return True
+            count -= 1
+            if not count or is_late():
+                return True
         renewal = self._renewal
         if renewal is None:
             few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
             if self._count - self._renewed_at < few and not self._is_due:
                 return False
             renewal = self._renewal = self._begin_renewal(source)
-        names = list(islice(renewal.nodes, count))
-        for name in names:
+        for name in islice(renewal.nodes, count):
             self._supply(renewal, name, source)
-        if not names:
-            renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
-            renewal.expectation.keep_only(self._ledger.nodes)
-            self._expectation, self._renewal = renewal.expectation, None
+            count -= 1
+            if not count or is_late():
+                return True
+        renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
+        renewal.expectation.keep_only(self._ledger.nodes)
+        self._expectation, self._renewal = renewal.expectation, None
         return True
 
     def renew_all(self, source: NodeSource) -> None:
