@@ -70,3 +70,15 @@ def test_nothing_is_counted_where_it_is_not_asked_for() -> None:
     ledger = Ledger()
     sinks_of(ledger)["pods"].changed(json.dumps(pod("p1", "n1", "Running")).encode())
     assert ledger.free_amounts.asked_by("p1") == NO_AMOUNTS
+
+
+def test_names_of_nodes_that_do_not_exist_are_not_kept() -> None:
+    """Whoever may create pods may write any name into `nodeName`."""
+    ledger = Ledger()
+    ledger.free_amounts.enabled = True
+    sinks = sinks_of(ledger)
+    sinks["pods"].changed(json.dumps(pod("p1", "n1", "Running")).encode())
+    assert ledger.free_amounts.changes.version("n1") == 0
+    sinks["nodes"].changed(json.dumps(node("n1", "4")).encode())
+    assert ledger.free_amounts.free("n1") == NodeAmounts(3_000, 63 * 2**30)
+    assert ledger.free_amounts.changes.version("n1") == 1

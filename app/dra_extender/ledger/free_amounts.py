@@ -104,7 +104,9 @@ class FreeAmounts:
             self._taken.pop(node, None)
         else:
             self._taken[node] = taken
-        self.changes.bump({node})
+        # A pod may name a node that does not exist, and names are kept.
+        if node in self._allocatable:
+            self.changes.bump({node})
 
 
 def _amounts(nano: Mapping[str, int]) -> NodeAmounts:

@@ -21,6 +21,7 @@ MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
 FURTHER_REASONS: Final = "further reasons"
 _FEW: Final = 3
+_NO_TERMS: Final = ScoreTerms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class FilterResult:
     def score_terms(self) -> dict[str, ScoreTerms]:
         """The score terms of each node that fits with devices for the pod, with what the placement costs there."""
         return {
-            name: sum(fit.score_terms, ScoreTerms(loss=self.losses.get(name)))
+            name: sum(fit.score_terms, ScoreTerms(loss=self.losses[name]) if name in self.losses else _NO_TERMS)
             for name, fit in self.fits.items()
             if fit is not None
         }

@@ -76,10 +76,12 @@ class NodeOffers:
             return names
         uids = (claim.record.claim.metadata.uid for claim in result.held)
         held = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
-        score_terms = {
-            name: total((terms, *(of_hold[name] for of_hold in held if name in of_hold)))
-            for name, terms in result.score_terms.items()
-        }
+        score_terms = result.score_terms
+        if held:
+            score_terms = {
+                name: total((terms, *(of_hold[name] for of_hold in held if name in of_hold)))
+                for name, terms in score_terms.items()
+            }
         rated = ratings(score_terms, self._options.weights)
         return sorted(names, key=rated.__getitem__, reverse=True)
 
