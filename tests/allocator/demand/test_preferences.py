@@ -155,16 +155,28 @@ def test_preferred_attributes_decide_about_equivalent_nodes() -> None:
         st.sampled_from(["gpu.example.com/type", "gpu.example.com/numa", "x.example.com/none"]), max_size=3
     ),
 )
-def test_preference_costs_no_solution_and_adds_none(
+def test_preference_costs_no_solution_and_adds_one_only_after_an_error(
     slices: list[Any], wanted: list[Any], usage: list[Any], attributes: list[str]
 ) -> None:
     plain, preferring_them = demand_of(*wanted), demand_of(*(with_preferences(each, attributes) for each in wanted))
     pools, taken = pools_of(slices), Held(*usage)
     first, second = allocate(plain, NODE, pools, taken), allocate(preferring_them, NODE, pools, taken)
-    assert isinstance(first, Placement) is isinstance(second, Placement)
+    if isinstance(first, Placement) or first.verdict != "fatal":
+        assert isinstance(first, Placement) is isinstance(second, Placement)
     assert allocate(preferring_them, NODE, pools, taken) == second
     if isinstance(first, NoFit) and isinstance(second, NoFit):
         assert first.rejections == second.rejections
+
+
+def test_preference_may_avoid_what_ends_a_search_in_upstreams_order() -> None:
+    """Mode All of the second claim meets its constraint, which is an error, unless the first claim has one of the devices."""
+    on_one_side = every(expression='device.attributes["gpu.example.com"].side == 1')
+    second = claim_of(either(on_one_side, exactly()), name="second", constraints=[{"distinctAttribute": SIDE}])
+    plain, preferring_root = (claim_of(exactly(2), name="first", config=config) for config in ([], [preferring(ROOT)]))
+    answer = ask([NODE_OF_FOUR], plain, second)
+    assert isinstance(answer, NoFit)
+    assert answer.verdict == "fatal"
+    assert picks(ask([NODE_OF_FOUR], preferring_root, second)) == [["a", "c"], ["b"]]
 
 
 def with_preferences(claim: Any, attributes: list[str]) -> Any:
