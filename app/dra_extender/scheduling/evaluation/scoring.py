@@ -98,11 +98,14 @@ def preferred_values(
     asked: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex
 ) -> Iterator[tuple[Constraint, tuple[Attribute | None, ...]]]:
     """Yield each preference of a claim with the attributes of its devices that should agree; None: a device has it not."""
+    names = {result.device for result in results}
+    # A pool may have thousands of devices.
     published = {
         (*pool_id, device.name): device
         for pool_id in {(result.driver, result.pool) for result in results}
         for item in slices.of_pool(pool_id)
         for device in item.devices
+        if device.name in names
     }
     for preference in asked.preferences:
         devices = (
