@@ -95,7 +95,7 @@ def test_the_readme_says_what_in_tree_leaves_unused() -> None:
     rows = [row("default, at 100 % asked", peer, 2) for peer in ("random", "in-tree's rule")]
     text = document.how_full(rows, 0.0, "v1.37.1")
     assert "on 1970-01-01, Kubernetes v1.37.1" in text
-    assert text.splitlines()[-3:] == ["|---|---:|---:|", "| default, in-tree's rule | 98.0 % | 99.0 % |", ""]
+    assert text.splitlines()[-3:] == ["|---|---:|---:|---:|", "| default, in-tree's rule | 2 | 98.0 % | 99.0 % |", ""]
 
 
 def test_the_chart_has_a_bar_for_each_rule() -> None:
