@@ -13,6 +13,7 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.compatibility_groups import GroupState, admits, folded
+from dra_extender.allocator.rules.counters import CounterKey, drawn
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import SearchEndedError
@@ -27,9 +28,6 @@ MOST_FITS: Final = 1_000
 _MOST_ROOMS: Final = 20_000
 _SELECTOR_COST: Final = 200
 """Cost units for the selectors of a shape, by device of a node; an ordinary list of selectors takes a tenth."""
-
-CounterKey = tuple[str, str]
-"""(counter set, counter)."""
 
 
 class UnitDevice(NamedTuple):
@@ -81,13 +79,8 @@ class DeviceUnit:
             parts = [asked / has for asked, has in zip(share or (), device.amounts, strict=False) if has]
             part = max(parts, default=0.0) or 1 / MOST_FITS
         if self.totals:
-            drawn = sum(
-                amount / self.totals[entry.counter_set, counter]
-                for entry in device.draws
-                for counter, amount in entry.counters
-                if self.totals.get((entry.counter_set, counter))
-            )
-            part *= drawn / len(self.totals)
+            draws = sum(amount / self.totals[key] for key, amount in drawn(device.draws) if self.totals.get(key))
+            part *= draws / len(self.totals)
         return part
 
 
@@ -152,13 +145,9 @@ class UnitRoom:
         if not device.draws:
             return True
         left = dict(zip(self.unit.counters, self._left, strict=True))
-        for entry in device.draws:
-            if not admits(self._groups, entry):
-                return False
-            for counter, amount in entry.counters:
-                if left.get((entry.counter_set, counter), amount) < amount:
-                    return False
-        return True
+        return all(admits(self._groups, entry) for entry in device.draws) and all(
+            left.get(key, amount) >= amount for key, amount in drawn(device.draws)
+        )
 
     def after(self, place: int, share: Amounts | None) -> "UnitRoom":
         """Return the room once the device is taken, whole or in this share."""
@@ -184,9 +173,9 @@ class UnitRoom:
             remaining, joined = dict(zip(self.unit.counters, left, strict=True)), dict(groups)
             for entry in device.draws:
                 joined[entry.counter_set] = folded(joined, entry)
-                for counter, amount in entry.counters:
-                    if (entry.counter_set, counter) in remaining:
-                        remaining[entry.counter_set, counter] -= amount
+            for key, amount in drawn(device.draws):
+                if key in remaining:
+                    remaining[key] -= amount
             left, groups = tuple(remaining.values()), joined
         return left, {**self._taken, place: now}, groups
 

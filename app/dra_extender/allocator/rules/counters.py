@@ -22,6 +22,19 @@ class Shortage:
     asked: int
 
 
+def drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
+    """Return what a device draws from each counter, with the sum where it lists one twice."""
+    if len(consumption) == 1:
+        name = consumption[0].counter_set
+        return [((name, counter), amount) for counter, amount in consumption[0].counters]
+    asked: dict[CounterKey, int] = {}
+    for entry in consumption:
+        for counter, amount in entry.counters:
+            key = (entry.counter_set, counter)
+            asked[key] = asked.get(key, 0) + amount
+    return list(asked.items())
+
+
 class CounterTable:
     """What remains of the counters of one pool during one search, in nano-units.
 
@@ -58,16 +71,7 @@ class CounterTable:
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
 
     def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
-        """Return what a device draws from each counter, with the sum where it lists one twice."""
-        if len(consumption) == 1:
-            name = consumption[0].counter_set
-            return [((name, counter), amount) for counter, amount in consumption[0].counters]
-        asked: dict[CounterKey, int] = {}
-        for entry in consumption:
-            for counter, amount in entry.counters:
-                key = (entry.counter_set, counter)
-                asked[key] = asked.get(key, 0) + amount
-        return list(asked.items())
+        return drawn(consumption)
 
     def upper_bound(self, entries: Sequence[CounterConsumption]) -> int:
         """Return how many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
