@@ -41,13 +41,6 @@ async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservat
     assert len(world.ledger.holds) == 0
 
 
-async def test_bind_without_a_hold_allocates_on_the_named_node(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await world.bind("p1", "n2")
-
-    assert world.devices("c1") == ["n2/gpu-0"]
-
-
 async def test_a_bound_pod_binds_again_without_any_write(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
@@ -64,13 +57,6 @@ async def test_a_bound_pod_is_not_bound_elsewhere(world: InMemoryExtender) -> No
         await world.cluster.watch.caught_up()
         with pytest.raises(RetryableError, match="bound to node n1 already"):
             await world.bind("p1", "n2")
-
-
-async def test_two_callers_of_the_same_bind_share_one(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await asyncio.gather(world.bind("p1", "n1"), world.bind("p1", "n1"))
-
-    assert world.devices("c1") == ["n1/gpu-0"]
 
 
 async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: InMemoryExtender) -> None:
@@ -129,36 +115,6 @@ async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(wo
     assert world.pod("p2")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: InMemoryExtender) -> None:
-    world.add_pod("p2", "c1")
-    async with world.watching():
-        await world.bind("p1", "n1")
-        with pytest.raises(RetryableError, match="allocated for another node"):
-            await world.bind("p2", "n2")
-
-
-async def test_devices_stored_by_another_writer_first_are_yielded_to(world: InMemoryExtender) -> None:
-    await world.filter("p1", "n1", "n2")
-    world.add_claim("foreign")
-    raw = world.claim("foreign")
-    result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
-    raw["status"] = {
-        "allocation": {"devices": {"results": [result]}},
-        "reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}],
-    }
-    world.cluster.store.update_status(StoredKind.CLAIM, raw)  # not delivered to our watch yet
-
-    bind = asyncio.create_task(world.bind("p1", "n1"))
-    await turns()
-    assert world.devices("c1") == ["n1/gpu-0"]
-    async with world.watching():
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await bind
-
-    assert world.devices("c1") == []
-    assert world.devices("foreign") == ["n1/gpu-0"]
-
-
 @pytest.mark.parametrize("step", ["update", "update_status"])
 @pytest.mark.parametrize("after", [False, True])
 async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(
@@ -197,48 +153,3 @@ async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one
 
     assert world.devices("c1") == ["n1/gpu-0"]
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
-
-
-def condition(claim: Json, name: str) -> Json:
-    result = claim["status"]["allocation"]["devices"]["results"][0]
-    entry = {key: result[key] for key in ("driver", "pool", "device")}
-    entry["conditions"] = [
-        {"type": name, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    ]
-    claim["status"]["devices"] = [entry]
-    return claim
-
-
-@pytest.fixture
-def fabric(world: InMemoryExtender) -> InMemoryExtender:
-    world.node("n3")
-    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.slice("n3", [device])
-    return world
-
-
-async def test_bind_waits_for_binding_conditions(fabric: InMemoryExtender) -> None:
-    async with fabric.watching():
-        bind = asyncio.create_task(fabric.bind("p1", "n3"))
-        await turns()
-        assert not fabric.pod("p1")["spec"].get("nodeName")
-        fabric.cluster.store.update_status(StoredKind.CLAIM, condition(fabric.claim("c1"), "Attached"))
-        await bind
-
-    assert fabric.pod("p1")["spec"]["nodeName"] == "n3"
-    assert "gpu.example.com/n3/gpu-0 waits for Attached" in fabric.messages("p1")[0]
-
-
-async def test_a_binding_failure_condition_releases_the_claim(fabric: InMemoryExtender) -> None:
-    async with fabric.watching():
-        bind = asyncio.create_task(fabric.bind("p1", "n3"))
-        await turns()
-        fabric.cluster.store.update_status(StoredKind.CLAIM, condition(fabric.claim("c1"), "Failed"))
-        with pytest.raises(
-            RetryableError, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"
-        ):
-            await bind
-
-    assert fabric.devices("c1") == []
-    assert SNAPSHOT_ANNOTATION not in fabric.claim("c1")["metadata"].get("annotations", {})
-    assert fabric.cluster.store.find(Key(StoredKind.POD, "default", "p1")) is not None

@@ -277,21 +277,3 @@ async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(worl
     assert node_of(world) == "n1"
     assert world.claim("c1") == stored
     assert len(stored["status"]["reservedFor"]) == 1
-
-
-@pytest.mark.parametrize("step", ["update", "update_status"])
-async def test_writes_that_the_end_of_the_term_stops_are_made_by_the_next_leader(
-    world: InMemoryExtender, step: str
-) -> None:
-    claims = Seam(world.cluster.claims)
-    claims.before(step, *[ServerUnavailableError("not sent: this replica stands by")] * 20)
-    restart(world, claims=claims)
-    async with world.watching():
-        with pytest.raises(RetryableError, match="not sent"):
-            await world.bind("p1", "n1")
-    restart(world)
-    async with world.watching():
-        await world.bind("p1", "n1")
-
-    assert world.devices("c1") == ["n1/gpu-0"]
-    assert node_of(world) == "n1"

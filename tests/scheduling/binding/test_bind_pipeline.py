@@ -295,19 +295,6 @@ async def test_a_binding_in_flight_is_finished_at_a_stop(world: InMemoryExtender
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_many_binds_at_once_all_end(world: InMemoryExtender) -> None:
-    names = [f"many-{index}" for index in range(200)]
-    world.node("n9")
-    world.gpus("n9", 200)
-    for name in names:
-        world.add_claim(name)
-        world.add_pod(name, name)
-    async with world.watching():
-        await asyncio.gather(*(world.bind(name, "n9") for name in names))
-
-    assert len({device for name in names for device in world.devices(name)}) == len(names)
-
-
 async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(world: InMemoryExtender) -> None:
     """The process was killed right after the write, before it could look at what the server had kept."""
     world.node("n3")

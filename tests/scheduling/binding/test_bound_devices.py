@@ -57,17 +57,6 @@ async def test_a_bind_without_a_hold_is_refused_on_another_node(world: InMemoryE
         await world.bind("p1", "n1")
 
 
-async def test_the_device_is_free_for_any_node_once_its_last_share_is_gone(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await world.bind("p0", "n1")
-    stored = world.claim("c0")
-    assert [each.node for each in holdings_of(claim_from(stored))] == ["n1"]
-    stored["status"] = {}
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
-    world.sync()
-    assert set((await world.filter("p1", "n1", "n2")).fitting) == {"n1", "n2"}
-
-
 def republish(world: InMemoryExtender, **device: Any) -> None:
     slice_ = world.cluster.store.get(Key(StoredKind.SLICE, "", "fabric"))
     slice_["spec"]["devices"] = [BOUND | device]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.reasons import Rejection, SearchPaused
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.guard_index import guard_reservations
@@ -291,24 +291,6 @@ async def test_competitor_that_gets_another_device_is_waited_for_no_longer() -> 
 def competitors(world: InMemoryExtender) -> tuple[Competitors, CountingAllocator]:
     allocator = CountingAllocator(world.ledger, Features(), world.options)
     return Competitors(world.ledger, allocator, world.options.scheduler_names), allocator
-
-
-def test_look_ends_with_its_slice_and_the_next_ones_come_to_the_end() -> None:
-    world, clock = two_nodes(), Ticking()
-    many_pods(world, never)
-    finder, allocator = competitors(world)
-    budget, paused = CallBudget(clock, 60.0), 0
-    while True:
-        allocator.asked = 0
-        budget.open_slice(SLICE_SECONDS)
-        try:
-            assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is None
-            break
-        except SearchPaused:
-            paused += 1
-            assert allocator.asked <= PODS
-            assert paused < PODS
-    assert paused > 1
 
 
 def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_passes_for_a_competitor() -> None:

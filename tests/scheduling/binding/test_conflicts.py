@@ -85,11 +85,6 @@ def test_of_two_allocations_of_ours_the_one_delivered_later_yields(ledger: Ledge
     assert judged(ledger, found["second"]) == AllocationConflict("device", f"{DRIVER}/{POOL}/g0", "own")
 
 
-def test_ours_yields_to_a_foreign_one_whichever_was_first(ledger: Ledger) -> None:
-    found = delivered(ledger, stored("ours", 5, "g0", ours=(6, ())), stored("foreign", 6, "g0"))
-    assert judged(ledger, found["ours"]) == AllocationConflict("device", f"{DRIVER}/{POOL}/g0")
-
-
 @pytest.mark.parametrize("foreign", [True, False])
 def test_counters_that_both_overdraw(ledger: Ledger, *, foreign: bool) -> None:
     """What a foreign allocation draws is what the slice says now."""

@@ -120,28 +120,6 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
         await unguarded(world)
 
 
-async def test_ours_is_kept_while_a_pod_of_another_scheduler_could_get_the_device() -> None:
-    world = a_world()
-    async with at_work(world):
-        world.add_claim("theirs")
-        pod = {
-            "schedulerName": "theirs",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "theirs"}],
-        }
-        world.create(StoredKind.POD, {"metadata": {"name": "theirs"}, "spec": pod})
-        bind = await waiting(world)
-        foreign(world)
-        await turns()
-        assert not bind.done()
-        assert world.devices("c1") == ["n1/gpu-0"]
-        world.delete(StoredKind.POD, "theirs")
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await asyncio.wait_for(bind, 60)
-        assert world.devices("c1") == []
-        await guarded(world)
-
-
 async def test_ours_is_kept_and_used_where_it_is_to_wait_for_the_end_of_the_foreign_allocation() -> None:
     world = a_world(YieldPolicy.WAIT)
     async with at_work(world):

@@ -9,14 +9,11 @@ from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, GUARD_PREFIX, nam
 from dra_extender.scheduling.binding import conflicts
 from dra_extender.scheduling.binding import guards as module
 from dra_extender.scheduling.ports.cluster import Claims
-from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, guarded, guards, waiting
+from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, guarded, guards, waiting
 from tests.scheduling.binding.test_guard_reservations import Rivals, ends, rivals
 from tests.support.scheduling.in_tree import InTreeScheduler
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns, until
 
 _SHORT = 0.001
@@ -209,33 +206,3 @@ async def test_two_other_schedulers_get_the_device_once(*, deleted: bool, monkey
         await turns()
         assert scene.most_owners == 1
         assert GPU in scene.in_tree.allocated & second.allocated
-
-
-async def test_guards_of_many_devices_come_and_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", _SHORT)
-    monkeypatch.setattr(conflicts, "LOOK_SECONDS", _SHORT)
-    world = InMemoryExtender(Options(hold_wait_seconds=0.0, device_backoff_seconds=0))
-    world.node("n1")
-    names = [f"gpu-{index}" for index in range(12)]
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.slice("n1", [{"name": name, **conditions} for name in names])
-    world.device_class()
-    for index in range(3):
-        world.add_claim(f"c{index}", count=4)
-        world.add_pod(f"p{index}", f"c{index}")
-    async with at_work(world):
-        binds = [asyncio.create_task(world.bind(f"p{index}", "n1")) for index in range(3)]
-        await turns()
-        results = [{"request": "req", "driver": DRIVER, "pool": "n1", "device": name} for name in names]
-        spec = {"devices": {"requests": [{"name": "req", "exactly": {"deviceClassName": "gpu", "count": 12}}]}}
-        stored = world.cluster.store.create(
-            StoredKind.CLAIM, {"metadata": {"name": "foreign", "namespace": "default"}, "spec": spec}
-        )
-        stored["status"] = {"allocation": {"devices": {"results": results}}}
-        world.cluster.store.update_status(StoredKind.CLAIM, stored)
-        ended = await asyncio.gather(*binds, return_exceptions=True)
-        assert all(isinstance(each, RetryableError) for each in ended)
-        await until(lambda: sum("allocation" in each.get("status", {}) for each in guards(world)) == len(names))
-        assert [world.devices(f"c{index}") for index in range(3)] == [[], [], []]
-        world.delete(StoredKind.CLAIM, "foreign")
-        await until(lambda: not guards(world))

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, name_of_guard
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.claim_edits import MetadataChange
@@ -14,12 +13,12 @@ from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.cluster import Claims, ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
-from tests.support.turns import turns, until
+from tests.support.turns import until
 
 OURS = "dra-extender"
 GPU = (DRIVER, "n1", "gpu-0")
@@ -177,44 +176,6 @@ def is_allocated(guard: Json) -> bool:
     return "allocation" in guard.get("status", {})
 
 
-@pytest.mark.parametrize("answer", [_SLOW, _LATE, _LOST])
-async def test_guard_whose_reason_ends_while_it_is_created_goes(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with contested_device(monkeypatch) as world:
-        world.claims.answers.append(answer)
-        world.prepare()
-        await turns()
-        assert len(world.stored_guards()) == (answer != _SLOW)
-        world.end("foreign")
-        world.world.sync()
-        await turns()
-        await world.settle()
-        assert world.stored_guards() == []
-
-
-async def test_guard_whose_reason_ends_while_it_is_allocated_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with contested_device(monkeypatch) as world:
-        world.claims.answers += [_READY, _LATE]
-        world.end("ours")
-        world.world.sync()
-        await turns()
-        assert [is_allocated(each) for each in world.stored_guards()] == [True]
-        world.end("foreign")
-        world.world.sync()
-        await world.settle()
-        assert world.stored_guards() == []
-
-
-async def test_guard_that_a_former_leader_creates_after_the_change_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with contested_device(monkeypatch) as world:
-        world.end("foreign")
-        world.restart()
-        await turns()
-        metadata = {"name": name_of_guard(GPU), "namespace": OURS, "annotations": {DEVICE_ANNOTATION: "/".join(GPU)}}
-        world.world.cluster.store.create(StoredKind.CLAIM, {"metadata": metadata, "spec": {}})
-        await world.settle()
-        assert world.stored_guards() == []
-
-
 async def test_guard_that_was_made_before_it_is_needed_waits_for_the_release_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -269,8 +230,18 @@ async def take(world: GuardWorld, steps: list[tuple[str, int]]) -> None:
             await asyncio.sleep(0)
 
 
+_CONTESTED = [("ours", 0), ("foreign", 0), ("watch", 0)]
+_PREPARED = ("prepare", 8)
+_REASON_ENDS = [("foreign-ends", 0), ("watch", 8)]
+
+
 @examples(60)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=30))
+@example(steps=[*_CONTESTED, (_SLOW, 0), _PREPARED, *_REASON_ENDS])
+@example(steps=[*_CONTESTED, (_LATE, 0), _PREPARED, *_REASON_ENDS])
+@example(steps=[*_CONTESTED, (_LOST, 0), _PREPARED, *_REASON_ENDS])
+@example(steps=[*_CONTESTED, _PREPARED, (_LATE, 0), ("ours-ends", 0), ("watch", 8), *_REASON_ENDS])
+@example(steps=[*_CONTESTED, (_SLOW, 0), _PREPARED, ("foreign-ends", 0), ("restart", 8), ("answer", 8)])
 async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         async with guard_world(monkeypatch) as world:

@@ -159,22 +159,6 @@ async def test_release_does_not_wait_for_a_slow_kube_controller_manager(monkeypa
         await until(lambda: not scene.world.devices("c1"))
 
 
-async def test_reservation_for_a_guard_claim_is_carried_on_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rivals(monkeypatch) as scene:
-        bind = await scene.begin()
-        await scene.restart()
-        await ends(bind)
-        scene.delete_pod()
-        scene.reconcile()
-        await turns()
-        assert scene.most_owners == 1
-        assert scene.world.devices("c1") == ["n1/gpu-0"]
-        scene.withdraw("second")
-        scene.withdraw("third")
-        await until(lambda: not scene.world.devices("c1"))
-        assert scene.most_owners == 1
-
-
 async def test_deleted_claim_goes_when_no_pod_competes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim of a namespace that is deleted goes in the same way."""
     async with rivals(monkeypatch) as scene:

@@ -1,11 +1,9 @@
 """Filter, bind and the check after the write judge alike: what filter offers is bound, and nothing is written to be undone."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel.program import compile_expression
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
@@ -171,37 +169,3 @@ async def test_counter_set_on_which_another_scheduler_mixed_none_with_groups_adm
         assert await scheduled(world, "pod", "n1") == ["unschedulable"]
         assert "contradict each other" in world.messages("pod")[-1]
         assert await scheduled(world, "pod", "n1", "n2") == ["bound to n2"]
-
-
-MODE = f'device.attributes["{DRIVER}"].mode'
-
-
-async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_binding(world: InMemoryExtender) -> None:
-    """The foreign allocation arrives between the write and the Binding."""
-    parts = [
-        {
-            **device(name),
-            "attributes": {"name": {"string": name}, "mode": {"string": mode}},
-            **({"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]} if mode == "part" else {}),
-        }
-        for name, mode in (("whole", "all"), ("half", "part"))
-    ]
-    rule = PolicyRule(
-        name="parts", devices=compile_expression(f'{MODE} == "part"'), compatible_only_with=f'{MODE} == "part"'
-    )
-    world.ledger.overlays_changed(world.ledger.overlays.use_policy(PolicyOverlay([rule])))
-    await world.extender.start()
-    async with world.watching():
-        publish(world, *parts)
-        add_pod(world, "pod", "half")
-        assert list((await world.filter("pod", "n1")).fitting) == ["n1"]
-        bind = asyncio.create_task(world.bind("pod", "n1"))
-        async with asyncio.timeout(60):
-            while not world.devices("pod-claim"):
-                await world.cluster.watch.caught_up()
-                await asyncio.sleep(0)
-        foreign(world, "whole")
-        with pytest.raises(RetryableError, match=f"another writer allocated neighbours {DRIVER}/n1/half first"):
-            await asyncio.wait_for(bind, 60)
-    await world.extender.stop()
-    assert world.devices("pod-claim") == []

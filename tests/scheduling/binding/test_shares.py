@@ -1,7 +1,6 @@
 """Shares of one device (KEP-5075) between pods: each share has a name of its own, and together they take no more than there is."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from dra_extender.model.resource_claim import claim_from
@@ -12,6 +11,7 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.audit.raw_objects import audit
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
@@ -138,24 +138,8 @@ async def test_share_that_the_server_does_not_keep_is_taken_back(world: InMemory
 async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(
     world: InMemoryExtender,
 ) -> None:
-    class Lossy:
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-            self.lose = True
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._inner, name)
-
-        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-            answer: bytes = await self._inner.update_status(namespace, name, body)
-            if self.lose:
-                self.lose = False
-                raise ServerUnavailableError("connection lost")
-            return answer
-
     world.cluster.store._served = Served(shares=False)
-    world.claims = Lossy(world.cluster.claims)
-    world.start()
+    restart(world, claims=Seam(world.cluster.claims).after("update_status", ServerUnavailableError("connection lost")))
     async with world.watching():
         await world.cluster.watch.caught_up()
         with pytest.raises(RetryableError, match="does not keep shareID"):
@@ -190,16 +174,6 @@ async def test_share_yields_when_another_writer_has_given_away_too_much(
         else:
             await bind
     assert ("allocation" not in world.claim("c0").get("status", {})) is yields
-
-
-async def test_audit_finds_shares_that_take_more_than_the_device_has(world: InMemoryExtender) -> None:
-    async with world.watching():
-        await world.bind("p0", "n1")
-        await world.bind("p1", "n1")
-    raw = world.cluster.store.all(StoredKind.SLICE)[0]
-    raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
-    world.update(StoredKind.SLICE, raw)
-    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6Gi of 4Gi taken"]
 
 
 async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(

@@ -1,7 +1,7 @@
 """Random histories of one pool, played on the real ledger, search and overlap check, and on the oracle beside them."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -98,7 +98,6 @@ class History:
         self._parts: dict[str, tuple[dict[str, tuple[int, Groups]], bool, int]] = {}
         self._versions = 100
         self._claims: list[tuple[str, list[Given]]] = []
-        self.judged: dict[str, int] = {}
         self._publish_totals(6, 6)
         for index, device in enumerate(DEVICES):
             self._republish(device, 0, index)
@@ -292,8 +291,6 @@ class History:
         self._compare("contradictions", bool(found), self.oracle.contradicts())
 
     def _compare(self, what: str, found: bool, expected: bool) -> None:
-        key = f"{what}: {'yes' if expected else 'no'}"
-        self.judged[key] = self.judged.get(key, 0) + 1
         assert found == expected, f"{what}: {found}, the oracle says {expected}"
 
 
@@ -310,16 +307,6 @@ def _holding(given: Given) -> DeviceHolding:
 def random_steps(chance: random.Random, count: int) -> list[Step]:
     """A history for those who shrink nothing."""
     return [tuple(chance.randrange(1000) for _ in range(4)) for _ in range(count)]  # type: ignore[misc]
-
-
-def first_failure(seeds: Iterable[int], count: int, new: Callable[[], History] = History) -> str:
-    """What goes wrong first in random histories; empty if nothing does."""
-    for seed in seeds:
-        try:
-            new().play(random_steps(random.Random(seed), count))
-        except AssertionError as wrong:
-            return str(wrong)
-    return ""
 
 
 def without_groups() -> History:
