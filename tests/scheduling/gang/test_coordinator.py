@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_search import fits_somehow
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 Json = dict[str, Any]
@@ -143,49 +141,12 @@ async def test_too_few_members_are_rejected_with_their_numbers(world: GangExtend
     assert "PodGroup g: 3 more members needed, 2 can be placed" in world.messages("a")[0]
 
 
-async def test_two_gangs_that_compete_do_not_get_half_each(world: GangExtender) -> None:
-    world.cards("n1", 2)
-    for gang in "xy":
-        world.gang(gang, 3)
-        for index in range(3):
-            world.member(gang, f"{gang}{index}", "half")
-    mixed = ["x0", "y0", "x1", "y1", "x2", "y2"]
-    for attempt in range(3):
-        offered = await world.ask(mixed, "n1")
-        assert [bool(offered[f"x{index}"]) for index in range(3)] == [True] * 3, attempt
-        assert [bool(offered[f"y{index}"]) for index in range(3)] == [False] * 3, attempt
-
-
 async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: GangExtender) -> None:
     pods = whole_against_halves(world)
     await world.ask(pods, "n1", "n2")
     world.delete(StoredKind.SLICE, "n2-devices")
     assert await world.ask(["a"], "n1", "n2") == {"a": []}
     assert not len(world.ledger.holds)
-
-
-async def test_a_member_that_is_not_offered_its_planned_node_causes_a_new_plan(world: GangExtender) -> None:
-    for node in ("n1", "n2", "n3"):
-        world.cards(node, 1, whole=False)
-    world.gang("g", 3)
-    for name in "abc":
-        world.member("g", name, "half")
-    first = await world.ask("a", "n1", "n2", "n3")
-    (planned,) = first["a"]
-    others = [node for node in ("n1", "n2", "n3") if node != planned]
-    second = await world.ask("b", *others)
-    assert second["b"][0] in others
-    third = await world.ask("c", *others)
-    assert third["c"][0] in others
-    assert len(world.ledger.holds) == 3
-
-
-async def test_a_deleted_member_makes_the_rest_too_few(world: GangExtender) -> None:
-    pods = whole_against_halves(world)
-    await world.ask(["a"], "n1", "n2")
-    world.delete(StoredKind.POD, "w")
-    assert await world.ask(["a"], "n1", "n2") == {"a": []}
-    assert pods
 
 
 async def test_members_beyond_the_minimum_may_stay_out(world: GangExtender) -> None:
@@ -195,65 +156,6 @@ async def test_members_beyond_the_minimum_may_stay_out(world: GangExtender) -> N
         world.member("g", name, "half")
     offered = await world.ask("abc", "n1")
     assert sorted(map(len, offered.values())) == [0, 1, 1]
-
-
-async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangExtender) -> None:
-    world.cards("n1", 2)
-    world.gang("g", 2)
-    for name in "ab":
-        world.member("g", name, "half")
-    await world.ask("ab", "n1")
-    async with world.watching():
-        await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
-    world.sync()
-    world.member("g", "late", "half")
-    assert await world.ask(["late"], "n1") == {"late": ["n1"]}
-
-
-@pytest.mark.parametrize("seed", range(50))
-async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangExtender, seed: int) -> None:
-    """Whichever member is asked first."""
-    chance = random.Random(seed)
-    kinds = {f"n{index}": [chance.choice(["whole", "half"])] * chance.randint(0, 2) for index in range(3)}
-    for node, found in kinds.items():
-        world.cards(node, len(found), whole="whole" in found)
-    wishes = [chance.choice(["half", "any", "whole"]) for _ in range(chance.randint(1, 5))]
-    world.gang("g", len(wishes))
-    pods = [f"p{index}" for index in range(len(wishes))]
-    for pod, wish in zip(pods, wishes, strict=True):
-        world.member("g", pod, wish)
-    chance.shuffle(pods)
-    offered = await world.ask(pods, *kinds)
-    assert all(len(nodes) == fits_somehow(kinds, wishes) for nodes in offered.values())
-
-
-@pytest.mark.parametrize("seed", range(10))
-async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangExtender, seed: int) -> None:
-    chance = random.Random(seed)
-    nodes = [f"n{index}" for index in range(3)]
-    for node in nodes:
-        world.cards(node, chance.randint(1, 2), whole=chance.random() < 0.5)
-    pods = []
-    for gang in "xyz":
-        size = chance.randint(1, 3)
-        world.gang(gang, size)
-        for index in range(size):
-            world.member(gang, f"{gang}{index}", chance.choice(["half", "any", "whole"]))
-            pods.append(f"{gang}{index}")
-    for _ in range(20):
-        await world.filter(chance.choice(pods), *nodes)
-        taken = [
-            (node, result.device)
-            for pod in pods
-            for hold in world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])
-            for node, placement in hold.placements.items()
-            for result in placement.allocation.devices.results
-        ]
-        assert len(taken) == len(set(taken))
-        for gang in "xyz":
-            members = [pod for pod in pods if pod[0] == gang]
-            held = sum(bool(world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])) for pod in members)
-            assert held in (0, len(members))
 
 
 async def test_members_with_extended_resources_are_planned_with_the_others_and_bound_as_planned() -> None:
@@ -275,14 +177,3 @@ async def test_members_with_extended_resources_are_planned_with_the_others_and_b
     assert len(claims) == 2
     results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]
     assert {(each["pool"], each["device"]) for each in results} == {("n1", "half-a-0"), ("n1", "half-b-0")}
-
-
-async def test_a_gang_with_too_few_devices_for_its_extended_resources_gets_none() -> None:
-    world = GangExtender()
-    world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
-    world.cards("n1", 1)
-    world.gang("g", 3)
-    for name in ("a", "b", "c"):
-        world.extended_member("g", name, "example.com/half")
-    assert await world.ask(("a", "b", "c"), "n1") == {"a": [], "b": [], "c": []}
-    assert len(world.ledger.holds) == 0

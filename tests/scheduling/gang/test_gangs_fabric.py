@@ -1,10 +1,5 @@
 """Gangs on devices that several nodes reach: exchanged between members until all have one, where that is possible."""
 
-import itertools
-import random
-from collections.abc import Mapping, Sequence
-
-import pytest
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
@@ -60,56 +55,6 @@ async def test_a_far_device_is_left_to_the_member_that_can_use_no_other() -> Non
     assert await world.ask("b", "n2") == {"b": []}
     assert await world.ask("a", "n1") == {"a": ["n1"]}
     assert await world.ask("b", "n2") == {"b": ["n2"]}
-
-
-def fits_somehow(
-    wishes: Mapping[str, str],
-    offered: Mapping[str, Sequence[str]],
-    nodes: Mapping[str, tuple[str, int]],
-    pools: Sequence[tuple[str, int]],
-) -> bool:
-    """Try every seat for every member and every way to deal out far and own devices."""
-    places = {
-        pod: [
-            (node, place)
-            for node in offered[pod]
-            for place in (["own"] if wish != "far" else []) + ([*range(len(pools))] if wish != "own" else [])
-            if place == "own" or (isinstance(place, int) and pools[place][0] in ("", nodes[node][0]))
-        ]
-        for pod, wish in wishes.items()
-    }
-    for chosen in itertools.product(*places.values()):
-        own = [node for node, place in chosen if place == "own"]
-        far = [place for _, place in chosen if place != "own"]
-        if all(own.count(node) <= count for node, (_, count) in nodes.items()) and all(
-            far.count(index) <= count for index, (_, count) in enumerate(pools)
-        ):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("seed", range(40))
-async def test_a_gang_on_a_fabric_is_placed_exactly_when_it_fits_somehow(seed: int) -> None:
-    """In the second round at the latest, when it is known what each is offered."""
-    chance = random.Random(seed)
-    world = FabricExtender()
-    nodes = {
-        f"n{index}": (chance.choice(["r1", "r2"]), chance.choice([0, 0, 1])) for index in range(chance.randint(2, 5))
-    }
-    for name, (rack, count) in nodes.items():
-        world.rack_node(name, rack, count)
-    pools = [(chance.choice(["", "r1", "r2"]), chance.randint(1, 2)) for _ in range(chance.randint(1, 3))]
-    for index, (rack, count) in enumerate(pools):
-        world.pool(f"pool-{index}", rack, count)
-    pods = [f"p{index}" for index in range(chance.randint(2, 5))]
-    world.gang("g", len(pods))
-    wishes = {pod: chance.choice(["far", "far", "own", "any"]) for pod in pods}
-    for pod, kind in wishes.items():
-        world.wants(pod, kind)
-    offered = {pod: chance.sample(list(nodes), chance.randint(1, len(nodes))) for pod in pods}
-    for _ in range(2):
-        answers = {pod: (await world.ask([pod], *offered[pod]))[pod] for pod in chance.sample(pods, len(pods))}
-    assert {bool(each) for each in answers.values()} == {fits_somehow(wishes, offered, nodes, pools)}
 
 
 async def test_a_gang_with_too_few_far_devices_is_refused_as_what_it_is() -> None:

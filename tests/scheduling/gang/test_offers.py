@@ -14,8 +14,7 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
-from dra_extender.scheduling.gang.search import Assignment, GangSearch
+from dra_extender.scheduling.gang.placements import PlacementOracle
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 
@@ -137,27 +136,6 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
     assert 0 < asked[20] <= 2.5 * asked[10] + 5
 
 
-async def test_a_refused_gang_is_not_planned_again_before_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = GangExtender()
-    world.cards("n1", 1)
-    world.gang("g", 3)
-    for pod in "abc":
-        world.member("g", pod, "half")
-    plans: list[int] = []
-    original = GangSearch.solve
-
-    def counted(plan: GangSearch, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
-        plans.append(needed)
-        return original(plan, needed)
-
-    monkeypatch.setattr(GangSearch, "solve", counted)
-    assert await world.ask("abcabc", "n1") == {"a": [], "b": [], "c": []}
-    assert len(plans) == 1
-    assert "no placement for 3 of 3" in world.messages("c")[0]
-    world.cards("n2", 1)
-    assert await world.ask("abc", "n1", "n2") != {"a": [], "b": [], "c": []}
-
-
 class Notes:
     """A ledger with nodes, and a group."""
 
@@ -222,15 +200,6 @@ def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
     assert notes.among(offers, notes.group("other"), "n1").to("b") == {"n1"}
     offers.record(notes.group("other"), "b", ["n1"])
     assert offers.last(notes.group("other"), "b") == {"n1"}
-
-
-def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
-    offers = GangOffers(notes.ledger, 2)
-    for name in ("g1", "g2", "g1", "g3"):
-        offers.record(notes.group(name, name), "a", ["n0"])
-    assert len(offers) == 2
-    assert offers.last(notes.group("g2", "g2"), "a") == ()
-    assert offers.last(notes.group("g1", "g1"), "a") == {"n0"}
 
 
 def names_kept(offers: GangOffers) -> int:

@@ -7,13 +7,11 @@ import pytest
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.gang_members import GangMember
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import DRIVER, claim_of, exactly, slice_of
-from tests.support.examples import examples
 from tests.support.scheduling.placement_oracle import MadePlacements, until_solved
 
 Kinds = Mapping[str, Sequence[str]]
@@ -81,90 +79,6 @@ def _dealt(kinds: Sequence[str], wishes: Sequence[str]) -> bool:
 
 
 wish = st.sampled_from(["whole", "half", "any"])
-node_kinds = st.lists(st.sampled_from(["whole", "half"]), max_size=2)
-
-
-@examples(150)
-@given(kinds=st.lists(node_kinds, min_size=1, max_size=3), wishes=st.lists(wish, min_size=1, max_size=5))
-def test_planned_exactly_when_it_fits(kinds: list[list[str]], wishes: list[str]) -> None:
-    by_node = {f"n{index}": each for index, each in enumerate(kinds)}
-    members, claims = gang(*wishes)
-    seats = until_solved(cluster(by_node, claims).plan(members, list(by_node)).solve(len(members)))
-    assert (seats is not None) == fits_somehow(by_node, wishes)
-    if seats is not None:
-        assert set(seats) == {member.uid for member in members}
-        check(by_node, seats)
-
-
-def check(kinds: Kinds, seats: Mapping[str, Assignment]) -> None:
-    """Nothing is given twice, and no card more than it has."""
-    devices = [
-        (node, result.device)
-        for node, placements in (seat for seat in seats.values())
-        for placement in placements.values()
-        for result in placement.allocation.devices.results
-    ]
-    assert len(devices) == len(set(devices))
-    for node in kinds:
-        taken = [device for at, device in devices if at == node]
-        for card in {name.rsplit("-", maxsplit=1)[1] for name in taken}:
-            drawn = sum(2 if name.startswith("whole") else 1 for name in taken if name.endswith(f"-{card}"))
-            assert drawn <= 2
-
-
-def test_whole_against_halves_works_where_pod_by_pod_fails() -> None:
-    """Pod by pod the first halves would open both cards."""
-    members, claims = gang("any", "any", "whole")
-    kinds = {"n0": ["half"], "n1": ["whole"]}
-    seats = until_solved(cluster(kinds, claims).plan(members, ["n1", "n0"]).solve(3))
-    assert seats is not None
-    assert [seats[uid].node for uid in ("p0", "p1", "p2")] == ["n0", "n0", "n1"]
-
-
-def test_as_many_members_as_needed_are_assigned_where_not_all_fit() -> None:
-    members, claims = gang("half", "half", "half")
-    seats = until_solved(cluster({"n0": ["half"]}, claims).plan(members, ["n0"]).solve(2))
-    assert seats is not None
-    assert len(seats) == 2
-
-
-def test_too_few_is_none() -> None:
-    members, claims = gang("half", "half", "half")
-    assert until_solved(cluster({"n0": ["half"]}, claims).plan(members, ["n0"]).solve(3)) is None
-
-
-def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
-    claims = {"shared": wants("half"), "own": wants("whole")}
-    members = [
-        GangMember("p0", ("shared",), "p0", ("shared",), frozenset({"shared"})),
-        GangMember("p1", ("shared", "own"), "p1", ("shared", "own"), frozenset({"shared"})),
-    ]
-    kinds = {"n0": ["half"], "n1": ["half", "whole"]}
-    seats = until_solved(cluster(kinds, claims).plan(members, ["n0", "n1"]).solve(2))
-    assert seats is not None
-    assert {seat.node for seat in seats.values()} == {"n1"}
-    assert seats["p0"].placements["shared"] == seats["p1"].placements["shared"]
-
-
-def test_a_fabric_device_serves_members_on_several_nodes() -> None:
-    fabric = slice_of("f0", pool="fabric", name="fabric", allNodes=True)
-    claims = {"shared": wants("any"), "a": wants("half"), "b": wants("half"), "c": wants("half")}
-    members = [
-        GangMember(f"p{uid}", ("shared", uid), "same", ("shared", "half"), frozenset({"shared"})) for uid in "abc"
-    ]
-    slices = [fabric, *cards("n0", ["half"]), *cards("n1", ["half"])]
-    only_fabric = Cluster(
-        slices, {**claims, "shared": claim_of(exactly(expression=f'!has(device.attributes["{DRIVER}"].size)'))}
-    )
-    seats = until_solved(only_fabric.plan(members, ["n0", "n1"]).solve(3))
-    assert seats is not None
-    assert {seat.node for seat in seats.values()} == {"n0", "n1"}
-
-
-def test_a_fabric_device_is_given_once() -> None:
-    slices = [slice_of("f0", pool="fabric", name="fabric", allNodes=True)]
-    members, claims = gang("any", "any")
-    assert until_solved(Cluster(slices, claims).plan(members, ["n0", "n1"]).solve(2)) is None
 
 
 def test_the_limit_is_told_apart_from_no() -> None:
