@@ -71,13 +71,6 @@ async def test_allocation_that_skips_no_node_operations_needs_no_feature() -> No
     assert set((await world.filter("p2", "n0", "n1")).fitting) == {"n0", "n1"}
 
 
-async def test_node_that_stops_to_declare_the_feature_is_offered_no_more() -> None:
-    world = await shared({"name": "d"}, skipNodeOperations=["NodePrepareResources"])
-    assert list((await world.filter("p2", "n0")).fitting) == ["n0"]
-    declare(world, "n0")
-    assert (await world.filter("p2", "n0")).unresolvable == {"n0": LACKS_FEATURE}
-
-
 async def test_pods_are_evicted_for_no_pod_whose_allocated_claims_do_not_suit_the_node() -> None:
     world = await shared({"name": "d"}, skipNodeOperations=["NodePrepareResources"])
     assert await world.extender.preempt(pod_from(world.pod("p2")), {"n0": [], "n1": []}) == {"n0": []}
@@ -104,21 +97,6 @@ async def test_device_that_counts_against_its_node_is_never_chosen(field: str) -
         assert list((await world.filter("p-one", "n0")).fitting) == ["n0"]
         await world.bind("p-one", "n0")
         assert world.devices("one") == ["net/b"]
-
-
-async def test_device_that_comes_to_count_against_its_node_after_filter_is_not_bound() -> None:
-    world = InMemoryExtender()
-    world.node("n0")
-    world.device_class()
-    network(world, {"name": "a"})
-    world.add_claim("c")
-    world.add_pod("p", "c")
-    assert list((await world.filter("p", "n0")).fitting) == ["n0"]
-    republish(world, {"name": "a", **COUNTED})
-    async with world.watching():
-        with pytest.raises(RetryableError, match=NOT_COUNTED):
-            await world.bind("p", "n0")
-    assert world.devices("c") == []
 
 
 async def test_allocated_device_that_counts_against_its_node_is_shared_with_no_further_pod() -> None:

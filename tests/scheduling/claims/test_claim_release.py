@@ -42,12 +42,6 @@ def writing(world: InMemoryExtender) -> ClaimWriter:
     return ClaimWriter(world.ledger, world.cluster.claims, world.metrics)
 
 
-async def test_reservation_goes_while_another_is_left(world: InMemoryExtender) -> None:
-    assert not await writing(world).release(record(world), (uid(world, "p1"),))
-    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p2"]
-    assert world.devices("c1") == ["n1/gpu-0"]
-
-
 async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(
     world: InMemoryExtender,
 ) -> None:
@@ -88,12 +82,6 @@ async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: I
     world.cluster.store.replace(KEY, again)
     assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
     assert world.devices("c1") == ["n1/gpu-1"]
-
-
-async def test_claim_that_is_being_deleted_can_be_released_but_not_reserved(world: InMemoryExtender) -> None:
-    world.cluster.store.delete(KEY)
-    assert "deletionTimestamp" in world.claim("c1")["metadata"]
-    assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
 
 
 async def test_claim_that_is_gone_has_nothing_left_to_release(world: InMemoryExtender) -> None:

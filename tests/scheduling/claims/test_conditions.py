@@ -90,10 +90,6 @@ def test_clock_starts_with_the_wait_if_the_allocation_has_no_time_or_one_from_th
         assert readiness(waiting, now=SECOND + TIMEOUT + 1, since=SECOND) is Readiness.TIMED_OUT
 
 
-def test_ready_devices_do_not_time_out() -> None:
-    assert readiness(claim([result("g0", "A")], report("g0", A="True")), now=SECOND + 9 * TIMEOUT) is Readiness.READY
-
-
 def test_conditions_and_clock_are_read_from_the_snapshot_where_the_server_stores_neither() -> None:
     written = claim([result("g0", "A")])
     assert written.status.allocation is not None

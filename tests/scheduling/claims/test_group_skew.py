@@ -150,17 +150,6 @@ async def test_when_kubelets_lose_the_gate_pods_are_reserved_beside_the_group() 
     assert world.devices("shared") == []
 
 
-async def test_when_kubelets_get_the_gate_the_group_is_added_once() -> None:
-    world = shared("never")
-    await world.bound("a")
-    world.set_up("always")
-    await world.bound("b", "c")
-    assert world.reserved() == ["pods/a", TEAM]
-    world.delete(StoredKind.POD, "a")
-    world.manage()
-    assert world.reserved() == [TEAM]
-
-
 async def test_a_pod_with_a_reservation_of_its_own_gets_no_other_through_its_group() -> None:
     """It was reserved before the change of the setting, and is bound after it."""
     world = shared("never")

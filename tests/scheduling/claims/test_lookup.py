@@ -27,7 +27,6 @@ def owner(kind: str, name: str, uid: str, api: str = "scheduling.k8s.io/v1beta1"
 
 
 GROUP_OWNER = owner("PodGroup", "g", "g-uid")
-POD_OWNER = owner("Pod", "p", "p-uid", "v1")
 
 
 class PodOfGroup:
@@ -78,12 +77,6 @@ def refused(found: tuple[FoundClaim, ...] | Rejection) -> tuple[Code, str]:
     return found.code, found.detail
 
 
-def test_claim_by_name_that_the_group_has_too_is_the_groups(member: PodOfGroup) -> None:
-    member.claim()
-    member.group(NAMED)
-    assert member.one(NAMED).consumer == GROUP
-
-
 @pytest.mark.parametrize(
     "theirs",
     [{"name": "other", "resourceClaimName": "c"}, {"name": "dev", "resourceClaimName": "d"}, TEMPLATE],
@@ -93,19 +86,6 @@ def test_entry_that_differs_from_the_groups_in_anything_is_the_pods(member: PodO
     member.claim()
     member.group(theirs)
     assert member.one(NAMED).consumer == POD
-
-
-def test_claim_generated_for_the_group_is_the_groups(member: PodOfGroup) -> None:
-    member.claim(GROUP_OWNER)
-    member.group(TEMPLATE)
-    assert member.one(TEMPLATE, recorded="c").consumer == GROUP
-
-
-def test_claim_generated_for_the_pod_is_the_pods_even_if_the_group_has_the_entry(member: PodOfGroup) -> None:
-    """So it is where the controller manager knows no claims of groups (skew row "controller off")."""
-    member.claim(POD_OWNER)
-    member.group(TEMPLATE)
-    assert member.one(TEMPLATE, recorded="c").consumer == POD
 
 
 def test_claim_of_the_group_is_known_by_its_owner_where_no_group_is_served(member: PodOfGroup) -> None:
@@ -132,29 +112,6 @@ def test_generated_claim_of_somebody_else_is_refused(member: PodOfGroup, other: 
     )
 
 
-KNOWING = Node(name="n1", declared_features=("DRAWorkloadResourceClaims",))
-
-
-@pytest.mark.parametrize(
-    ("setting", "node", "consumer"),
-    [
-        ("never", KNOWING, POD),
-        ("auto", Node(name="n2"), POD),
-        ("auto", None, POD),
-        ("auto", KNOWING, GROUP),
-        ("always", Node(name="n2"), GROUP),
-        ("always", None, GROUP),
-    ],
-)
-def test_the_setting_and_the_node_say_for_whom_to_reserve(
-    member: PodOfGroup, setting: str, node: Node | None, consumer: ConsumerReference
-) -> None:
-    member.ledger.pod_groups.reservation = GroupReservation(setting)
-    member.claim()
-    member.group(NAMED)
-    assert member.one(NAMED, node=node).consumer == consumer
-
-
 @pytest.mark.parametrize("setting", ["always", "auto"])
 @pytest.mark.parametrize("entry", [TEMPLATE, {"name": "dev", "podGroupResourceClaim": "dev"}])
 def test_what_was_generated_for_the_group_is_reserved_for_it(member: PodOfGroup, setting: str, entry: Json) -> None:
@@ -179,11 +136,6 @@ def test_group_that_is_missing_is_named_where_groups_are_served(member: PodOfGro
     member.claim()
     member.ledger.pod_groups.served = True
     assert refused(member.find(NAMED)) == (Code.POD_GROUP_MISSING, "ns/g")
-
-
-def test_group_is_but_a_name_where_groups_are_not_served(member: PodOfGroup) -> None:
-    member.claim()
-    assert member.one(NAMED).consumer == POD
 
 
 def test_claim_not_generated_yet_says_for_which_group(member: PodOfGroup) -> None:

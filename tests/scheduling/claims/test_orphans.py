@@ -1,12 +1,10 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
-import pytest
 from dra_extender.inspection.audit.findings import ORPHANED
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
 from dra_extender.scheduling.binding.reports import DELETED_IN_USE_REASON
-from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -65,15 +63,6 @@ async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
 
     assert world.ledger.changes.devices > mark
     assert (await world.filter("second", "n1")).fitting == ("n1",)
-
-
-async def test_bind_does_not_take_the_device_either() -> None:
-    world = await running()
-    strip_and_delete(world, "first")
-    async with world.watching():
-        with pytest.raises(RetryableError, match="n1"):
-            await world.bind("second", "n1")
-    assert world.devices("second") == []
 
 
 async def test_preemption_of_the_pod_frees_the_device_of_its_deleted_claim() -> None:

@@ -9,7 +9,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
-from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
+from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, small_world
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 from tests.support.turns import turns
 
@@ -138,7 +138,7 @@ async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> Non
 async def test_a_device_that_is_given_back_while_nobody_binds_is_left_alone_too(how: str) -> None:
     """The process was started anew meanwhile, or kube-scheduler was away."""
     world = small_world()
-    await reserved(world, "n3")
+    await world.abandoned("p1", "n3")
     if how == "failed":
         edit_status(world, lambda status: status.update(devices=[condition(world, "Failed")]))
     else:

@@ -3,18 +3,18 @@
 import asyncio
 import re
 import tracemalloc
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 GPU = "example.com/gpu"
@@ -257,12 +257,11 @@ async def test_a_server_that_is_known_not_to_tell_pods_serves_none_by_claim() ->
 async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_nothing_bound(
     world: InMemoryExtender,
 ) -> None:
-    class Forgetful(Failing):
+    class Forgetful(MemoryPods):
         async def record_extended_claim(self, *_: object) -> bool:
             return False
 
-    world.pods = Forgetful(world.cluster.pods, {})  # type: ignore[assignment]
-    world.start()
+    restart(world, pods=Forgetful(world.cluster.store))
     async with world.watching():
         with pytest.raises(RetryableError, match=r"does not keep status\.extendedResourceClaimStatus"):
             await world.bind("p1", "n1")
@@ -270,28 +269,10 @@ async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_no
     assert (await world.filter("p1", "n1")).fitting == ()
 
 
-class Failing:
-    """A port that fails or dies at given calls: after so many calls of a method it raises, before or after it acted."""
-
-    def __init__(self, inner: Any, faults: dict[str, tuple[str, BaseException]]) -> None:
-        self._inner = inner
-        self._faults = faults
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        original = getattr(self._inner, name)
-
-        async def call(*arguments: Any) -> Any:
-            self.calls.append(name)
-            when, fault = self._faults.get(name, ("", None))
-            if fault is not None and when == "before":
-                raise fault
-            answer = await original(*arguments)
-            if fault is not None and when == "after":
-                raise fault
-            return answer
-
-        return call
+def failing(port: Any, method: str, when: str, fault: BaseException) -> Seam:
+    """The port, of which the first call of the method fails before or after it took effect."""
+    seam = Seam(port)
+    return seam.before(method, fault) if when == "before" else seam.after(method, fault)
 
 
 class Killed(BaseException):
@@ -311,15 +292,13 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
 ) -> None:
     """The next bind adopts what is there for the same node, and replaces it for another one; one claim is left in the end."""
     await world.filter("p1", "n1")
-    world.claims = Failing(world.cluster.claims, {method: (when, Killed())})  # type: ignore[assignment]
-    world.pods = Failing(world.cluster.pods, {method: (when, Killed())})  # type: ignore[assignment]
-    world.start()
+    claims_and_pods = [failing(port, method, when, Killed()) for port in (world.cluster.claims, world.cluster.pods)]
+    restart(world, claims=claims_and_pods[0], pods=claims_and_pods[1])
     async with world.watching():
         with pytest.raises((Killed, RetryableError)):
             await asyncio.wait_for(world.bind("p1", "n1"), 60)
     before = [each["metadata"]["uid"] for each in claims(world)]
-    world.claims = world.pods = None
-    world.start()
+    restart(world)
     bound = world.pod("p1")["spec"].get("nodeName")
     target = "n2" if elsewhere and not bound else "n1"
     async with world.watching():
@@ -340,22 +319,16 @@ async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_fin
     world: InMemoryExtender, method: str, when: str
 ) -> None:
     """The claim of an earlier bind is useless on the node of the next one, which is killed while it deletes the claim."""
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError, match="nobody waits"):
-            await world.bind("p1", "n2", hung_up)
+    await world.abandoned("p1", "n2")
     assert [devices_of(each) for each in claims(world)] == [["n2/gpu-0"]]
-    world.claims = Failing(world.cluster.claims, {method: (when, Killed())})  # type: ignore[assignment]
-    world.start()
+    restart(world, claims=failing(world.cluster.claims, method, when, Killed()))
     async with world.watching():
         with pytest.raises(Killed):
             await asyncio.wait_for(world.bind("p1", "n1"), 60)
 
     left = claims(world)
     assert all(FINALIZER in each["metadata"]["finalizers"] for each in left if devices_of(each))
-    world.claims = None
-    world.start()
+    restart(world)
     async with world.watching():
         await world.bind("p1", "n1")
     (claim,) = claims(world)
@@ -363,11 +336,7 @@ async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_fin
 
 
 async def test_a_left_over_with_devices_draws_the_pod_to_its_node(world: InMemoryExtender) -> None:
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError, match="nobody waits"):
-            await world.bind("p1", "n2", hung_up)
+    await world.abandoned("p1", "n2")
     world.start()
     assert (await world.filter("p1", "n1", "n2")).fitting == ("n2",)
     assert (await world.filter("p1", "n1")).fitting == ("n1",)
@@ -377,11 +346,7 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
     """The pod fits only where the left-over cannot be used: everything is refused, and the claim is deleted at once."""
     world = filled(OPTIONS)
     world.add_pod("big", resources={GPU: "2"})
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError):
-            await world.bind("p1", "n2", hung_up)
+    await world.abandoned("p1", "n2")
     await bind(world, "big", "n1")
     assert (await world.filter("p1", "n1")).unresolvable == {"n1": f"node(s): {SHARED} is allocated for another node"}
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
@@ -390,8 +355,7 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
 
 @pytest.mark.parametrize("method", ["update", "update_status"])
 async def test_a_write_that_is_refused_leaves_no_claim(world: InMemoryExtender, method: str) -> None:
-    world.claims = Failing(world.cluster.claims, {method: ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
-    world.start()
+    restart(world, claims=failing(world.cluster.claims, method, "before", RequestRejectedError("denied")))
     async with world.watching():
         with pytest.raises(RetryableError, match="denied"):
             await world.bind("p1", "n1")
@@ -400,15 +364,11 @@ async def test_a_write_that_is_refused_leaves_no_claim(world: InMemoryExtender, 
 
 async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: InMemoryExtender) -> None:
     fault: ClusterError = ServerUnavailableError("no answer")
-    world.claims = Failing(world.cluster.claims, {"create": ("after", fault)})  # type: ignore[assignment]
-    world.start()
+    restart(world, claims=failing(world.cluster.claims, "create", "after", fault))
     with pytest.raises(RetryableError, match="no answer"):
         await world.bind("p1", "n1")
     (made,) = claims(world)
-    world.claims = None
-    ledger_without_watch = world.ledger
-    world.start()
-    assert world.ledger is not ledger_without_watch
+    restart(world)
     claim = await bind(world, "p1", "n1")
     assert claim["metadata"]["uid"] == made["metadata"]["uid"]
 
@@ -416,13 +376,11 @@ async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: 
 async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(world: InMemoryExtender) -> None:
     """The API server lets nobody take the field back, and the kubelet would wait for the claim."""
     world.node("n3", **{GPU: "1"})
-    world.pods = Failing(world.cluster.pods, {"bind": ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
-    world.start()
+    restart(world, pods=failing(world.cluster.pods, "bind", "before", RequestRejectedError("denied")))
     async with world.watching():
         with pytest.raises(RetryableError, match="denied"):
             await world.bind("p1", "n1")
-    world.pods = None
-    world.start()
+    restart(world)
     assert (await world.filter("p1", "n3")).fitting == ()
     with pytest.raises(RetryableError, match="which is not needed there"):
         await world.bind("p1", "n3")
@@ -431,14 +389,12 @@ async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(w
 
 async def test_what_is_left_of_a_pod_that_only_waits_is_deleted_after_a_while() -> None:
     world = filled(OPTIONS)
-    world.claims = Failing(world.cluster.claims, {"update": ("before", Killed())})  # type: ignore[assignment]
-    world.start()
+    restart(world, claims=failing(world.cluster.claims, "update", "before", Killed()))
     async with world.watching():
         with pytest.raises(Killed):
             await world.bind("p1", "n1")
     assert len(claims(world)) == 1
-    world.claims = None
-    world.start()
+    restart(world)
     await world.filter("p1", "n2")
     await pass_by(world, GRACE)
     assert len(claims(world)) == 1
@@ -449,11 +405,7 @@ async def test_what_is_left_of_a_pod_that_only_waits_is_deleted_after_a_while() 
 
 async def test_a_reservation_of_a_pod_that_only_waits_goes_with_the_whole_claim() -> None:
     world = filled(OPTIONS)
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError):
-            await world.bind("p1", "n2", hung_up)
+    await world.abandoned("p1", "n2")
     world.sync()
     await pass_by(world, GRACE)
     assert (claims(world), await reclaimed(world, "pod_idle")) == ([], 1)

@@ -31,12 +31,8 @@ class LostMemberExtender(GangExtender):
     async def allocated(self, *pods: str) -> None:
         """The claims of these are allocated, and nobody waits for their binds any more."""
         for pod in pods:
-            hung_up = asyncio.Event()
-            hung_up.set()
-            with pytest.raises(RetryableError, match="nobody waits"):
-                await self.bind(pod, "n1", hung_up)
+            await self.abandoned(pod)
             assert self.devices(pod)
-        self.sync()
 
     def restart(self) -> None:
         """A new process, which hears of the gang first."""
@@ -111,10 +107,7 @@ async def test_members_that_follow_a_bound_one_are_not_refused(world: LostMember
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     world.member("g", "late", "half")
     await world.ask(["late"], "n1")
-    hung_up = asyncio.Event()
-    hung_up.set()
-    with pytest.raises(RetryableError, match="nobody waits"):
-        await world.bind("late", "n1", hung_up)
+    await world.abandoned("late")
     for pod in "bc":
         world.delete(StoredKind.POD, pod)
     world.sync()

@@ -20,7 +20,6 @@ from tests.support.scheduling.reclaiming import (
     edit_status,
     pass_by,
     reclaimed,
-    reserved,
     small_world,
 )
 from tests.support.scheduling.world import InMemoryExtender
@@ -69,7 +68,7 @@ def idle(world: InMemoryExtender) -> None:
 async def test_an_unused_allocation_is_released_after_the_grace(
     world: InMemoryExtender, happens: Callable[[InMemoryExtender], None], reason: str
 ) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     happens(world)
     await pass_by(world, GRACE - 1)
     assert world.devices("c1") == ["n1/gpu-0"]
@@ -83,7 +82,7 @@ async def test_an_unused_allocation_is_released_after_the_grace(
 
 
 async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     await pass_by(world, GRACE - 1)
     status = world.claim("c1")["status"]
     status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -96,7 +95,7 @@ async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: InMemory
 
 
 async def test_reports_of_drivers_do_not_delay_the_release_of_devices(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     for number in range(4):
         await pass_by(world, GRACE / 4 - 0.5)
         assert world.devices("c1") == ["n1/gpu-0"]
@@ -112,7 +111,7 @@ async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_relea
     """kube-controller-manager does so with a bound pod that is over while its claim stays allocated for another."""
     world.add_pod("p2", "c1")
     edit_pod(world, over, "p2")
-    await reserved(world)
+    await world.abandoned("p1")
     (mine,) = world.claim("c1")["status"]["reservedFor"]
     entry = {"resource": "pods", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
     for turn in range(4):
@@ -126,7 +125,7 @@ async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_relea
 
 async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1")
-    await reserved(world)
+    await world.abandoned("p1")
     async with world.watching():
         await world.bind("p2", "n1")
     world.sync()
@@ -165,7 +164,7 @@ async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known
 
 async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_at_once(world: InMemoryExtender) -> None:
     """kube-scheduler offers the other node only, because the first is full or cordoned."""
-    await reserved(world)
+    await world.abandoned("p1")
     assert list((await world.filter("p1", "n2")).fitting) == []
 
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
@@ -178,7 +177,7 @@ async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_a
 
 async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_allocation(world: InMemoryExtender) -> None:
     """kube-scheduler asks about the nominated node alone first."""
-    await reserved(world)
+    await world.abandoned("p1")
     await world.filter("p1", "n2")
     await world.filter("p1", "n1", "n2")
 
@@ -188,7 +187,7 @@ async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_alloc
 
 
 async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_allocation(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     edit_pod(world, lambda pod: pod["status"].update(nominatedNodeName="n1"))
     await world.filter("p1", "n2")
 
@@ -198,7 +197,7 @@ async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_alloca
 
 
 async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     world.delete(StoredKind.NODE, "n1")
 
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
@@ -262,7 +261,7 @@ async def test_an_allocation_of_another_scheduler_stays(world: InMemoryExtender)
 
 
 async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     world.add_pod("p2", "c1")
     uid = world.pod("p2")["metadata"]["uid"]
     consumer = {"resource": "pods", "name": "p2", "uid": uid}
@@ -285,7 +284,7 @@ async def test_our_reservation_in_an_allocation_of_another_scheduler_ends_as_for
     world.cluster.store.update(StoredKind.CLAIM, claim, "kube-scheduler")
     world.allocate("c1", "gpu-0", writer="kube-scheduler")
     world.sync()
-    await reserved(world)
+    await world.abandoned("p1")
 
     await pass_by(world, GRACE)
 
@@ -365,7 +364,7 @@ async def started(options: Options) -> InMemoryExtender:
     for number in (1, 2):
         world.add_claim(f"c{number}")
         world.add_pod(f"p{number}", f"c{number}")
-    await reserved(world)
+    await world.abandoned("p1")
     assert list((await world.filter("p2", "n1")).fitting) == []
     return world
 
@@ -393,7 +392,7 @@ async def test_the_controller_pauses_between_two_releases() -> None:
     for number in (1, 2):
         world.add_claim(f"c{number}")
         world.add_pod(f"p{number}", f"c{number}")
-        await reserved(world, pod=f"p{number}")
+        await world.abandoned(f"p{number}")
     async with world.watching():
         await world.extender.start()
         try:
@@ -412,7 +411,7 @@ async def test_nothing_is_released_while_reclaim_is_switched_off() -> None:
     world.device_class()
     world.add_claim("c1")
     world.add_pod("p1", "c1")
-    await reserved(world)
+    await world.abandoned("p1")
     world.delete(StoredKind.POD, "p1")
 
     await pass_by(world, 10 * GRACE)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.reclaiming import GRACE, bound_to, edit_pod, pass_by, reclaimed, reserved, small_world
+from tests.support.scheduling.reclaiming import GRACE, bound_to, edit_pod, pass_by, reclaimed, small_world
 from tests.support.scheduling.world import InMemoryExtender
 
 US = "dra-extender"
@@ -52,7 +52,7 @@ def allocate_elsewhere(world: InMemoryExtender, consumers: list[Json]) -> None:
 async def test_our_unused_allocation_is_released_whatever_its_managed_fields_say(
     world: InMemoryExtender, change: Callable[[Json], None]
 ) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     forge(world, change)
     await pass_by(world, GRACE)
     assert world.devices("c1") == []
@@ -63,7 +63,7 @@ async def test_our_unused_allocation_is_released_whatever_its_managed_fields_say
 async def test_devices_of_a_bound_pod_stay_whatever_the_managed_fields_say(
     world: InMemoryExtender, change: Callable[[Json], None]
 ) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     edit_pod(world, bound_to("n1"))
     for number in range(3):
         forge(world, change, number)
@@ -100,7 +100,7 @@ async def test_after_a_restart_forged_managers_keep_an_allocation_and_are_told_o
     world: InMemoryExtender,
 ) -> None:
     """A new process knows only what is stored; nothing is looked at again before somebody writes."""
-    await reserved(world)
+    await world.abandoned("p1")
     record = world.ledger.claims.by_key("default", "c1")
     assert record is not None
     record.written = None

@@ -1,12 +1,9 @@
 """A claim that is reserved for a PodGroup is in use as long as one member is; a group that only waits keeps no devices."""
 
-import asyncio
-
 import pytest
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.reclaim.release_reasons import ConsumerState, group_state
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
@@ -55,21 +52,10 @@ def world() -> InMemoryExtender:
     return world
 
 
-async def abandoned(world: InMemoryExtender, pod: str) -> None:
-    """The claim is allocated and reserved for the group, but the bind of this member ended without a Binding."""
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError):
-            await world.bind(pod, "n1", hung_up)
-    world.sync()
-    assert [each["resource"] for each in world.claim("shared")["status"]["reservedFor"]] == ["podgroups"]
-
-
 async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_does_not_suit(
     world: InMemoryExtender,
 ) -> None:
-    await abandoned(world, "m1")
+    await world.abandoned("m1")
     assert list((await world.filter("m2", "n2")).fitting) == []
 
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
@@ -80,7 +66,7 @@ async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_do
 
 
 async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: InMemoryExtender) -> None:
-    await abandoned(world, "m1")
+    await world.abandoned("m1")
     async with world.watching():
         await world.bind("m2", "n1")
     world.sync()
@@ -92,7 +78,7 @@ async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: 
 
 
 async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: InMemoryExtender) -> None:
-    await abandoned(world, "m1")
+    await world.abandoned("m1")
     feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)
     pod = world.pod("m2")

@@ -18,7 +18,6 @@ from tests.support.scheduling.reclaiming import (
     edit_status,
     pass_by,
     reclaimed,
-    reserved,
     small_world,
 )
 from tests.support.scheduling.world import InMemoryExtender
@@ -52,7 +51,7 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
     world: InMemoryExtender, call: str, released: int
 ) -> None:
     """Before the write it keeps its allocation; during the write it waits, for it would bind a pod without devices."""
-    await reserved(world)
+    await world.abandoned("p1")
     original, reached, go = getattr(world.cluster.claims, call), asyncio.Event(), asyncio.Event()
 
     async def slowly(*arguments: Any) -> bytes:
@@ -82,7 +81,7 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
 
 async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: InMemoryExtender) -> None:
     """Our pod watch is behind."""
-    await reserved(world)
+    await world.abandoned("p1")
     feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)
     edit_pod(world, bound_to("n1"))
@@ -95,7 +94,7 @@ async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devic
 
 async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: InMemoryExtender) -> None:
     """The resourceVersion guards the write, too: here the claim changes each time after it was read."""
-    await reserved(world)
+    await world.abandoned("p1")
     read = world.cluster.pods.read
     reports = count()
 
@@ -115,7 +114,7 @@ async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(
 
 
 async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     read = world.cluster.pods.read
 
     async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
@@ -128,7 +127,7 @@ async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: In
 
 
 async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     write = world.cluster.claims.update_status
 
     async def forbidden(namespace: str, name: str, body: bytes) -> bytes:
@@ -144,7 +143,7 @@ async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(worl
 
 
 async def test_a_stop_lets_the_write_in_progress_end(world: InMemoryExtender) -> None:
-    await reserved(world)
+    await world.abandoned("p1")
     write, writing, go = world.cluster.claims.update_status, asyncio.Event(), asyncio.Event()
 
     async def slowly(namespace: str, name: str, body: bytes) -> bytes:

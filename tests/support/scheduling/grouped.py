@@ -1,15 +1,12 @@
 """PodGroups whose pods share a claim, in memory, with a controller-manager and kubelets whose gates can be off."""
 
-import asyncio
 import dataclasses
 from typing import Final
 
-import pytest
 from dra_extender.inspection.audit.claims import refused
 from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
@@ -125,15 +122,6 @@ class PodGroupExtender(InMemoryExtender):
                 await self.bind(pod, node)
         self.sync()
         assert all(self.is_bound(pod) for pod in pods)
-
-    async def abandoned(self, pod: str, node: str = "n1") -> None:
-        """The claim is allocated and reserved, but nobody waits for the Binding any more."""
-        hung_up = asyncio.Event()
-        hung_up.set()
-        async with self.watching():
-            with pytest.raises(RetryableError):
-                await self.bind(pod, node, hung_up)
-        self.sync()
 
     def report(self, condition: str, claim: str = "shared") -> None:
         super().report(condition, claim)

@@ -1,10 +1,7 @@
 """A pod with a claim on a small cluster in memory, and what happens to the two while nobody binds the pod."""
 
-import asyncio
 from collections.abc import Callable
 
-import pytest
-from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
@@ -26,16 +23,6 @@ def small_world() -> InMemoryExtender:
     world.add_claim("c1")
     world.add_pod("p1", "c1")
     return world
-
-
-async def reserved(world: InMemoryExtender, node: str = "n1", pod: str = "p1") -> None:
-    """The claim is allocated and reserved for the pod, which is not bound: kube-scheduler gave up waiting for the bind."""
-    hung_up = asyncio.Event()
-    hung_up.set()
-    async with world.watching():
-        with pytest.raises(RetryableError):
-            await world.bind(pod, node, hung_up)
-    world.sync()
 
 
 async def pass_by(world: InMemoryExtender, seconds: float) -> None:

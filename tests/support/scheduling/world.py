@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -217,6 +218,15 @@ class InMemoryExtender:
     async def bind(self, pod: str, node: str, hung_up: asyncio.Event | None = None) -> None:
         uid = self.pod(pod)["metadata"]["uid"]
         await self.extender.bind("default", pod, uid, node, hung_up or asyncio.Event())
+
+    async def abandoned(self, pod: str, node: str = "n1") -> None:
+        """The claim is allocated and reserved, but nobody waits for the Binding any more."""
+        hung_up = asyncio.Event()
+        hung_up.set()
+        async with self.watching():
+            with pytest.raises(RetryableError, match="nobody waits"):
+                await self.bind(pod, node, hung_up)
+        self.sync()
 
     def devices(self, claim: str) -> list[str]:
         allocation = self.claim(claim).get("status", {}).get("allocation") or {}
