@@ -241,6 +241,16 @@ def test_redacted_snapshot_has_no_name_of_the_cluster_and_what_stays_is_listed(s
     assert file.stat().st_mode & 0o077 == 0
 
 
+def test_snapshot_goes_to_standard_output_and_what_is_said_of_it_to_standard_error(
+    snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ("snapshot", "--snapshot", snapshot, "-o", "-"))
+    assert (result.exit_code, (tmp_path / "-").exists()) == (0, False)
+    assert result.stdout_bytes == Path(snapshot).read_bytes()
+    assert result.stderr.startswith("standard output: 1 nodes, 1 deviceclasses, ")
+
+
 def test_pod_of_another_namespace_is_suggested(snapshot: str) -> None:
     assert run("why", f"{NAMESPACE}/train", "--snapshot", snapshot)[0] == 0
     status, text = run("why", "pod/train", "--snapshot", snapshot)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
 FORMAT: Final = "dra-extender.io/snapshot/v1"
 MOST_MIB: Final = 256
 """The default limit of what a snapshot may have unpacked."""
+STDOUT: Final = Path("-")
 _MOST_MEMBERS: Final = 64
 _RECORD_BYTES: Final = 4 * 2**20
 """The longest record; the API server stores no longer object."""
@@ -51,7 +53,7 @@ _ABOUT_DECODER: Final = msgspec.json.Decoder(_About, dec_hook=decoded_moment)
 def write_snapshot(objects: ClusterObjects, path: Path) -> int:
     """Write the fields that decisions read of all objects; returns the bytes of the file, which its owner alone may read.
 
-    Two snapshots of the same objects have the same bytes.
+    The path `-` is standard output.  Two snapshots of the same objects have the same bytes.
 
     Raises:
         SnapshotFileError: the file cannot be written.
@@ -75,10 +77,15 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
     data = buffer.getvalue()
     try:
-        path.touch(mode=_MODE)
-        path.write_bytes(data)
+        if path == STDOUT:
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+        else:
+            path.touch(mode=_MODE)
+            path.write_bytes(data)
     except OSError as problem:
-        raise SnapshotFileError(f"{title(path)}: cannot be written: {problem.strerror}") from problem
+        name = "standard output" if path == STDOUT else path
+        raise SnapshotFileError(f"{name}: cannot be written: {problem.strerror}") from problem
     return len(data)
 
 

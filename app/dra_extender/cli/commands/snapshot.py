@@ -19,7 +19,12 @@ EXAMPLES: Final = (
 @asks_a_cluster
 def command(
     source: ClusterSource,
-    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write, e.g. cluster.tar.gz.")],
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where to write, e.g. cluster.tar.gz; - for standard output."
+        ),
+    ],
     redact: Annotated[bool, typer.Option("--redact", help="Give every name another one, and drop sentences.")] = False,
 ) -> None:
     """Write the objects of a cluster to a file, with the fields that scheduling decisions read and no others.
@@ -29,7 +34,7 @@ def command(
     """
     from dra_extender.inspection.objects import EVERYTHING, require_any, unknown_text, unread
     from dra_extender.inspection.redaction.names import UnorderableNameError
-    from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
+    from dra_extender.inspection.snapshot_file import STDOUT, SnapshotFileError, write_snapshot
     from dra_extender.model.api_json import ModelError, printable
 
     objects = source.read(explaining=True)
@@ -39,14 +44,16 @@ def command(
         size = write_snapshot(objects, file)
     except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
+    # Standard output may have the snapshot.
+    said, name = (sys.stderr, "standard output") if file == STDOUT else (sys.stdout, str(file))
     counts = ", ".join(f"{len(found)} {kind}" for kind, found in objects.by_kind.items() if found)
     missing = unread(objects.origin, EVERYTHING)
     if missing:
-        sys.stdout.write(f"not in the file: {printable(unknown_text(missing))}\n")
-    sys.stdout.write(f"{file}: {counts or 'no objects'} ({size} bytes)\n")
+        said.write(f"not in the file: {printable(unknown_text(missing))}\n")
+    said.write(f"{name}: {counts or 'no objects'} ({size} bytes)\n")
     if redact:
         listed = "".join(f"  {printable(each)}\n" for each in stayed) or "  nothing\n"
-        sys.stdout.write(f"stays, because a selector looks into it:\n{listed}")
+        said.write(f"stays, because a selector looks into it:\n{listed}")
 
 
 def _redacted(objects: "ClusterObjects") -> "tuple[ClusterObjects, tuple[str, ...]]":
