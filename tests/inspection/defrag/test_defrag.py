@@ -176,9 +176,29 @@ async def test_node_is_empty_once_what_leaves_by_itself_has_left_and_not_while_a
     pod_named(made, "leaving")["metadata"]["deletionTimestamp"] = "2026-11-25T09:40:00Z"
     report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
     assert moved(report) == {"a": "n2"}
+    del pod_named(made, "leaving")["metadata"]["deletionTimestamp"]
     pod_named(made, "leaving")["spec"]["containers"] = "none"
     report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
     assert (report.finding, staying(report)) == (Finding.NONE, {"leaving": "cannot be read"})
+
+
+async def test_pod_that_is_being_deleted_needs_no_room_beside_the_pod_in_its_place() -> None:
+    made = small_pods(MadeCluster())
+    made.objects["pods"].pop()
+    made.running("leaving", "n1", "gpu-1", request("gpu", "gpu"))
+    pod_named(made, "leaving")["metadata"]["deletionTimestamp"] = "2026-11-25T09:40:00Z"
+    made.nodes("n3")
+    made.gpus("n3", device("gpu-0"))
+    made.pod("replacement", request("gpu", "gpu"), priority=1)
+    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
+    assert moved(report) == {"a": "n3"}
+    played = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert {row.pod: (row.after.kind, row.after.node) for row in played.pods} == {
+        "ml/a": (OutcomeKind.LANDS, "n3"),
+        "ml/leaving": (OutcomeKind.ENDED, ""),
+        "ml/replacement": (OutcomeKind.LANDS, "n2"),
+    }
+    assert played.changes == ("node n1 cordoned, 1 pod evicted, 1 ended",)
 
 
 async def test_object_of_which_nothing_can_be_read_is_noted() -> None:

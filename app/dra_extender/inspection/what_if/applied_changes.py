@@ -81,8 +81,7 @@ class AppliedChanges:
             pod = self._pod("--evict", pod_key)
             if not pod["spec"].get("nodeName"):
                 raise ChangeError(f"--evict: expected a pod that has a node, {'/'.join(pod_key)} has none")
-            self.evicted[pod_key] = self._copy.evict_pod(pod)
-            self.sentences.append(f"pod {'/'.join(pod_key)} evicted")
+            self.sentences.append(f"pod {'/'.join(pod_key)} {'evicted' if self._evict(pod) else 'ended'}")
             yield pod
         for name in sorted(set(changes.drained)):
             yield from self._drain(name)
@@ -169,12 +168,24 @@ class AppliedChanges:
             raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}")
         self._copy.put(StoredKind.NODE, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
         pods = [pod for pod in self._copy.all(StoredKind.POD) if (pod.get("spec") or {}).get("nodeName") == name]
-        evicted = [pod for pod in pods if not stays_on_its_node(pod)]
-        for pod in evicted:
-            self.evicted[pod["metadata"]["namespace"], pod["metadata"]["name"]] = self._copy.evict_pod(pod)
-        stay = f", {len(pods) - len(evicted)} stay" if len(evicted) < len(pods) else ""
-        self.sentences.append(f"node {name} cordoned, {number_of(len(evicted), 'pod')} evicted{stay}")
+        leaving = [pod for pod in pods if not stays_on_its_node(pod)]
+        evicted = [pod for pod in leaving if self._evict(pod)]
+        ended = f", {len(leaving) - len(evicted)} ended" if len(evicted) < len(leaving) else ""
+        stay = f", {len(pods) - len(leaving)} stay" if len(leaving) < len(pods) else ""
+        self.sentences.append(f"node {name} cordoned, {number_of(len(evicted), 'pod')} evicted{ended}{stay}")
         return evicted
+
+    def _evict(self, pod: Json) -> bool:
+        """End the pod, and add one in its place, unless the pod is being deleted: its controller has made another then."""
+        key, replaced = (
+            (pod["metadata"]["namespace"], pod["metadata"]["name"]),
+            "deletionTimestamp" not in pod["metadata"],
+        )
+        if replaced:
+            self.evicted[key] = self._copy.evict_pod(pod)
+        else:
+            self.ended[key] = self._copy.end_pod(pod)
+        return replaced
 
 
 _PUBLISHED: Final = (StoredKind.SLICE, StoredKind.CLASS)

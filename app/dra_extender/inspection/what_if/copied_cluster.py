@@ -112,8 +112,7 @@ class CopiedCluster:
             msgspec.structs.replace(fate, fate=Fate.GENERATED) if fate.fate is Fate.DELETED else fate
             for fate in self.end_pod(pod)
         )
-        metadata = {name: value for name, value in pod["metadata"].items() if name != "deletionTimestamp"}
-        metadata.update(uid=f"{metadata['uid']}-evicted", creationTimestamp=self.created)
+        metadata = {**pod["metadata"], "uid": f"{pod['metadata']['uid']}-evicted", "creationTimestamp": self.created}
         spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
         self.put(StoredKind.POD, {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
         return fates
