@@ -9,16 +9,18 @@ import pytest
 from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.page.rendering import Renderer
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.states import FixedState, FollowedState
-from dra_extender.page.views import CommandLines
+from dra_extender.page.views import CommandLines, Views
 from dra_extender.runtime.supervision import cancel
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.simulation.api_server import ApiServer, Fault
 from tests.simulation.faults import ALWAYS, Faults
 from tests.support.api.serving import answer_to
-from tests.support.inspection.made_cluster import MadeCluster
+from tests.support.inspection.budgets import budget
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 from tests.support.inspection.served_cluster import PATHS, served
 from tests.support.turns import turns
 
@@ -59,6 +61,26 @@ async def test_change_of_the_cluster_makes_a_further_generation(
     await followed.stop()
     assert reports.live
     assert reports.history[-1].waiting == 0
+
+
+async def test_step_that_ends_a_pod_names_the_budget_that_forbids_it(tmp_path: Path) -> None:
+    made = one_gpu_held()
+    made.objects["pods"][0]["metadata"]["labels"] = {"app": "old"}
+    made.add(budget(1, {"matchLabels": {"app": "old"}}))
+    async with served(made) as server:
+        settings = KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"))
+        state = FollowedState(FollowedCluster(settings), sleep=no_pause)
+        await state.start()
+        assert [ended.budget for ended in state.latest().why(NAMESPACE, "train").next[-1].ends] == [""]
+        running = asyncio.create_task(state.follow_changes())
+        made.objects["poddisruptionbudgets"][0]["status"]["disruptionsAllowed"] = 0
+        server.put(StoredKind.BUDGET, made.objects["poddisruptionbudgets"][0])
+        async with asyncio.timeout(60):
+            reports = await state.later_than(1)
+        await cancel(running)
+        await state.stop()
+    answer = Views(Renderer(""), CommandLines()).answer("pending", reports, {"pod": f"{NAMESPACE}/train"})
+    assert "PodDisruptionBudget keep forbids its eviction now" in answer.html
 
 
 async def test_snapshot_has_one_generation(made: MadeCluster) -> None:

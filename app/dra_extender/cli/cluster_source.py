@@ -196,11 +196,11 @@ class ClusterSource:
         from contextlib import aclosing
 
         from dra_extender.inspection.followed_cluster import readings
-        from dra_extender.inspection.live import with_explaining
+        from dra_extender.inspection.live import with_events
 
         async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
             async for objects in found:
-                answer(await with_explaining(objects, self.settings()))
+                answer(await with_events(objects, self.settings()))
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds

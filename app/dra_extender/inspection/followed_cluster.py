@@ -9,7 +9,7 @@ import msgspec
 
 from dra_extender.inspection.extender_view import ExtenderView, read_view, viewed
 from dra_extender.inspection.live import objects_of
-from dra_extender.inspection.objects import KINDS, ClusterObjects, kept
+from dra_extender.inspection.objects import BUDGETS, KINDS, ClusterObjects, kept
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.reading import ClusterFollower
 from dra_extender.model.api_json import ModelError, decode
@@ -115,7 +115,7 @@ class FollowedCluster:
         self._follower = ClusterFollower(settings)
         self._clock = SystemClock()
         self._changed = asyncio.Event()
-        self._sinks = {kind: KeptObjects(kind, self._changed.set) for kind in KINDS}
+        self._sinks = {kind: KeptObjects(kind, self._changed.set) for kind in (*KINDS, BUDGETS)}
         self._view = ExtenderView(None)
         self._viewed_at = -math.inf
 

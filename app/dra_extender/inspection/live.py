@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.objects import (
-    EXPLAINING,
+    EVENTS,
     KINDS,
     AssumedGate,
     ClusterObjects,
@@ -37,10 +37,10 @@ async def read_live(
     return objects_of(await read_cluster(settings, kinds, namespace))
 
 
-async def with_explaining(objects: ClusterObjects, settings: KubeSettings) -> ClusterObjects:
-    """Return the objects with those of EXPLAINING as they are now; without them where the API server does not answer."""
+async def with_events(objects: ClusterObjects, settings: KubeSettings) -> ClusterObjects:
+    """Return the objects with the Events as they are now; without Events if the API server does not answer."""
     try:
-        found = objects_of(await read_cluster(settings, EXPLAINING, objects.namespace))
+        found = objects_of(await read_cluster(settings, (EVENTS,), objects.namespace))
     except ClusterError:
         return objects
     missing = (*objects.origin.missing, *found.origin.missing)

@@ -27,9 +27,8 @@ KINDS: Final = (
 """Plural kinds in the order in which they refer to each other."""
 EVENTS: Final = "events"
 BUDGETS: Final = "poddisruptionbudgets"
-EXPLAINING: Final = (EVENTS, BUDGETS)
-"""Kinds that no decision reads: Events say what other components do, PodDisruptionBudgets which pods may not be evicted."""
-ALL_KINDS: Final = (*KINDS, *EXPLAINING)
+ALL_KINDS: Final = (*KINDS, EVENTS, BUDGETS)
+"""All kinds that are read.  No decision reads Events and PodDisruptionBudgets."""
 
 
 class MissingKind(Value, frozen=True, rename=None):

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from dra_extender.kube.client.objects import CLAIM_TEMPLATES, WATCHED
+from dra_extender.kube.client.objects import CLAIM_TEMPLATES, DISRUPTION_BUDGETS, WATCHED
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -12,7 +12,7 @@ from tests.simulation.api_discovery import Release
 from tests.simulation.api_server import ApiServer
 from tests.support.inspection.made_cluster import MadeCluster
 
-PATHS: Final = {each.plural: each.path() for each in (*WATCHED.values(), CLAIM_TEMPLATES)}
+PATHS: Final = {each.plural: each.path() for each in (*WATCHED.values(), CLAIM_TEMPLATES, DISRUPTION_BUDGETS)}
 """The path of each kind in the whole cluster."""
 # Events are read in the version that all their writers know.
 _RELEASE: Final = Release(
