@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
@@ -13,12 +14,16 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.node_results import NodeResults
+from dra_extender.scheduling.evaluation.ranking import InOrder
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.bench.allocator_cluster import NAMESPACE, Cluster, allocated_claim
@@ -81,14 +86,17 @@ class Ours:
 
     def _begin(self) -> None:
         self._searching = NodeAllocator(self._ledger, Features(), Options(), self._programs)
-        self._evaluator = NodeEvaluator(self._ledger, self._searching, Metrics(), _REMEMBERED, self._equivalence)
+        metrics = Metrics()
+        results = NodeResults(self._ledger, self._searching, metrics, _REMEMBERED, self._equivalence)
+        self._evaluator = NodeEvaluator(self._ledger, metrics, results, InOrder())
 
     def ask(self) -> "OurTime":
         """One pod over all nodes."""
         gc.collect()
         result = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
-        self._evaluator.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False, result)
+        names, budget = self._names, CallBudget(SystemClock(), math.inf)
+        self._evaluator.evaluate_nodes("", self._demand(), names, names, len(names) + 1, budget, result)
         return OurTime(perf_counter() - begin, process_time() - begin_processor, result)
 
     def after_a_change(self) -> float:

@@ -27,11 +27,14 @@ from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredCla
 from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.node_results import NodeResults
 from dra_extender.scheduling.evaluation.plain_pods import PlainPods
+from dra_extender.scheduling.evaluation.prefetch import RATED_AHEAD, SEARCHED_AHEAD, Prefetch
+from dra_extender.scheduling.evaluation.ranking import InOrder, LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
@@ -209,10 +212,12 @@ class Extender:
         self.holds = HoldReporter(
             ledger, self.gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds
         )
-        evaluator = NodeEvaluator(
-            ledger, self.allocator, metrics, options.result_cache_entries, equivalence, self.expected
-        )
-        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ranks=self.expected is not None)
+        expected, limit = self.expected, options.result_cache_entries
+        results = NodeResults(ledger, self.allocator, metrics, limit, equivalence, packing=expected is None)
+        ranking = InOrder() if expected is None else LeastLoss(ledger, results, expected)
+        evaluator = NodeEvaluator(ledger, metrics, results, ranking)
+        ahead = SEARCHED_AHEAD if expected is None else RATED_AHEAD
+        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ahead)
         self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
         slices = self._spec_reader.slices
         return Filter(

@@ -16,7 +16,8 @@ from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredCla
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, usable_claims, useless_on
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
@@ -121,6 +122,8 @@ class Filter:
             result = self.evaluate(pod, nodes, budget)
         if result.fits:
             self.unschedulable.forget(pod.uid)
+            if result.demand is not None:
+                self.evaluator.note(pod, result.demand)
             return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_statuses())
         self.shares.record_rejection(pod, result.without_holds)
         if result.limited:
@@ -251,10 +254,7 @@ class Filter:
             if in_backoff:
                 self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget, result)
                 continue
-            asks = self.evaluator.note(query.pod, demand)
-            under_holds = self.evaluator.evaluate_best_first(
-                demand, asks, names, in_order, max_feasible, budget, result
-            )
+            under_holds = self.evaluator.evaluate_nodes(uid, demand, names, in_order, max_feasible, budget, result)
             if not result.fits:
                 allocator = self.evaluator.allocator
                 self.stale.search_without_holds(allocator, demand, under_holds, names, budget, result)

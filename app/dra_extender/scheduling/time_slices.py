@@ -141,10 +141,14 @@ class CallBudget(Budget):
 
         return ends
 
+    @property
+    def slice_over(self) -> bool:
+        return self._now() > self._slice_end
+
     def pause_due(self) -> bool:
         """Return whether the slice is over, for what pauses without an exception; False for the first question in a slice."""
         if self._has_stepped:
-            return self._now() > self._slice_end
+            return self.slice_over
         self._has_stepped = True
         return False
 

@@ -44,8 +44,6 @@ class Product:
         self._objects = pod, claims
         self._pod = read_pod(self._feed("pods", pod))
         self._demand = self._demand_of(self._pod) if claims else None
-        if self._demand is not None:
-            self._expected.note(self._pod, self._demand)
         before = self._expected.version
         self._expected.renew_all(self._allocator)
         return self._expected.version is not before
@@ -64,7 +62,7 @@ class Product:
             self._rooms[key] = rooms
         if self._demand is None and not rooms.before.free:
             return 0.0
-        return self._expected.loss(node, rooms, self._expected.asked_by(self._pod))
+        return self._expected.loss(node, rooms, self._expected.asked_by(self._pod.uid))
 
     def _rooms_on(self, node: str) -> PlacementRooms | None:
         found = self._ledger.nodes[node]
@@ -83,6 +81,8 @@ class Product:
         placement = self._placement(node)
         if placement is None:
             raise BenchError(f"pod {self._pod.key} does not fit on node {node}")
+        if self._demand is not None:
+            self._expected.note(self._pod, self._demand)
         pod, claims = self._objects
         for claim, placed in zip(claims, placement.claims, strict=True):
             claim["status"] = {"allocation": msgspec.to_builtins(placed.allocation)}

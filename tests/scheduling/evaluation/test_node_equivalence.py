@@ -1,6 +1,7 @@
 """A node that is like another one gets the other one's answer, and that is the answer which a search on it would give."""
 
 import json
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,12 +16,16 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.node_results import NodeResults
+from dra_extender.scheduling.evaluation.ranking import InOrder
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given
@@ -129,9 +134,9 @@ class CachedSearch:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.searching = NodeAllocator(self.ledger, Features(), Options())
-        self.evaluator = NodeEvaluator(
-            self.ledger, self.searching, Metrics(), 10_000, NodeEquivalence(self.ledger, self.searching.features)
-        )
+        metrics, equivalence = Metrics(), NodeEquivalence(self.ledger, self.searching.features)
+        results = NodeResults(self.ledger, self.searching, metrics, 10_000, equivalence)
+        self.evaluator = NodeEvaluator(self.ledger, metrics, results, InOrder())
         self.taken: list[str] = []
         self.held: list[str] = []
         self.version = 0
@@ -244,6 +249,10 @@ class CachedSearch:
         inventory = equivalence.inventory(node)
         return None if inventory is None else equivalence.class_of(node, inventory, reads)
 
+    def evaluate(self, demand: Demand, nodes: Sequence[str], max_feasible: int, result: FilterResult) -> None:
+        budget = CallBudget(SystemClock(), math.inf)
+        self.evaluator.evaluate_nodes("", demand, nodes, nodes, max_feasible, budget, result)
+
     def compare(self, turn: int = 0) -> None:
         """Some demands on every node, cached and searched; all of them within three turns."""
         for requests in range(turn % 3, len(REQUESTS), 3):
@@ -251,7 +260,7 @@ class CachedSearch:
                 demand = self.demand(requests, constraints)
                 for node in NODES:
                     result = FilterResult()
-                    self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False, result)
+                    self.evaluate(demand, [node], 2, result)
                     searched = self.search(demand, node)
                     assert result_of(result, node) == plain(searched), (requests, constraints, node)
 
@@ -391,7 +400,7 @@ def test_the_result_for_an_equivalent_node_names_its_own_pool_and_node() -> None
     cached = CachedSearch()
     demand = cached.demand(0, 0)
     result = FilterResult()
-    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False, result)
+    cached.evaluate(demand, NODES, len(NODES), result)
     for node in NODES:
         fit = result.fits[node]
         assert fit is not None
@@ -416,7 +425,7 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
         return search(demand, node, usage, deadline, under)
 
     cached.searching.search = counting  # type: ignore[method-assign]
-    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
+    cached.evaluate(demand, NODES, len(NODES) + 1, FilterResult())
     assert searched == ["n0"]
 
 

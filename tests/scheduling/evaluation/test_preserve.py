@@ -1,6 +1,7 @@
 """`scheduling.placement: preserve`: the nodes and devices that come first, through filter, prioritize and bind."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -8,10 +9,15 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, NO_AMOUNTS
 from dra_extender.allocator.state.reasons import Rejection, SearchPaused
 from dra_extender.config.policy_file import parse_policy
+from dra_extender.model.pod import Pod
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, _among, _Evaluation
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
+from dra_extender.scheduling.evaluation.node_results import Evaluation
+from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,13 +48,19 @@ class Preserving(InMemoryExtender):
         spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
         self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
 
-    def ask(self, name: str, part: int, count: int = 1, cpu: str = "1") -> None:
+    def ask(self, name: str, part: int, count: int = 1, cpu: str = "1", node: str | None = None) -> Pod:
+        """Create a pod with a claim, and return it; one that runs on the `node` already if one is given."""
         body = {"deviceClassName": "gpu", "count": count, "capacity": {"requests": {"part": str(part)}}}
         claim = {"devices": {"requests": [{"name": "gpu", "exactly": body}]}}
         self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": "default"}, "spec": claim})
         container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
         spec = {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+        if node is not None:
+            spec["nodeName"] = node
         self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        pod = self.ledger.pods.by_key("default", name)
+        assert pod is not None
+        return pod
 
     async def place(self, name: str) -> tuple[str, str]:
         """Return the node that prioritize rates best, and the device there, of a pod that is bound to it."""
@@ -134,9 +146,9 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     """What one namespace asks for in ever new shapes is bounded, and drives out nothing that comes more often."""
     world = Preserving(n1=1)
     for number in range(100):
-        world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m")
+        world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m", node="n1")
     for number in range(3):
-        world.ask(f"pair-{number}", 8, 2)
+        world.ask(f"pair-{number}", 8, 2, node="n1")
     world.start()
     world.sync()
     world.extender.learn_expected()
@@ -144,6 +156,21 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     assert expected is not None
     assert len(expected.fragmentation.kinds) == MOST_KINDS
     assert "2 x gpu" in expected.report()
+
+
+async def test_pods_that_fit_nowhere_displace_no_kind() -> None:
+    world = Preserving(n1=2)
+    await world.fill(("real", 8, 1))
+    for number in range(MOST_KINDS):
+        pod = world.ask(f"huge-{number}", 8, 128, cpu=f"{number + 1}")
+        assert (await world.extender.filter(pod, ["n1"])).fitting == ()
+    for _ in range(2):
+        world.extender.learn_expected()
+        expected = world.extender.expected
+        assert expected is not None
+        assert expected.report().keys() == {"1 x gpu"}
+        world.start()
+        world.sync()
 
 
 async def test_what_the_administrator_expects_is_expected_alone() -> None:
@@ -195,11 +222,9 @@ async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
     world = Preserving()
     for number in range(100):
         world.gpu_node(f"n{number}", 1)
-    world.ask("a", 8)
-    pod = world.ledger.pods.by_key("default", "a")
-    assert pod is not None
+    pod = world.ask("a", 8)
     response = await world.extender.filter(pod, list(world.ledger.nodes))
-    (table,) = world.extender._filter.evaluator._tables.values()
+    (table,) = world.extender._filter.evaluator._results._tables.values()
     (ranking,) = table.rankings.values()
     assert len(ranking.losses) == 64
     assert len(ranking.unrated) == 36
@@ -207,21 +232,20 @@ async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
     assert set(response.fitting) <= ranking.losses.keys()
 
 
-def begun(world: Preserving) -> tuple[NodeEvaluator, _Evaluation]:
+def begun(world: Preserving) -> tuple[LeastLoss, Evaluation]:
     """An evaluation of what the pod `a` asks for, none of whose nodes was searched."""
-    world.ask("a", 8)
-    pod = world.ledger.pods.by_key("default", "a")
-    assert pod is not None
-    found = find_claims(pod, world.ledger)
+    found = find_claims(world.ask("a", 8), world.ledger)
     assert not isinstance(found, Rejection)
     demand = world.extender.allocator.demand(found)
     assert isinstance(demand, Demand)
     evaluator = world.extender._filter.evaluator
-    return evaluator, evaluator._begin(demand, lambda: False)
+    ranking = evaluator._ranking
+    assert isinstance(ranking, LeastLoss)
+    return ranking, evaluator._results.begin(demand, CallBudget(SystemClock(), math.inf))
 
 
 async def test_a_pause_leaves_all_nodes_without_a_rating_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator, evaluation = begun(Preserving(n1=1, n2=1))
+    least_loss, evaluation = begun(Preserving(n1=1, n2=1))
     evaluation.under_holds = {"n2"}
     ranking = NodeRanking(["n1", "n2"])
 
@@ -229,22 +253,54 @@ async def test_a_pause_leaves_all_nodes_without_a_rating_due(monkeypatch: pytest
         raise SearchPaused
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator.allocator, "search", paused)
+        patch.setattr(least_loss._results.allocator, "search", paused)
         with pytest.raises(SearchPaused):
-            evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64)
+            least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
     assert set(ranking.unrated) == {"n1", "n2"}
-    assert evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64) == 63
+    assert least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64) == 63
     assert set(ranking.unrated) == {"n2"}
 
 
 async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator, evaluation = begun(Preserving(n1=1, n2=1))
+    least_loss, evaluation = begun(Preserving(n1=1, n2=1))
     evaluation.under_holds = frozenset()
     ranking = NodeRanking(["n1", "n2"])
-    monkeypatch.setattr(evaluator.allocator, "is_paused", lambda _, node: node == "n2")
-    evaluator._rate(evaluation, ranking, NO_AMOUNTS, 64)
+    monkeypatch.setattr(least_loss._results.allocator, "is_paused", lambda _, node: node == "n2")
+    least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
     assert list(ranking) == ["n1"]
     assert set(ranking.unrated) == {"n2"}
+
+
+class Ticking:
+    """Each look at the clock takes a second."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += 1.0
+        return self._now
+
+    def now(self) -> float:
+        return self._now
+
+
+async def test_ratings_end_with_the_slice_of_time() -> None:
+    """Before the evaluation and after it, and a call that may not go on rates nothing."""
+    nodes = ["n1", "n2", "n3"]
+    least_loss, evaluation = begun(Preserving(n1=1, n2=1, n3=1))
+    evaluation.under_holds = frozenset()
+    evaluation.fits = {name: least_loss._results.find(evaluation, name) for name in nodes}
+    evaluation.budget = budget = CallBudget(Ticking(), 1_000.0)
+    budget.open_slice(1.5)
+    assert least_loss._rate(evaluation, NodeRanking(nodes), NO_AMOUNTS, 64) == 63
+    result = FilterResult()
+    budget.open_slice(2.5)
+    least_loss.rate("a", evaluation, result)
+    assert list(result.losses) == ["n1", "n2"]
+    budget.close()
+    least_loss.rate("a", evaluation, result)
+    assert list(result.losses) == ["n1", "n2"]
 
 
 def test_many_names_are_looked_up_in_a_set() -> None:

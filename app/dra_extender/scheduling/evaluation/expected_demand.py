@@ -1,7 +1,8 @@
 """Which kinds of pods are expected, learned from those that come or given by the policy file, and what placements cost them.
 
-Every pod that waits or runs counts once, and counts half after 2,000 others.  The kinds and their prices are renewed after every
-eighth further pod, at the latest after 200 pods.
+Every pod counts once, when it runs or fits on some node, and counts half after 2,000 others.  A pod that fits nowhere is not
+expected: otherwise one namespace could displace all kinds by some that no node can serve.  The kinds and their prices are renewed
+after every eighth further pod, at the latest after 200 pods.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ class ExpectedDemand:
         if pod.uid in self._noted:
             return
         self._noted[pod.uid] = None
-        kind = kind_of(demand, self.asked_by(pod)) if demand.size <= _LARGEST_DEMAND_BYTES else None
+        kind = kind_of(demand, self.asked_by(pod.uid)) if demand.size <= _LARGEST_DEMAND_BYTES else None
         if kind is None:
             return
         self._count += 1
@@ -172,8 +173,8 @@ class ExpectedDemand:
                 each.weight /= self._increment
             self._increment = 1.0
 
-    def asked_by(self, pod: Pod) -> NodeAmounts:
-        return self._ledger.free_amounts.asked_by(pod.uid)
+    def asked_by(self, pod_uid: str) -> NodeAmounts:
+        return self._ledger.free_amounts.asked_by(pod_uid)
 
     def preference(self, demand: Demand, node: Node, pools: NodePools, usage: Usage) -> Preference:
         """Return the order of the node's devices by what taking them costs, for a search under this usage."""
@@ -208,7 +209,9 @@ class ExpectedDemand:
         It ends early, after one of them at least, once `is_late` returns True.
         """
         if self._unlearned is None:
-            self._unlearned = iter([pod for pod in self._ledger.pods.all() if pod.needs_devices and not pod.finished])
+            self._unlearned = iter(
+                [pod for pod in self._ledger.pods.all() if pod.needs_devices and pod.node_name and not pod.finished]
+            )
         for pod in islice(self._unlearned, count):
             self._learn(pod, source)
             count -= 1

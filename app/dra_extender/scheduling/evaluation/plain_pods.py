@@ -33,7 +33,7 @@ class PlainPods:
 
         If no node has free devices, or all lose the same, all scores are 0.
         """
-        losses = self._losses(self._expected.asked_by(pod))
+        losses = self._losses(self._expected.asked_by(pod.uid))
         known = {loss for node in nodes if (loss := losses.get(node)) is not None}
         ranks = (
             {loss: rank for rank, loss in enumerate(nsmallest(_MOST_RANKS, known), start=1)} if len(known) > 1 else {}

@@ -1,0 +1,161 @@
+"""The results of demands on nodes: cached, those of an equivalent node, or searched."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Final
+
+from dra_extender.allocator.demand.demand import Demand, reads_of
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import Placement, ScoreTerms
+from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
+from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
+from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
+from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.telemetry.metrics import Metrics
+
+NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
+_SECOND: Final = 2
+# These rejections name a pool, and the pool of an equivalent node has another name.
+_NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
+_UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One demand on its way over many nodes, and what was found so far.
+
+    `equal`: the nodes that fit do not differ in score terms so far.  `rejected` are rejected in the table.  `uncached` are rejected
+    as well: nodes that are unknown, under holds, or not searched to the end.
+    """
+
+    demand: Demand
+    table: ResultTable
+    budget: CallBudget
+    under_holds: Container[str] | None
+    equal: bool = False
+    fits: dict[str, NodeResult] = field(default_factory=dict)
+    rejected: list[str] = field(default_factory=list)
+    uncached: dict[str, NodeResult] = field(default_factory=dict)
+    searched: int = 0
+    limited: bool = False
+
+    def is_held(self, name: str) -> bool:
+        return self.under_holds is None or name in self.under_holds
+
+    def is_late(self) -> bool:
+        """Return whether nothing more should be done that can be left out: the slice of time, or the call, is over."""
+        return self.budget.closed or self.budget.slice_over
+
+    def add(self, name: str, result: NodeResult) -> None:
+        """Add the result of a node that was not cached as valid."""
+        if result.rejection is None:
+            self.fits[name] = result
+            if result.score_terms:
+                self.equal = False
+        elif name in self.table.rejected:
+            self.rejected.append(name)
+        else:
+            self.uncached[name] = result
+            self.limited |= result.limited
+
+
+class NodeResults:
+    """Keeps the results of demands as long as they are valid."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        allocator: NodeAllocator,
+        metrics: Metrics,
+        limit: int,
+        equivalence: NodeEquivalence,
+        *,
+        packing: bool = True,
+    ) -> None:
+        """Keep at most about `limit` results in all; those of the demands used least recently go first.
+
+        `packing`: nodes differ in the counter sets that placements draw on.
+        """
+        self._ledger = ledger
+        self.allocator = allocator
+        self._metrics = metrics
+        self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
+        self._equivalence = equivalence
+        self._packing = packing
+
+    def begin(self, demand: Demand, budget: CallBudget) -> Evaluation:
+        """Begin the evaluation of a call."""
+        evaluation = self.look_ahead(demand, budget)
+        table = evaluation.table
+        table.asked += 1
+        if table.asked == _SECOND:
+            # From the second call on, all nodes are worth a prefetch.
+            table.stale.update(dict.fromkeys(self._ledger.nodes))
+        return evaluation
+
+    def look_ahead(self, demand: Demand, budget: CallBudget) -> Evaluation:
+        """Begin an evaluation for the calls that may come."""
+        ledger, table = self._ledger, self._tables.use(demand.signature)
+        if table is None:
+            table = ResultTable(alternatives=has_alternatives(demand), reads=reads_of(demand))
+            self._tables[demand.signature] = table
+        under_holds = ledger.nodes_under_holds()
+        table.drop_changed(ledger.state, ledger.held, under_holds)
+        return Evaluation(demand, table, budget, under_holds, equal=not table.alternatives)
+
+    def find(self, evaluation: Evaluation, name: str) -> NodeResult:
+        """Return the result for one node: cached if nothing that it depends on has changed, or of its class, or searched."""
+        ledger, table = self._ledger, evaluation.table
+        node = ledger.nodes.get(name)
+        if node is None:
+            return _UNKNOWN
+        is_held = evaluation.is_held(name)
+        versions = (ledger.state.version(name), ledger.held.version(name) if is_held else 0)
+        cached = table.held if is_held else table.free
+        result = cached.get(name)
+        if result is None or result.state != versions[0] or result.hold != versions[1]:
+            usage = ledger.usage() if is_held else ledger.claims.usage
+            inventory = self._equivalence.inventory(node)
+            equivalence_class = None
+            if inventory is not None:
+                under = usage if is_held else None
+                equivalence_class = self._equivalence.class_of(node, inventory, table.reads, under)
+            of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
+            if of_class is not None and inventory is not None:
+                result = cached[name] = of_class.on(name, inventory.pools, versions)
+            else:
+                evaluation.searched += 1
+                answer = self.allocator.search(evaluation.demand, node, usage, evaluation.budget, (is_held, *versions))
+                self._metrics.search(cached=False, steps=answer.steps)
+                result, is_shared = self._read_answer(evaluation.demand, answer, usage, versions)
+                if not result.limited:
+                    cached[name] = result
+                if is_shared and equivalence_class is not None and inventory is not None:
+                    placement = result.placement
+                    template = None if placement is None else PlacementTemplate(name, inventory.pools, placement)
+                    of_all = ClassResult(template, result.rejection, result.text, result.score_terms)
+                    table.learn(equivalence_class, of_all)
+        if not (is_held or result.limited):
+            table.keep(name, result)
+        return result
+
+    def _read_answer(
+        self, demand: Demand, answer: Placement | NoFit, usage: Usage, versions: tuple[int, int]
+    ) -> tuple[NodeResult, bool]:
+        """Return the result that the search of a node means, and whether it holds for every equivalent node."""
+        if not isinstance(answer, NoFit):
+            return NodeResult(*versions, answer, None, "", self.score_terms(demand, answer, usage)), True
+        rejection = answer.rejections[0]
+        codes = {reason.code for reason in answer.rejections}
+        is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
+        is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
+        return NodeResult(*versions, None, rejection, rejection.summary, (), limited=is_limited), is_shared
+
+    def score_terms(self, demand: Demand, placement: Placement, usage: Usage) -> tuple[ScoreTerms, ...]:
+        """Return the score terms of a placement under this usage, by claim."""
+        return score_terms_of(demand, placement, usage, self._ledger.slices, packing=self._packing)

@@ -1,0 +1,72 @@
+"""Evaluates ahead: nodes that have changed are searched and rated between two calls."""
+
+import asyncio
+from functools import partial
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.time_slices import CallBudget, within_slice
+
+_STEP_SECONDS: Final = 0.004
+
+
+class Ahead(NamedTuple):
+    """How many nodes are evaluated after one call at most, and how many of them in one step."""
+
+    most: int
+    per_step: int
+
+
+SEARCHED_AHEAD: Final = Ahead(64, 2)
+RATED_AHEAD: Final = Ahead(1_024, 8)
+"""Ratings are more to do, and less for each node."""
+
+
+class Prefetch:
+    """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
+
+    It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
+    call is answered, and again whenever a hold ends, as it does in each bind.
+    """
+
+    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, ahead: Ahead) -> None:
+        self._evaluator = evaluator
+        self._ledger = ledger
+        self._clock = clock
+        self._max_feasible = max_feasible
+        self._ahead = ahead
+        self._turn = 0
+        self._demand: Demand | None = None
+        self._waits_for_holds = False
+
+    def start(self, demand: Demand) -> None:
+        """Evaluate this demand from the next turn of the event loop on, in place of an earlier demand."""
+        self._demand = demand
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._step, self._turn, self._ahead.most)
+
+    def _step(self, turn: int, left: int) -> None:
+        if turn != self._turn or self._demand is None:
+            return
+        budget = CallBudget(self._clock, _STEP_SECONDS)
+        budget.open_slice(_STEP_SECONDS)
+        more = within_slice(
+            partial(self._evaluator.prefetch, self._demand, self._ahead.per_step, self._max_feasible, budget)
+        )
+        if more is True and left > self._ahead.per_step:
+            asyncio.get_running_loop().call_soon(self._step, turn, left - self._ahead.per_step)
+        elif not self._waits_for_holds:
+            self._waits_for_holds = True
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ended.add_done_callback(self._again)
+            self._ledger.holds.changed.join(ended)
+
+    def _again(self, _: asyncio.Future[None]) -> None:
+        self._waits_for_holds = False
+        self._begin()

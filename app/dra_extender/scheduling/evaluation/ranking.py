@@ -1,0 +1,169 @@
+"""In which order the nodes are evaluated, and what their placements cost: one object for each placement policy."""
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
+from typing import Final, Protocol
+
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.fragmentation.kinds import NodeAmounts
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
+from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
+from dra_extender.scheduling.evaluation.node_results import Evaluation, NodeResults
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
+
+_RATED_IN_CALL: Final = 64
+_HELD_IN_ORDER: Final = 2
+_LOOKED_UP_SINGLY: Final = 32
+
+
+class Ranking(Protocol):
+    """What decides which nodes come first.  `held_in_order`: so many nodes under holds are evaluated in their place."""
+
+    held_in_order: int
+
+    def order(
+        self, pod_uid: str, evaluation: Evaluation, nodes: Collection[str], in_order: Iterable[str]
+    ) -> Iterable[str]:
+        """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
+
+    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+        """Add to the result what the placements on the nodes that fit cost."""
+
+    def note(self, pod: Pod, demand: Demand) -> None:
+        """Take note of a pod that fits on some node."""
+
+    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:
+        """Prepare the next call by looking at up to `count` nodes; return whether more is due."""
+
+
+class InOrder:
+    """The order of the call, for upstream's scores: nodes have no rating but their score terms."""
+
+    held_in_order = 0
+
+    def order(
+        self,
+        pod_uid: str,  # noqa: ARG002 - see Ranking
+        evaluation: Evaluation,  # noqa: ARG002 - see Ranking
+        nodes: Collection[str],  # noqa: ARG002 - see Ranking
+        in_order: Iterable[str],
+    ) -> Iterable[str]:
+        return in_order
+
+    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+        pass
+
+    def note(self, pod: Pod, demand: Demand) -> None:
+        pass
+
+    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:  # noqa: ARG002 - see Ranking
+        return False
+
+
+class LeastLoss:
+    """The nodes where the placement costs the expected demand least come first.
+
+    A call rates 64 nodes at most before it evaluates any, and stops when its slice of time is over; nodes without a rating come
+    after the others, in the order of the call.
+    """
+
+    held_in_order = _HELD_IN_ORDER
+
+    def __init__(self, ledger: Ledger, results: NodeResults, expected: ExpectedDemand) -> None:
+        self._ledger = ledger
+        self._results = results
+        self._expected = expected
+
+    def order(
+        self, pod_uid: str, evaluation: Evaluation, nodes: Collection[str], in_order: Iterable[str]
+    ) -> Iterable[str]:
+        asks = self._expected.asked_by(pod_uid)
+        ranking = self._ranking(evaluation, asks)
+        # The slices of one call rate so many together, so that the search goes on.
+        answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, asks)
+        answers[key] = self._rate(evaluation, ranking, asks, answers.get(key, _RATED_IN_CALL))
+        ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
+        return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
+
+    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+        """Add the losses; a node is left without when the slice of time is over."""
+        asks = self._expected.asked_by(pod_uid)
+        ranking, free = self._ranking(evaluation, asks), evaluation.table.fits
+        claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
+        for name, fit in evaluation.fits.items():
+            is_free = name in free
+            loss = ranking.losses.get(name) if is_free else None
+            if loss is None and not evaluation.is_late():
+                rooms = self._rooms(name, fit, claims if is_free else all_usage)
+                loss = 0.0 if rooms is None else self._expected.loss(name, rooms, asks)
+                if is_free:
+                    ranking.put(name, rooms, loss)
+            if loss is not None:
+                result.losses[name] = loss
+
+    def note(self, pod: Pod, demand: Demand) -> None:
+        self._expected.note(pod, demand)
+
+    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:
+        """Renew what is expected, then rate nodes for the pods of earlier calls."""
+        due = not count or self._expected.renew(self._results.allocator, count, evaluation.is_late)
+        if due and evaluation.is_late():
+            return True
+        for asks in list(evaluation.table.rankings):
+            count = self._rate(evaluation, self._ranking(evaluation, asks), asks, count)
+            due |= not count
+        return due
+
+    def _ranking(self, evaluation: Evaluation, asks: NodeAmounts) -> NodeRanking:
+        ranking = evaluation.table.ranking(asks, self._ledger.nodes)
+        ranking.outdate(self._expected.version, self._ledger.free_amounts.changes)
+        return ranking
+
+    def _rate(self, evaluation: Evaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
+        """Rate so many of the nodes that are due, until the slice of time is over; return how many are left of the count.
+
+        Nodes under holds stay due, and so do those whose search was paused, while few are.
+        """
+        expected, usage = self._expected, self._ledger.claims.usage
+        for name in self._due(evaluation, ranking, count):
+            if evaluation.is_late():
+                break
+            count -= 1
+            result = evaluation.table.fits.get(name) or self._results.find(evaluation, name)
+            if result.limited:
+                break
+            rooms = ranking.rooms.get(name) if result.rejection is None else None
+            if rooms is None or rooms.result is not result or not expected.rates(rooms):
+                rooms = self._rooms(name, result, usage)
+            ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, asks))
+            del ranking.unrated[name]
+        return count
+
+    def _due(self, evaluation: Evaluation, ranking: NodeRanking, count: int) -> list[str]:
+        if evaluation.under_holds is None:
+            return []
+        demand, allocator = evaluation.demand, self._results.allocator
+        due = (
+            name
+            for name in reversed(ranking.unrated)
+            if not (evaluation.is_held(name) or allocator.is_paused(demand, name))
+        )
+        return list(islice(due, count))
+
+    def _rooms(self, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
+        """Return what is free on the node before and after its placement; None if the pod does not fit there."""
+        node, placement = self._ledger.nodes.get(name), result.placement
+        pools = None if node is None else self._results.allocator.pools_of(node)
+        if node is None or placement is None or pools is None:
+            return None
+        return self._expected.rooms(node, pools, usage, placement, result)
+
+
+def _among(names: Iterator[str], nodes: Collection[str]) -> Iterator[str]:
+    """Yield the names that are among the nodes; only for more than a few of them is a set of all nodes made."""
+    yield from (name for name in islice(names, _LOOKED_UP_SINGLY) if name in nodes)
+    if rest := list(names):
+        yield from filter(frozenset(nodes).__contains__, rest)
