@@ -84,26 +84,6 @@ async def test_a_further_filter_call_of_the_same_pod_replaces_its_holds() -> Non
     assert len(world.ledger.holds) == 1
 
 
-async def test_two_pods_of_one_unallocated_claim_end_on_one_allocation() -> None:
-    world = gpus(3, 1)
-    world.add_claim("shared")
-    world.add_pod("p1", "shared")
-    world.add_pod("p2", "shared")
-
-    first = await world.filter("p1", *names(3))
-    second = await world.filter("p2", *names(3))
-    assert set(first.fitting) == set(second.fitting)
-    async with world.watching():
-        await world.bind("p1", "n1")
-        await world.cluster.watch.caught_up()
-        third = await world.filter("p2", *names(3))
-        assert list(third.fitting) == ["n1"]
-        await world.bind("p2", "n1")
-
-    assert world.devices("shared") == ["n1/gpu-0"]
-    assert len(world.claim("shared")["status"]["reservedFor"]) == 2
-
-
 async def test_a_joined_hold_offers_only_its_nodes() -> None:
     world = gpus(3, 1)
     world.add_claim("shared")
@@ -138,25 +118,6 @@ async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
     assert world.ledger.hold_book.expire(world.clock.monotonic()) == 0
     nominate(None)
     assert len(world.ledger.holds) == 0
-
-
-async def test_an_unclaimed_hold_lapses() -> None:
-    world = gpus(1, 1)
-    for name in ("1", "2"):
-        world.add_claim(f"c{name}")
-        world.add_pod(f"p{name}", f"c{name}")
-    await world.filter("p1", "n0")
-    world.clock.seconds += world.options.hold_seconds + 1
-
-    assert list((await world.filter("p2", "n0")).fitting) == ["n0"]
-
-
-async def test_a_nominated_pod_with_one_offered_node_gets_it() -> None:
-    world = gpus(3, 1)
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-
-    assert list((await world.filter("p1", "n2")).fitting) == ["n2"]
 
 
 @pytest.mark.parametrize(
@@ -202,36 +163,6 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
     assert set((await world.filter("p1", "n0")).unresolvable.values()) == {
         'node(s): claim "gpu" belongs to another object'
     }
-
-
-async def test_an_extended_resource_of_a_device_class_is_refused_unless_the_node_lists_it() -> None:
-    world = InMemoryExtender()
-    world.node("plain")
-    world.node("plugin", **{"example.com/gpu": "4"})
-    world.device_class(extendedResourceName="example.com/gpu")
-    world.add_pod("explicit", resources={"example.com/gpu": "1"})
-    world.add_pod("implicit", resources={"deviceclass.resource.kubernetes.io/gpu": "1"})
-    world.add_pod("other", resources={"example.com/fpga": "1"})
-
-    explicit = await world.filter("explicit", "plain", "plugin")
-    assert list(explicit.fitting) == ["plugin"]
-    assert set(explicit.unresolvable) == {"plain"}
-    assert list((await world.filter("implicit", "plain", "plugin")).fitting) == []
-    assert list((await world.filter("other", "plain", "plugin")).fitting) == ["plain", "plugin"]
-
-
-async def test_cached_results_are_dropped_when_slices_claims_or_labels_change() -> None:
-    world = gpus(1, 1)
-    world.add_claim("c1", count=2)
-    world.add_pod("p1", "c1")
-    assert list((await world.filter("p1", "n0")).fitting) == []
-
-    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
-    raw["spec"]["devices"].append({"name": "gpu-1"})
-    raw["spec"]["pool"]["generation"] = 2
-    world.update(StoredKind.SLICE, raw)
-
-    assert list((await world.filter("p1", "n0")).fitting) == ["n0"]
 
 
 async def test_groups_in_conflict_are_named_in_the_event() -> None:

@@ -11,9 +11,8 @@ from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import InMemoryExtender
 
@@ -214,11 +213,4 @@ async def test_what_is_no_version_is_no_later_version() -> None:
     world, seam = prepared()
     for version in ("9" * 5000, "²", "x", ""):
         await world.extender.filter(sent(world.pod("p"), resourceVersion=version), ["n0"])
-    assert seam.calls == []
-
-
-async def test_a_pod_value_is_resolved_like_a_sent_pod() -> None:
-    world, seam = prepared()
-    assert (await world.extender.filter(pod_from(world.pod("p")), ["n0", "n1"])).fitting
-    assert world.cluster.store.get(Key(StoredKind.POD, "default", "p")) is not None
     assert seam.calls == []

@@ -16,9 +16,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
-from dra_extender.telemetry.metrics import DEFINITIONS
 
-from tests.scheduling.binding.test_condition_wait import metric
 from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
@@ -278,32 +276,6 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
     world.ledger.assume_written(msgspec.json.encode(stored))
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
-
-
-async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
-    """Profile, driver and status; from 0.1 s in doublings to beyond the ten minutes after which a wait ends."""
-    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0))
-    world.node("n1")
-    world.slice("n1", [{"name": "gpu-0", **FAILING}])
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("p1", "n1"))
-        await until(lambda: bool(world.devices("c1")))
-        world.report("Attached")
-        await bind
-    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
-    assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 1
-    found = next(each for each in DEFINITIONS if each.name == "scheduler_dra_bindingconditions_wait_duration_seconds")
-    assert found.buckets == pytest.approx([0.1 * 2**power for power in range(14)])
-    for bucket in found.buckets:
-        series = f'driver="{DRIVER}",le="{bucket}",profile="dra-extender-scheduler",status="success"'
-        assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_bucket{{{series}}}") in {
-            0,
-            1,
-        }
-    assert await metric(world, f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
 
 
 async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:

@@ -96,21 +96,6 @@ def whole_against_halves(world: GangExtender) -> list[str]:
     return ["a", "b", "w"]
 
 
-@pytest.mark.parametrize("order", [("a", "b", "w"), ("w", "b", "a"), ("b", "w", "a")])
-async def test_each_member_is_offered_its_planned_node_in_any_order(world: GangExtender, order: Sequence[str]) -> None:
-    whole_against_halves(world)
-    assert await world.ask(order, "n1", "n2") == {"a": ["n2"], "b": ["n2"], "w": ["n1"]}
-
-
-async def test_planned_members_are_bound_as_planned(world: GangExtender) -> None:
-    pods = whole_against_halves(world)
-    seats = await world.ask(pods, "n1", "n2")
-    async with world.watching():
-        await asyncio.gather(*(world.bind(pod, seats[pod][0]) for pod in pods))
-    assert world.devices("w") == ["n1/whole-0"]
-    assert {*world.devices("a"), *world.devices("b")} == {"n2/half-a-0", "n2/half-b-0"}
-
-
 async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: GangExtender) -> None:
     world.cards("n1", 1)
     world.gang("g", 3)

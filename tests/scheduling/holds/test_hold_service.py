@@ -1,9 +1,5 @@
 """Holds are changed through one service."""
 
-import re
-from pathlib import Path
-
-import dra_extender
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.scheduling.holds.service import HoldService
@@ -26,14 +22,6 @@ class Holds:
     def place(self, claim: str, *pods: str) -> None:
         """Hold the claim on node n1."""
         self.service.place(self.service.unit("default", pods[0]), claim, pods, {"n1": PLACEMENT}, {"n1": 0})
-
-
-def test_only_the_service_and_the_ledger_change_holds() -> None:
-    """A view of a cluster has a ledger of its own, into which the holds of the running extender are copied."""
-    package = Path(dra_extender.__file__).parent
-    change = re.compile(r"\.hold_book\b(?! import)")
-    users = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if change.search(path.read_text())}
-    assert users == {"ledger/ledger.py", "scheduling/holds/service.py", "inspection/holds.py"}
 
 
 def test_a_hold_lasts_for_its_time_and_longer_once_a_further_pod_uses_its_claim() -> None:

@@ -9,8 +9,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.gang.test_coordinator import GangExtender
-
-SOON = 0.05
+from tests.support.turns import turns
 
 
 @pytest.fixture
@@ -35,23 +34,13 @@ async def offered(world: GangExtender) -> None:
 async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: GangExtender) -> None:
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
-    _, pending = await asyncio.wait(first, timeout=SOON)
-    assert len(pending) == 2
+    await turns()
+    assert not any(bind.done() for bind in first)
     assert world.devices("a")
     assert world.devices("b")
     assert not any(is_bound(world, pod) for pod in "abc")
     await asyncio.gather(*first, world.bind("c", "n1"))
     assert all(is_bound(world, pod) for pod in "abc")
-
-
-async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangExtender) -> None:
-    await offered(world)
-    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
-    world.member("g", "late", "half")
-    world.sync()
-    assert await world.ask(["late"], "n1") == {"late": ["n1"]}
-    await world.bind("late", "n1")
-    assert is_bound(world, "late")
 
 
 async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExtender) -> None:
@@ -66,8 +55,8 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExte
         world.member("g", pod, "half")
     assert await world.ask("def", "n1") == {"d": ["n1"], "e": ["n1"], "f": ["n1"]}
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "de"]
-    _, pending = await asyncio.wait(first, timeout=SOON)
-    assert len(pending) == 2
+    await turns()
+    assert not any(bind.done() for bind in first)
     await asyncio.gather(*first, world.bind("f", "n1"))
     assert all(is_bound(world, pod) for pod in "def")
 
@@ -87,14 +76,14 @@ async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world
     await offered(world)
     hung_up = asyncio.Event()
     first = asyncio.create_task(world.bind("a", "n1", hung_up))
-    await asyncio.wait([first], timeout=SOON)
+    await turns()
     hung_up.set()
     with pytest.raises(RetryableError, match="nobody waits for the bind"):
         await first
     assert world.devices("a")
     again = asyncio.create_task(world.bind("a", "n1"))
-    _, pending = await asyncio.wait([again], timeout=SOON)
-    assert pending
+    await turns()
+    assert not again.done()
     await asyncio.gather(again, world.bind("b", "n1"), world.bind("c", "n1"))
     assert all(is_bound(world, pod) for pod in "abc")
 
@@ -102,7 +91,7 @@ async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world
 async def test_a_deleted_member_ends_its_own_wait_only(world: GangExtender) -> None:
     await offered(world)
     first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
-    await asyncio.wait(first.values(), timeout=SOON)
+    await turns()
     world.delete(StoredKind.POD, "a")
     with pytest.raises(RetryableError, match="does not exist any more"):
         await asyncio.wait_for(first["a"], 60)
@@ -121,7 +110,7 @@ async def test_too_few_members_give_up_in_words() -> None:
     async with world.watching():
         await world.ask("ab", "n1")
         bind = asyncio.create_task(world.bind("a", "n1"))
-        await asyncio.wait([bind], timeout=SOON)
+        await turns()
         assert not bind.done()
         world.clock.seconds += world.options.binding_timeout_seconds
         with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
@@ -138,8 +127,8 @@ async def test_members_without_devices_wait_with_the_others(world: GangExtender)
     }
     world.create(StoredKind.POD, {"metadata": {"name": "plain"}, "spec": spec})
     plain = asyncio.create_task(world.bind("plain", "n1"))
-    _, pending = await asyncio.wait([plain], timeout=SOON)
-    assert pending
+    await turns()
+    assert not plain.done()
     await asyncio.gather(plain, world.bind("a", "n1"), world.bind("b", "n1"))
     assert all(is_bound(world, pod) for pod in ("plain", "a", "b"))
 
@@ -148,7 +137,7 @@ async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_no
     """Or two gangs of which each has some would wait for each other."""
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
-    await asyncio.wait(first, timeout=SOON)
+    await turns()
     assert world.devices("a")
     world.delete(StoredKind.SLICE, "n1-devices")
     world.sync()
@@ -164,7 +153,7 @@ async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_no
 async def test_a_member_too_many_does_not_send_the_others_away(world: GangExtender) -> None:
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
-    await asyncio.wait(first, timeout=SOON)
+    await turns()
     world.member("g", "big", "whole")
     world.member("g", "bigger", "whole")
     world.sync()

@@ -112,15 +112,6 @@ async def test_without_the_feature_nothing_is_made_although_it_is_switched_on() 
     assert world.made("gpu") == []
 
 
-async def test_a_member_that_comes_late_is_told_of_the_claim_that_is_there() -> None:
-    world = a_world()
-    await world.work()
-    world.member("late", GPU)
-    await world.work(3.0)
-    assert world.recorded(StoredKind.POD, "late") == {"gpu": world.made("gpu")[0]}
-    assert len(world.made("gpu")) == 1
-
-
 async def test_members_are_bound_on_the_claim_and_released_with_the_group() -> None:
     """While a pod of it is bound the reservation of a group that is gone stays; the garbage collector deletes the claim."""
     world = a_world()
@@ -301,14 +292,6 @@ async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_on
     world.restart()
     await world.work()
     assert world.recorded(StoredKind.POD, "drafted") == {"a": "shared", "b": world.made("net")[0]}
-
-
-async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() -> None:
-    world = ClaimMakingExtender()
-    world.group(GPU)
-    world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
-    await world.work()
-    assert world.recorded(StoredKind.POD, "drafted") == {"mine": world.made("gpu")[0]}
 
 
 async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:

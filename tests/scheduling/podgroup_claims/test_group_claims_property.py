@@ -65,14 +65,6 @@ def test_after_any_crashes_there_is_one_claim_for_each_entry_and_it_is_recorded(
     asyncio.run(crash_and_finish(crashes))
 
 
-async def test_each_write_is_a_boundary_at_which_a_crash_was_tried() -> None:
-    """The property above would say nothing of writes beyond the ones that it lets fail."""
-    world = a_world()
-    boundaries = Boundaries()
-    assert not await end(world, boundaries)
-    assert boundaries.writes == WRITES
-
-
 async def test_a_crash_at_each_single_write_leaves_nothing_behind() -> None:
     for fatal, after in itertools.product(range(1, WRITES + 1), (False, True)):
         await crash_and_finish([(fatal, after)])
@@ -186,19 +178,3 @@ def test_a_race_with_kube_controller_manager_ends_with_one_claim_that_all_know(
 ) -> None:
     """As long as its caches are behind by less than the time for which nobody is told of a new claim."""
     asyncio.run(race(start, lag, delay, seed))
-
-
-async def test_races_of_the_property_include_two_claims_at_once() -> None:
-    """Its caches are behind just when we make the claim: two exist, and ours goes."""
-    world = ClaimMakingExtender()
-    world.group(GPU)
-    manager = Manager(world, GRACE + 0.25, 0.75, 0.0, 0)
-    seen = set()
-
-    def meanwhile() -> None:
-        manager.work()
-        seen.add(len(world.made("gpu")))
-
-    await world.work(step=0.25, meanwhile=meanwhile)
-    assert 2 in seen
-    assert len(world.made("gpu")) == 1

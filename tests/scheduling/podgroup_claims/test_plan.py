@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN, plan_reconcile
+from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.generated_claims import create_claim
 
@@ -21,22 +21,6 @@ def large_world() -> ClaimMakingExtender:
         world.member(f"p{number}", GPU)
     world.sync()
     return world
-
-
-async def test_a_plan_pauses_between_two_batches_of_members() -> None:
-    world = large_world()
-    group = world.ledger.pod_groups.get("default", GROUP)
-    assert group is not None
-    pauses = 0
-
-    async def pause() -> None:
-        nonlocal pauses
-        pauses += 1
-
-    plan = await plan_reconcile(group, world.ledger, "", pause)
-
-    assert pauses == BATCHES - 1
-    assert len(plan.waiting) == (BATCHES - 1) * MEMBERS_PER_TURN + 2
 
 
 async def test_other_tasks_get_a_turn_after_each_batch() -> None:

@@ -5,10 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.cluster import MemoryClaims
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import (
@@ -22,6 +20,7 @@ from tests.support.scheduling.reclaiming import (
     reclaimed,
     small_world,
 )
+from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns, until
 
@@ -293,33 +292,14 @@ async def test_our_reservation_in_an_allocation_of_another_scheduler_ends_as_for
     assert await reclaimed(world, "pod_idle") == 1
 
 
-class DiesAfterOneWrite(MemoryClaims):
-    """The claims port of a process that ends between the first two writes of a bind."""
-
-    def __init__(self, world: InMemoryExtender) -> None:
-        super().__init__(world.cluster.store)
-        self._claims = world.cluster.claims
-
-    async def read(self, namespace: str, name: str) -> bytes:
-        return await self._claims.read(namespace, name)
-
-    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        return await self._claims.update(namespace, name, change)
-
-    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await asyncio.Future()
-
-
 async def test_a_half_written_allocation_is_removed(world: InMemoryExtender) -> None:
-    world.claims = DiesAfterOneWrite(world)
-    world.start()
+    restart(world, claims=Seam(world.cluster.claims).before("update_status", asyncio.Event().wait))
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))
         await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
-    world.claims = None
-    world.start()
+    restart(world)
     assert world.claim("c1")["metadata"]["finalizers"] == [FINALIZER]
 
     await pass_by(world, GRACE)

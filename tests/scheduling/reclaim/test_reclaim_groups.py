@@ -65,18 +65,6 @@ async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_do
     assert list((await world.filter("m2", "n2")).fitting) == ["n2"]
 
 
-async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: InMemoryExtender) -> None:
-    await world.abandoned("m1")
-    async with world.watching():
-        await world.bind("m2", "n1")
-    world.sync()
-    assert list((await world.filter("m1", "n2")).fitting) == []
-
-    await pass_by(world, 2 * GRACE)
-
-    assert world.devices("shared") == ["n1/gpu-0"]
-
-
 async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: InMemoryExtender) -> None:
     await world.abandoned("m1")
     feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.node import node_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
@@ -21,6 +22,7 @@ from tests.support.audit.raw_objects import audit
 from tests.support.audit.waiting_pods import waiting_pods
 from tests.support.examples import examples
 from tests.support.model.reading import pod_from
+from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import InMemoryExtender
 
 OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
@@ -132,13 +134,57 @@ class Play:
         return self._exists(number) and not self.world.pod(f"p{number}")["spec"].get("nodeName")
 
 
-@examples(30)
-@given(st.lists(steps, min_size=5, max_size=30))
-def test_at_rest_nothing_is_left_over_and_nobody_waits_for_what_is_free(story: list[Step]) -> None:
+WRITES: Final = ("update", "update_status")
+FAULTS: Final = {
+    "conflict": ConflictError("the object has been modified"),
+    "denied": RequestRejectedError("admission webhook denied the request"),
+    "silent": ServerUnavailableError("connection reset"),
+}
+before = st.tuples(st.just("before"), st.sampled_from([*WRITES, "bind"]), st.sampled_from(sorted(FAULTS)))
+unread = st.tuples(st.just("before"), st.just("read"), st.just("silent"))
+after = st.tuples(st.just("after"), st.sampled_from([*WRITES, "bind"]), st.just("silent"))
+faults = st.tuples(st.just("fault"), st.one_of(before, unread, after))
+
+
+class FaultyPlay(Play):
+    """A play in which calls fail as they are told to, until all is mended for the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        claims: Any = Seam(self.world.cluster.claims)
+        pods: Any = Seam(self.world.cluster.pods)
+        self._claims, self._pods = claims, pods
+        self.world.claims, self.world.pods = claims, pods
+        self.world.start()
+
+    async def step(self, kind: str, *arguments: Any) -> None:
+        if kind != "fault":
+            await super().step(kind, *arguments)
+            return
+        when, method, fault = arguments[0]
+        for port in (
+            (self._pods,) if method == "bind" else (self._claims, self._pods) if method == "read" else (self._claims,)
+        ):
+            getattr(port, when)(method, FAULTS[fault])
+
+    def given(self) -> list[str]:
+        """The devices of all claims."""
+        return [device for number in range(PODS) for device in self.world.devices(f"c{number}")]
+
+    async def rest(self) -> None:
+        self._claims.mend()
+        self._pods.mend()
+        await super().rest()
+
+
+@examples(50)
+@given(st.lists(st.one_of(steps, faults, faults), min_size=5, max_size=40))
+def test_no_fault_gives_anything_twice_or_leaves_anything_over(story: list[Step]) -> None:
     async def play() -> list[str]:
-        stage = Play()
+        stage = FaultyPlay()
         for each in story:
             await stage.step(*each)
+            assert len(set(stage.given())) == len(stage.given())
         await stage.rest()
         return stage.findings()
 

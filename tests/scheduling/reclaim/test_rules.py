@@ -169,39 +169,6 @@ def test_foreign_claims_are_touched_only_as_kube_controller_manager_would(
     assert permitted_part(found, held, consumer_states, Writers(), US) == (found if foreign_too else None)
 
 
-def test_a_foreign_allocation_without_finalizer_stays_as_kube_controller_manager_lets_it() -> None:
-    gone = {"a": ConsumerState.GONE}
-    found = Releasable(ReclaimReason.POD_GONE, frozenset("a"), release=True)
-
-    assert permitted_part(found, claim("a", finalizer=False), gone, FOREIGN, US) is None
-    assert permitted_part(found, claim("a", finalizer=False), gone, OURS, US) == found
-
-
-def test_a_reservation_of_another_scheduler_keeps_our_allocation() -> None:
-    """A pod of the in-tree scheduler may share a claim that we allocated; only it knows what becomes of that pod."""
-    shared = Writers(allocation=frozenset({US}), reservations={"a": frozenset({"kube-scheduler"})})
-    idle = {"a": ConsumerState.IDLE}
-    found = Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True)
-
-    assert permitted_part(found, claim("a"), idle, shared, US) is None
-
-
-@pytest.mark.parametrize("reason", [ReclaimReason.POD_IDLE, ReclaimReason.NODE_UNFIT])
-def test_an_allocation_of_another_scheduler_ends_with_our_reservation_if_it_is_the_last(reason: ReclaimReason) -> None:
-    """As kube-controller-manager would have ended it, had we not reserved it."""
-    mixed = Writers(allocation=frozenset({"kube-scheduler"}), reservations={"a": frozenset({US})})
-    found = Releasable(reason, frozenset("a"), release=True)
-    ours = Releasable(ReclaimReason.POD_IDLE, frozenset("a"))
-    idle = {"a": ConsumerState.IDLE}
-
-    assert permitted_part(found, claim("a"), idle, mixed, US) == found
-    assert permitted_part(found, claim("a", finalizer=False), idle, mixed, US) == ours
-
-    both = Releasable(reason, frozenset("ab"), release=True)
-    for other in (ConsumerState.IDLE, ConsumerState.ELSEWHERE):
-        assert permitted_part(both, claim("a", "b"), {**idle, "b": other}, mixed, US) == ours
-
-
 def test_only_our_own_preparation_is_removed() -> None:
     half = Releasable(ReclaimReason.HALF_WRITTEN)
     empty = claim(allocated=False)

@@ -71,11 +71,6 @@ def touch_slice(world: InMemoryExtender, generation: int) -> None:
     world.update(StoredKind.SLICE, raw)
 
 
-async def test_a_quiet_cluster_wakes_nothing() -> None:
-    async with refused() as world:
-        assert await pokes(world) == 0
-
-
 async def test_a_changed_slice_wakes_kube_scheduler_once() -> None:
     async with refused() as world:
         add_device(world, "gpu-1")

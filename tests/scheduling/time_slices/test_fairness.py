@@ -138,16 +138,6 @@ async def test_many_namespaces_with_endless_searches_take_no_more_than_the_share
     assert taken <= 0.5 + 0.3 * (world.clock.seconds - began) + 30 * 0.03
 
 
-async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -> None:
-    world = Neighbours(Options(hold_wait_seconds=0.0, search_burst_seconds=0.001))
-    world.victim(0)
-    attacker = world.attacker(0)
-    answers = [await world.ask(attacker, "hard") for _ in range(3)]
-    assert all(isinstance(each, RetryableError) for each in answers)
-    assert "has used up" in str(answers[0]) or "time was up" in str(answers[0])
-    assert len(world.extender.unschedulable) == 0
-
-
 async def test_nodes_that_are_found_in_time_are_offered_although_another_one_takes_too_long() -> None:
     world = Neighbours()
     world.node("other")
@@ -192,6 +182,8 @@ async def test_an_unfinished_search_has_the_same_text_in_each_call_whatever_was_
     answers = [await world.ask(attacker, *nodes[: 1 + i % 4]) for i in range(8)]
     assert all(isinstance(each, RetryableError) for each in answers)
     assert len(set(map(str, answers))) == 1
+    assert "has used up" in str(answers[0]) or "time was up" in str(answers[0])
+    assert len(world.extender.unschedulable) == 0
 
 
 async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
@@ -242,21 +234,6 @@ async def test_a_slice_is_over_after_bounded_work_and_everything_else_goes_on() 
     longest = max(after - before for before, after in itertools.pairwise(turns))
     assert len(turns) > 15
     assert longest <= 0.02 + 20 * TICK
-
-
-async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
-    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=4.0))
-    asking = asyncio.ensure_future(world.ask(world.attacker(0), "hard"))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not asking.done()
-    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "hard-devices"))
-    for index, device in enumerate(raw["spec"]["devices"]):
-        device["attributes"]["slot"]["int"] = index
-    world.update(StoredKind.SLICE, raw)
-    answer = await asking
-    assert isinstance(answer, FilterResponse)
-    assert list(answer.fitting) == ["hard"]
 
 
 async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_here_a_moment_ago() -> None:
