@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, overlay, run
+from tests.chart.value_sets import OUTSIDE
 from tests.controlplane.build import CONTROL_PLANE, HELM, HELM_3, KUBECONFORM, PROMTOOL, BuildError, ensure, pinned
 
 BUILT = pytest.StashKey[dict[str, Path | BuildError]]()
@@ -110,9 +111,8 @@ def kustomized_text(binaries: Path, folder: Path) -> str:
 @pytest.fixture(scope="session")
 def rendered(helm: Helm) -> Callable[[str], list[Object]]:
     """The chart's objects in a mode."""
-    beside = {"networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}}
 
     def render(mode: str) -> list[Object]:
-        return helm.template(values={"mode": mode} | (beside if mode == "extenderOnly" else {}))
+        return helm.template(values=OUTSIDE if mode == "extenderOnly" else {"mode": mode})
 
     return render

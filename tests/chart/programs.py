@@ -82,11 +82,24 @@ class Helm:
         """`helm template`, `lint` or `install` of the chart."""
         release = () if verb == "lint" else (RELEASE,)
         cluster = () if verb == "install" else ("--kube-version", self.version)
-        command = [verb, *release, str(CHART), "--namespace", NAMESPACE, *cluster, *arguments, "--values", "-"]
-        home = {f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+        command = (verb, *release, str(CHART), "--namespace", NAMESPACE, *cluster, *arguments)
+        return self.call(*command, values=values or {})
+
+    def call(self, *arguments: str, values: Object | None = None, kubeconfig: str | Path = os.devnull) -> Done:
+        """Any call of helm."""
+        given = () if values is None else ("--values", "-")
         return run(
-            self.program, *command, stdin=json.dumps(values or {}), environment={**home, "KUBECONFIG": os.devnull}
+            self.program,
+            *arguments,
+            *given,
+            stdin=None if values is None else json.dumps(values),
+            environment=self.environment(kubeconfig),
         )
+
+    def environment(self, kubeconfig: str | Path) -> dict[str, str]:
+        """Folders of helm's own."""
+        home = {f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+        return {**home, "KUBECONFIG": str(kubeconfig)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 
-from tests.chart.programs import Object
+from tests.chart.programs import Object, documents
 
 
 def of_kind(objects: Iterable[Object], kind: str) -> list[Object]:
@@ -45,3 +45,14 @@ def containers(objects: Iterable[Object]) -> dict[str, Object]:
     """Containers and sidecars of that pod by name."""
     spec = pod_spec(objects)
     return {each["name"]: each for each in (*spec.get("initContainers", ()), *spec["containers"])}
+
+
+def environment(objects: Iterable[Object]) -> dict[str, str]:
+    """The environment of the extender's container; a value that the kubelet fills in is empty."""
+    return {each["name"]: each.get("value", "") for each in containers(objects)["extender"]["env"]}
+
+
+def scheduler_configuration(objects: Iterable[Object]) -> Object:
+    """The KubeSchedulerConfiguration that the pod mounts."""
+    (found,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    return found

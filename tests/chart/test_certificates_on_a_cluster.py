@@ -12,10 +12,11 @@ import pytest_asyncio
 import yaml
 from dra_extender.config.settings import ENV_PREFIX
 
+from tests.chart import selecting
 from tests.chart.programs import MANIFESTS, NAMESPACE, Helm, Object, run
-from tests.chart.selecting import containers, of_kind
-from tests.chart.test_chart_tls import ONLY
+from tests.chart.selecting import of_kind
 from tests.chart.test_scheduler_configuration import indented_yaml
+from tests.chart.value_sets import OUTSIDE
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import SERVE, ExtenderProcess
@@ -26,7 +27,7 @@ from tests.support.side_by_side import side_by_side
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(GATES_OFF), pytest.mark.asyncio(loop_scope="module")]
 
-VALUES: Final[Mapping[str, Any]] = {**ONLY, "scraping": {"access": "authorized"}}
+VALUES: Final[Mapping[str, Any]] = {**OUTSIDE, "scraping": {"access": "authorized"}}
 RENEWAL: Final = "dra-extender-certificates-renewal"
 APPLIED: Final = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "DeviceClass")
 SECONDS: Final = 60.0
@@ -132,7 +133,7 @@ async def extender(
     renew(installed, job)
     folder = tmp_path_factory.mktemp("alone")
     mounted = written(installed, "dra-extender-tls", folder / "tls")
-    given = {each["name"]: each.get("value", "") for each in containers(rendered_alone)["extender"]["env"]}
+    given = selecting.environment(rendered_alone)
     own = ("LEADER_ELECTION__SERVICE", "LEADER_ELECTION__ADDRESS", "SERVER__HOST", "SERVER__PORT")
     for name in own:
         del given[f"{ENV_PREFIX}{name}"]

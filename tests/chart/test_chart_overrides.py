@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from tests.chart.programs import Helm, KubeScheduler, Object, documents, run
-from tests.chart.selecting import containers, of_kind, only, pod_spec
+from tests.chart.selecting import containers, environment, of_kind, only, pod_spec, scheduler_configuration
 from tests.chart.value_sets import VALUE_SETS
 from tests.support.side_by_side import side_by_side
 
@@ -44,7 +44,7 @@ def test_names_that_look_like_numbers_stay_texts(helm: Helm) -> None:
         "kube-system",
     }
     assert pod_spec(objects)["serviceAccountName"] == "123"
-    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    configuration = scheduler_configuration(objects)
     assert configuration["profiles"][0]["schedulerName"] == "1e3"
 
 
@@ -91,11 +91,8 @@ def test_a_constraint_without_selector_spreads_the_pods_of_the_release(helm: Hel
 def test_environment_of_ones_own_comes_after_the_settings(helm: Helm) -> None:
     settings: Object = {"scheduling": {"scheduler_names": ["a", "b"], "selector_cache_bytes": 268435456}}
     extra = {"name": "HTTPS_PROXY", "value": "http://proxy.example.com"}
-    environment = containers(helm.template(values={"extender": {"settings": settings, "extraEnv": [extra]}}))[
-        "extender"
-    ]["env"]
-    assert environment[-1] == extra
-    given = {each["name"]: each.get("value") for each in environment}
+    given = environment(helm.template(values={"extender": {"settings": settings, "extraEnv": [extra]}}))
+    assert list(given.items())[-1] == (extra["name"], extra["value"])
     assert given["DRA_EXTENDER_SCHEDULING__SCHEDULER_NAMES"] == '["a","b"]'
     assert given["DRA_EXTENDER_SCHEDULING__SELECTOR_CACHE_BYTES"] == "268435456"
 
@@ -103,11 +100,8 @@ def test_environment_of_ones_own_comes_after_the_settings(helm: Helm) -> None:
 def test_weights_of_plugins_reach_kube_scheduler_and_leave_the_other_scores(
     helm: Helm, kube_scheduler: KubeScheduler
 ) -> None:
-    (configuration,) = documents(
-        only(helm.template(values={"scheduler": {"pluginWeights": {"NodeResourcesFit": 7}}}), "ConfigMap")["data"][
-            "kube-scheduler.yaml"
-        ]
-    )
+    rendered = helm.template(values={"scheduler": {"pluginWeights": {"NodeResourcesFit": 7}}})
+    configuration = scheduler_configuration(rendered)
     (profile,) = kube_scheduler.complete(configuration)["profiles"]
     weights = {each["name"]: each.get("weight") for each in profile["plugins"]["multiPoint"]["enabled"]}
     assert (weights["NodeResourcesFit"], weights["TaintToleration"]) == (7, 3)

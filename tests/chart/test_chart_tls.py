@@ -15,14 +15,11 @@ from tests.chart.programs import Helm, Object
 from tests.chart.selecting import component, containers, of_kind, only, pod_spec
 from tests.chart.test_scheduler_configuration import indented_yaml
 from tests.chart.test_service_settings import settings_in
+from tests.chart.value_sets import OUTSIDE
 from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
 
-ONLY: Mapping[str, Any] = {
-    "mode": "extenderOnly",
-    "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
-}
 AUTHORIZED: Mapping[str, Any] = {"scraping": {"access": "authorized"}}
 ISSUER: Mapping[str, Any] = {"source": "certManager", "certManager": {"issuerRef": {"name": "gpus"}}}
 
@@ -51,11 +48,11 @@ def test_beside_a_second_scheduler_the_verbs_are_on_loopback_alone(helm: Helm, m
 def test_alone_the_extender_serves_the_verbs_over_tls_to_kube_scheduler(
     helm: Helm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = settings(helm, monkeypatch, ONLY)
+    given = settings(helm, monkeypatch, OUTSIDE)
     assert given.tls.serves_verbs
     assert given.tls.allowed_names == ("system:kube-scheduler",)
     assert not given.server.plain_http
-    objects = helm.template(values=dict(ONLY))
+    objects = helm.template(values=OUTSIDE)
     mount = next(each for each in containers(objects)["extender"]["volumeMounts"] if each["name"] == "tls")
     files = (given.tls.cert_file, given.tls.private_key_file, given.tls.client_ca_file)
     assert {str(each and each.parent) for each in files} == {mount["mountPath"]}
@@ -65,8 +62,8 @@ def test_alone_the_extender_serves_the_verbs_over_tls_to_kube_scheduler(
 
 @pytest.mark.parametrize("address", ["10.0.0.77", "fd00::77"])
 def test_notes_tell_kube_scheduler_to_call_over_tls(helm: Helm, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    given = settings(helm, monkeypatch, ONLY)
-    snippet = indented_yaml(helm.notes({**ONLY, "service": {"clusterIP": address}}), "percentageOfNodesToScore")
+    given = settings(helm, monkeypatch, OUTSIDE)
+    snippet = indented_yaml(helm.notes({**OUTSIDE, "service": {"clusterIP": address}}), "percentageOfNodesToScore")
     url = f"https://[{address}]:8080" if ":" in address else f"https://{address}:8080"
     assert {each["urlPrefix"] for each in snippet["extenders"]} == {url}
     document = {
@@ -79,17 +76,17 @@ def test_notes_tell_kube_scheduler_to_call_over_tls(helm: Helm, monkeypatch: pyt
 
 
 def test_plain_http_needs_the_word_and_gets_a_warning(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {**ONLY, "certificates": {"source": "none"}}
+    values = {**OUTSIDE, "certificates": {"source": "none"}}
     given = settings(helm, monkeypatch, values)
     assert given.server.plain_http
     assert not given.tls.serves_verbs
     assert "WARNING: the verbs are served over plain HTTP" in helm.notes(values)
-    assert "WARNING" not in helm.notes(dict(ONLY))
+    assert "WARNING" not in helm.notes(OUTSIDE)
     assert certificates(helm.template(values=values)) == []
 
 
 def test_a_job_makes_certificates_before_the_pod_starts_and_a_cron_job_renews_them(helm: Helm) -> None:
-    objects = certificates(helm.template(values=dict(ONLY)))
+    objects = certificates(helm.template(values=OUTSIDE))
     job, cron = only(objects, "Job"), only(objects, "CronJob")
     assert job["spec"] == cron["spec"]["jobTemplate"]["spec"] | {"template": job["spec"]["template"]}
     for each in objects:
@@ -115,13 +112,13 @@ def program() -> Any:
 
 
 def test_without_a_schedule_there_is_no_cron_job(helm: Helm) -> None:
-    objects = helm.template(values={**ONLY, "certificates": {"job": {"schedule": ""}}})
+    objects = helm.template(values={**OUTSIDE, "certificates": {"job": {"schedule": ""}}})
     assert of_kind(objects, "CronJob") == []
     assert len(of_kind(certificates(objects), "Role")) == 1
 
 
 def test_cert_manager_makes_certificates_with_ecdsa_keys(helm: Helm) -> None:
-    objects = helm.template(values={**ONLY, "certificates": dict(ISSUER), "service": {"clusterIP": "10.0.0.77"}})
+    objects = helm.template(values={**OUTSIDE, "certificates": dict(ISSUER), "service": {"clusterIP": "10.0.0.77"}})
     assert certificates(objects) == []
     server, client = of_kind(objects, "Certificate")
     assert server["spec"]["ipAddresses"] == ["10.0.0.77"]
@@ -132,7 +129,7 @@ def test_cert_manager_makes_certificates_with_ecdsa_keys(helm: Helm) -> None:
 
 
 def test_a_secret_of_ones_own_is_mounted(helm: Helm) -> None:
-    objects = helm.template(values={**ONLY, "certificates": {"source": "secret", "secretName": "mine"}})
+    objects = helm.template(values={**OUTSIDE, "certificates": {"source": "secret", "secretName": "mine"}})
     volume = next(each for each in pod_spec(objects)["volumes"] if each["name"] == "tls")
     assert volume["secret"]["secretName"] == "mine"
     assert certificates(objects) == of_kind(objects, "Certificate") == []
@@ -168,8 +165,8 @@ def test_monitors_follow_the_access_to_metrics(helm: Helm, kind: str) -> None:
 
 
 REFUSED: Final[Sequence[tuple[Mapping[str, Any], str]]] = (
-    ({**ONLY, "certificates": {"source": "secret"}}, "certificates.secretName is empty"),
-    ({**ONLY, "certificates": {"source": "certManager"}}, "certificates.certManager.issuerRef.name is empty"),
+    ({**OUTSIDE, "certificates": {"source": "secret"}}, "certificates.secretName is empty"),
+    ({**OUTSIDE, "certificates": {"source": "certManager"}}, "certificates.certManager.issuerRef.name is empty"),
     ({**AUTHORIZED, "certificates": {"source": "none"}}, "tokens are not sent over plain HTTP"),
     ({"extender": {"settings": {"server": {"host": "*"}}}}, "the chart chooses where the verbs are served"),
     ({"extender": {"settings": {"server": {"plain_http": True}}}}, "the chart chooses where the verbs are served"),

@@ -10,7 +10,17 @@ import yaml
 from dra_extender.config.policy_file import read_policy
 
 from tests.chart.programs import CHART, NAMESPACE, REPOSITORY, Helm, Object, documents, run
-from tests.chart.selecting import containers, of_extender, of_kind, only, pod_spec, policy
+from tests.chart.selecting import (
+    containers,
+    environment,
+    of_extender,
+    of_kind,
+    only,
+    pod_spec,
+    policy,
+    scheduler_configuration,
+)
+from tests.chart.value_sets import OUTSIDE
 
 pytestmark = pytest.mark.chart
 
@@ -32,9 +42,9 @@ def test_extender_alone_is_called_at_a_service_that_its_leader_may_point_at_itse
     objects = rendered("extenderOnly")
     service = only(objects, "Service")
     assert "selector" not in service["spec"]
-    environment = {each["name"]: each for each in containers(objects)["extender"]["env"]}
-    assert environment["DRA_EXTENDER_LEADER_ELECTION__SERVICE"]["value"] == service["metadata"]["name"]
-    address = environment["DRA_EXTENDER_LEADER_ELECTION__ADDRESS"]["valueFrom"]
+    given = {each["name"]: each for each in containers(objects)["extender"]["env"]}
+    assert given["DRA_EXTENDER_LEADER_ELECTION__SERVICE"]["value"] == service["metadata"]["name"]
+    address = given["DRA_EXTENDER_LEADER_ELECTION__ADDRESS"]["valueFrom"]
     assert address == {"fieldRef": {"fieldPath": "status.podIP"}}
     rules = [each for each in of_extender(objects, "Role")["rules"] if each["resources"] == ["endpointslices"]]
     assert [(each.get("resourceNames"), each["verbs"]) for each in rules] == [
@@ -46,11 +56,11 @@ def test_extender_alone_is_called_at_a_service_that_its_leader_may_point_at_itse
 def test_beside_a_second_scheduler_the_extender_leads_where_that_scheduler_leads(helm: Helm) -> None:
     """kube-scheduler calls the extender in its own pod, so no other one may act."""
     objects = helm.template(values={"fullnameOverride": "gpus"})
-    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
-    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
-    followed = environment["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
+    configuration = scheduler_configuration(objects)
+    given = environment(objects)
+    followed = given["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
     assert followed == configuration["leaderElection"]["resourceName"] == "gpus-scheduler"
-    assert environment["DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME"] == "gpus"
+    assert given["DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME"] == "gpus"
     assert only(objects, "Role")["rules"][1]["resourceNames"] == ["gpus", "gpus-scheduler"]
     assert {each["urlPrefix"] for each in configuration["extenders"]} == {"http://127.0.0.1:8080"}
 
@@ -117,10 +127,10 @@ def test_a_changed_configuration_restarts_the_pod(helm: Helm) -> None:
 def test_one_value_gives_the_service_and_the_scheduler_their_binding_timeout(helm: Helm) -> None:
     """Bind is given up by kube-scheduler 60 s after the service would have given it up."""
     objects = helm.template(values={"bindingTimeoutSeconds": 1800})
-    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    configuration = scheduler_configuration(objects)
     assert [each["httpTimeout"] for each in configuration["extenders"]] == ["5s", "1860s"]
-    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
-    assert environment["DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS"] == "1800"
+    given = environment(objects)
+    assert given["DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS"] == "1800"
 
 
 def test_a_policy_is_mounted_as_the_file_that_the_service_reads(helm: Helm, tmp_path: Path) -> None:
@@ -132,8 +142,8 @@ def test_a_policy_is_mounted_as_the_file_that_the_service_reads(helm: Helm, tmp_
     (volume,) = [each for each in pod_spec(objects)["volumes"] if each["name"] == mount["name"]]
     assert volume["configMap"] == {"name": made["metadata"]["name"], "optional": True}
     assert "subPath" not in mount
-    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
-    assert environment["DRA_EXTENDER_SCHEDULING__POLICY_FILE"] == f"{mount['mountPath']}/{name}"
+    given = environment(objects)
+    assert given["DRA_EXTENDER_SCHEDULING__POLICY_FILE"] == f"{mount['mountPath']}/{name}"
     (tmp_path / name).write_text(text)
     (rule,) = read_policy(tmp_path / name).rules
     assert (rule.name, rule.compatibility_groups) == ("mig", ("mig",))
@@ -146,15 +156,6 @@ def test_a_changed_policy_does_not_restart_the_pod(helm: Helm) -> None:
         for rules in ([], [{"name": "a", "bindsToNode": True}])
     ]
     assert templates[0] == templates[1]
-
-
-def test_another_release_name_names_its_objects_and_its_lease(helm: Helm) -> None:
-    objects = helm.template(values={"fullnameOverride": "gpus"})
-    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
-    lease = configuration["leaderElection"]["resourceName"]
-    assert lease == "gpus-scheduler"
-    assert lease in only(objects, "Role")["rules"][1]["resourceNames"]
-    assert yaml.safe_dump(objects).count("name: gpus-scheduler-config") == 2
 
 
 def test_a_release_name_with_a_dot_names_objects_without_it(helm: Helm) -> None:
@@ -177,19 +178,13 @@ def test_common_labels_are_on_all_objects_and_pods_and_in_no_selector(helm: Helm
     assert "team" not in only(objects, "Service")["spec"]["selector"]
 
 
-EXTENDER_ONLY: Object = {
-    "mode": "extenderOnly",
-    "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
-}
-
-
 def test_lint_of_a_chart_whose_cluster_nobody_named_finds_no_broken_yaml(helm: Helm) -> None:
     """helm lint goes on where a template refuses its values."""
     done = run(helm.program, "lint", CHART, environment={"KUBECONFIG": os.devnull})
     assert (done.code, "[ERROR]" in done.output) == (0, False), done.output
 
 
-@pytest.mark.parametrize("values", [{}, EXTENDER_ONLY], ids=["secondScheduler", "extenderOnly"])
+@pytest.mark.parametrize("values", [{}, OUTSIDE], ids=["secondScheduler", "extenderOnly"])
 def test_lint_has_nothing_to_say(helm: Helm, values: Object) -> None:
     done = helm.run("lint", "--strict", values=values)
     assert done.code == 0, done.output + done.words

@@ -2,16 +2,14 @@
 
 import json
 import re
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 from dra_extender.telemetry.metrics import DEFINITIONS
 
-from tests.chart.programs import REPOSITORY, Helm, Object, run
+from tests.chart.programs import REPOSITORY, Helm, Object
 from tests.chart.selecting import of_kind
-from tests.support.observe.dashboard import FILE, filled, queries
+from tests.support.observe.dashboard import FILE, queries
 
 RUNBOOKS = REPOSITORY / "docs" / "operate" / "runbooks.md"
 
@@ -47,16 +45,6 @@ def test_panels_are_described_and_link_to_sections_of_the_runbooks() -> None:
     assert linked <= sections
 
 
-def test_panels_lie_beside_and_below_each_other() -> None:
-    assert len({each["id"] for each in panels()}) == len(panels())
-    places = [each["gridPos"] for each in panels()]
-    assert all(each["x"] + each["w"] <= 24 for each in places)
-    for one, other in combinations(places, 2):
-        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-        assert apart or above, (one, other)
-
-
 @pytest.mark.chart
 def test_the_config_map_has_the_label_of_the_sidecar_and_the_dashboard(helm: Helm) -> None:
     def maps(values: Object) -> list[Object]:
@@ -71,12 +59,3 @@ def test_the_config_map_has_the_label_of_the_sidecar_and_the_dashboard(helm: Hel
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert found["metadata"]["annotations"] == {"grafana_folder": "GPUs"}
     assert json.loads(found["data"]["dra-extender.json"]) == json.loads(FILE.read_text())
-
-
-@pytest.mark.chart
-def test_promtool_parses_every_query(promtool: Path, tmp_path: Path) -> None:
-    rules = [{"record": f"query:{index}", "expr": filled(each)} for index, each in enumerate(queries().values())]
-    file = tmp_path / "rules.yaml"
-    file.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
-    done = run(promtool, "check", "rules", file)
-    assert done.code == 0, done.output + done.words

@@ -1,7 +1,6 @@
 """What can be told of the image without an engine that builds it."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -56,12 +55,3 @@ def test_an_image_with_traces_has_the_same_packages_and_those_of_the_extra() -> 
     assert all(each.startswith(("opentelemetry-", "googleapis-", "protobuf")) for each in more)
     (chosen,) = (rest for word, rest in stages()[1] if word == "RUN" and "${TRACING" in rest)
     assert '--requirement "requirements${TRACING:+-tracing}.lock"' in chosen
-
-
-def test_locks_hold_a_hash_for_each_requirement_and_no_index_address() -> None:
-    for name in ("requirements.lock", "requirements-tracing.lock", "requirements-build.lock"):
-        text = Path(REPOSITORY / name).read_text()
-        requirements = re.findall(r"^[a-z0-9._-]+==.*$", text, flags=re.MULTILINE)
-        assert requirements
-        assert all(line.endswith("\\") for line in requirements)
-        assert not re.search(r"--(extra-)?index-url|--find-links", text)

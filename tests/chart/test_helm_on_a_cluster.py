@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tests.chart.programs import CHART, Done, Helm, Object, overlay, run
+from tests.chart.programs import CHART, Done, Helm, Object, overlay
+from tests.chart.value_sets import OUTSIDE
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.planes import GATES_OFF
 from tests.controlplane.waiting import wait_for
@@ -21,17 +22,8 @@ SECONDS = 60.0
 
 def helm_does(helm: Helm, cluster: ControlPlane, *arguments: str, values: Object | None = None) -> Done:
     """helm with the cluster's administrator."""
-    given = () if values is None else ("--values", "-")
     where = () if "--namespace" in arguments else IN
-    return run(
-        helm.program, *arguments, *where, *given, stdin=json.dumps(values or {}), environment=environment(helm, cluster)
-    )
-
-
-def environment(helm: Helm, cluster: ControlPlane) -> dict[str, str]:
-    """helm's own folders, and the cluster's administrator."""
-    home = {f"HELM_{kind}_HOME": str(helm.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-    return {**home, "KUBECONFIG": str(cluster.admin_kubeconfig)}
+    return helm.call(*arguments, *where, values=values, kubeconfig=cluster.admin_kubeconfig)
 
 
 def deployment(cluster: ControlPlane) -> Object:
@@ -109,7 +101,7 @@ async def _killed_while_it_waits(helm: Helm, cluster: ControlPlane, values: Obje
         return generation(cluster) > before
 
     command = [str(helm.program), "upgrade", RELEASE, str(CHART), *IN, "--wait", "--values", str(file)]
-    given = {**os.environ, **environment(helm, cluster)}
+    given = {**os.environ, **helm.environment(cluster.admin_kubeconfig)}
     process = await asyncio.create_subprocess_exec(*command, env=given, stdout=asyncio.subprocess.DEVNULL)
     try:
         await wait_for(changed, SECONDS, "the upgrade has changed the Deployment")
@@ -163,12 +155,7 @@ async def test_helm_takes_over_what_the_manifests_made(
 
 async def test_the_mode_changes_once_the_service_is_gone(helm: Helm, cluster: ControlPlane) -> None:
     """As docs/operate/upgrade.md says: without that step Helm is refused, and the mode stays."""
-    values: Object = {
-        "mode": "extenderOnly",
-        "service": {"clusterIP": "10.0.0.177"},
-        "certificates": {"source": "none"},
-    }
-    values["networkPolicy"] = {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}
+    values = {**OUTSIDE, "service": {"clusterIP": "10.0.0.177"}, "certificates": {"source": "none"}}
     where = ("--namespace", "helm-mode")
     ports = ("get", "service", f"{RELEASE}-dra-extender", *where, "-o", "jsonpath={.spec.ports[*].name}")
     try:

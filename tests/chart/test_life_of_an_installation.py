@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
+from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import device
 from tests.controlplane.planes import LATER_GATES
@@ -42,8 +42,7 @@ async def scene(cluster: ControlPlane, request: pytest.FixtureRequest) -> AsyncI
 
 def helm_on(cluster: ControlPlane, helm: Helm, *arguments: str) -> str:
     """A call of helm on the cluster; returns what it prints."""
-    home = {f"HELM_{kind}_HOME": str(helm.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-    done = run(helm.program, *arguments, environment={**home, "KUBECONFIG": str(cluster.admin_kubeconfig)})
+    done = helm.call(*arguments, kubeconfig=cluster.admin_kubeconfig)
     assert done.code == 0, done.words
     return done.output
 

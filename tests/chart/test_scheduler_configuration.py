@@ -10,7 +10,8 @@ from dra_extender.config.scheduler_checks import ServiceLimits, check
 from dra_extender.config.scheduler_configuration import SchedulerSetup, render
 
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
-from tests.chart.selecting import only
+from tests.chart.selecting import scheduler_configuration
+from tests.chart.value_sets import OUTSIDE
 
 pytestmark = pytest.mark.chart
 
@@ -48,13 +49,6 @@ def test_kube_scheduler_accepts_it_and_leaves_the_plugin_off(shipped: Object, ku
     ]
 
 
-def test_the_check_notices_a_misspelt_plugin(shipped: Object, kube_scheduler: KubeScheduler) -> None:
-    """kube-scheduler accepts the misspelling in silence, and the plugin stays on: only the written file tells."""
-    misspelt = copy.deepcopy(shipped)
-    misspelt["profiles"][0]["plugins"]["multiPoint"]["disabled"] = [{"name": "DynamicResource"}]
-    assert "DynamicResources" in set(enabled_plugins(kube_scheduler.complete(misspelt)))
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -67,7 +61,7 @@ def test_the_check_notices_a_misspelt_plugin(shipped: Object, kube_scheduler: Ku
 def test_kube_scheduler_accepts_what_the_chart_renders(
     helm: Helm, kube_scheduler: KubeScheduler, values: Object
 ) -> None:
-    (configuration,) = documents(only(helm.template(values=values), "ConfigMap")["data"]["kube-scheduler.yaml"])
+    configuration = scheduler_configuration(helm.template(values=values))
     assert "DynamicResources" not in set(enabled_plugins(kube_scheduler.complete(configuration)))
 
 
@@ -86,29 +80,15 @@ def test_kube_scheduler_accepts_what_the_command_prints(
 
 @pytest.mark.parametrize("timeout", [1, 600, 86400])
 def test_chart_and_command_make_the_same_document(helm: Helm, timeout: int) -> None:
-    (configuration,) = documents(
-        only(helm.template(values={"bindingTimeoutSeconds": timeout}), "ConfigMap")["data"]["kube-scheduler.yaml"]
-    )
+    configuration = scheduler_configuration(helm.template(values={"bindingTimeoutSeconds": timeout}))
     assert configuration == render(SchedulerSetup(binding_timeout=timeout))
-
-
-def test_chart_renders_the_shipped_document_by_default(helm: Helm, shipped: Object) -> None:
-    (configuration,) = documents(only(helm.template(), "ConfigMap")["data"]["kube-scheduler.yaml"])
-    assert configuration == shipped
 
 
 def test_snippet_in_the_notes_is_what_the_shipped_document_says(
     helm: Helm, shipped: Object, kube_scheduler: KubeScheduler
 ) -> None:
     """Merged into a document of the default scheduler it is accepted, with the address of the Service."""
-    notes = helm.notes(
-        {
-            "mode": "extenderOnly",
-            "service": {"clusterIP": "10.0.0.77"},
-            "certificates": {"source": "none"},
-            "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
-        }
-    )
+    notes = helm.notes({**OUTSIDE, "service": {"clusterIP": "10.0.0.77"}, "certificates": {"source": "none"}})
     snippet = indented_yaml(notes, "percentageOfNodesToScore")
     completed = kube_scheduler.complete(
         {
@@ -137,15 +117,3 @@ def indented_yaml(text: str, first: str) -> Any:
             break
         block.append(line)
     return yaml.safe_load("\n".join(block))
-
-
-def test_every_key_of_the_shipped_document_is_explained(shipped: Object) -> None:
-    text = (SCHEDULER_CONFIGURATION.parents[3] / "docs" / "reference" / "kube-scheduler.md").read_text()
-    assert [key for key in sorted(keys(shipped)) if f"`{key}" not in text] == []
-
-
-def keys(value: Any) -> set[str]:
-    """All keys of a document, at any depth."""
-    if isinstance(value, dict):
-        return set(value) | {key for each in value.values() for key in keys(each)}
-    return {key for each in value for key in keys(each)} if isinstance(value, list) else set()

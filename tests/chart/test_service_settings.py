@@ -8,8 +8,8 @@ from dra_extender.config.scheduling_settings import bind_http_seconds
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.config.settings import Settings, load_settings
 
-from tests.chart.programs import Helm, Object, documents
-from tests.chart.selecting import containers, only, pod_spec
+from tests.chart.programs import Helm, Object
+from tests.chart.selecting import containers, environment, only, pod_spec, scheduler_configuration
 
 pytestmark = pytest.mark.chart
 
@@ -18,8 +18,8 @@ def settings_in(objects: list[Object], monkeypatch: pytest.MonkeyPatch) -> Setti
     """What the service makes of the environment of its container."""
     for name in [name for name in os.environ if name.startswith("DRA_EXTENDER_")]:
         monkeypatch.delenv(name)
-    for variable in containers(objects)["extender"]["env"]:
-        monkeypatch.setenv(variable["name"], variable["value"])
+    for name, value in environment(objects).items():
+        monkeypatch.setenv(name, value)
     return load_settings()
 
 
@@ -31,7 +31,7 @@ def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
     (port,) = extender["ports"]
     assert settings.probes.port == port["containerPort"] == only(manifests, "Service")["spec"]["ports"][0]["port"]
     assert is_loopback(settings.server.host)
-    (configuration,) = documents(only(manifests, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    configuration = scheduler_configuration(manifests)
     first, second = configuration["extenders"]
     assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"
     assert settings.scheduling.filter_budget_seconds < seconds(first)

@@ -9,8 +9,8 @@ import pytest_asyncio
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
+from tests.chart import selecting
 from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay
-from tests.chart.selecting import containers
 from tests.controlplane import objects
 from tests.controlplane.anonymous import GROUP, USER, command_as_anonymous, is_possible, user_and_group_of
 from tests.controlplane.cluster import ControlPlane
@@ -65,7 +65,7 @@ async def scheduler(cluster: ControlPlane, extender: ExtenderProcess) -> AsyncIt
 
 def environment(manifests: list[Object]) -> dict[str, str]:
     """What its container gets; but it leads on its own, for the kube-scheduler of these tests holds no Lease."""
-    given: dict[str, str] = {each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]}
+    given = selecting.environment(manifests)
     del given["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
     (probes,) = free_ports(1)
     return given | {
