@@ -20,12 +20,10 @@ from tests.support import (
     report_schemas,
     settings_document,
     shown_runs,
-    versions_table,
 )
 from tests.support.chart import values_schema
 from tests.support.inspection import example_snapshot
 from tests.support.node import comparison
-from tests.support.observe import dashboard
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -48,7 +46,6 @@ FILES: Final[Mapping[Path, Callable[[], str]]] = MappingProxyType(
         known_fields.FILE: known_fields.text,
         values_schema.SCHEMA: values_schema.schema_text,
         values_schema.DOCUMENT: lambda: made_part(values_schema.DOCUMENT, "<!-- values -->\n", values_schema.table()),
-        dashboard.FILE: dashboard.text,
         commands_document.DOCUMENT: commands_document.document,
         settings_document.DOCUMENT: lambda: made_part(
             settings_document.DOCUMENT, "<!-- tables -->\n", settings_document.tables()
@@ -59,7 +56,6 @@ FILES: Final[Mapping[Path, Callable[[], str]]] = MappingProxyType(
         package_table.DOCUMENT: lambda: made_part(
             package_table.DOCUMENT, "<!-- packages -->\n", package_table.table(), "<!-- end of packages -->"
         ),
-        versions_table.DOCUMENT: lambda: made_part(versions_table.DOCUMENT, "<!-- table -->\n", versions_table.table()),
         comparison.DOCUMENT: lambda: made_part(comparison.DOCUMENT, "<!-- real nodes -->\n", comparison.table()),
         **{report_schemas.file_of(name): partial(report_schemas.text, name) for name in report_schemas.REPORTS},
         **{ROOT / document: partial(shown_runs.rerun, document) for document in shown_runs.DOCUMENTS},
