@@ -1,6 +1,7 @@
 """The end-to-end tests that docs/versions.md names for what works with each release of the API server.
 
-`python -m tests.support.versions_table REPORT...` ends with status 1 if one of them is not among the passed tests of the JUnit reports.
+`python -m tests.support.versions_table REPORT...` ends with status 1 if one of them is not among the passed tests of these JUnit
+reports.
 """
 
 import re

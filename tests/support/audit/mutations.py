@@ -20,11 +20,10 @@ from tests.support.audit.sound_cluster import (
     TAKEOVER,
     Placed,
     SoundCluster,
-    on,
     stamp,
 )
 from tests.support.audit.sound_workloads import extended_resource, pod_group
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, objects_on
 
 
 class Injected(NamedTuple):
@@ -128,8 +127,7 @@ def counters_overdrawn(cluster: SoundCluster) -> Injected:
     placed = _any(cluster, PARTITIONS)
     name = _set_of(cluster, placed)
     account = cluster.sets[placed.node, name]
-    common = sorted(frozenset.intersection(*account.members)) if any(account.members) else []
-    drawn = objects.consumption(name, groups=common, sm=str(account.left + 1))
+    drawn = objects.consumption(name, groups=account.common, sm=str(account.left + 1))
     _publish_and_allocate(cluster, placed, drawn)
     return Injected("counters", f"{PARTITIONS}/{placed.pool}/{name}")
 
@@ -146,9 +144,8 @@ def groups_in_conflict_by_snapshot(cluster: SoundCluster) -> Injected:
     """The slice says that all is well; what the allocation froze says otherwise."""
     placed = _any(cluster, PARTITIONS)
     name = _set_of(cluster, placed)
-    account = cluster.sets[placed.node, name]
-    common = sorted(frozenset.intersection(*account.members)) if any(account.members) else []
-    second = _publish_and_allocate(cluster, placed, objects.consumption(name, groups=common, sm="0"))
+    drawn = objects.consumption(name, groups=cluster.sets[placed.node, name].common, sm="0")
+    second = _publish_and_allocate(cluster, placed, drawn)
     second.result["compatibilityGroups"] = {name: ["frozen-otherwise"]}
     return Injected("groups", f"{PARTITIONS}/{placed.pool}/{name}")
 
@@ -157,11 +154,8 @@ def neighbour_refused(cluster: SoundCluster) -> Injected:
     """A device that is compatible with no device beside it on its counter set."""
     placed = _any(cluster, PARTITIONS)
     name = _set_of(cluster, placed)
-    account = cluster.sets[placed.node, name]
-    common = sorted(frozenset.intersection(*account.members)) if any(account.members) else []
-    second = _publish_and_allocate(
-        cluster, placed, objects.consumption(name, groups=common, sm="0"), compatibleOnlyWith={"expression": "false"}
-    )
+    drawn = objects.consumption(name, groups=cluster.sets[placed.node, name].common, sm="0")
+    second = _publish_and_allocate(cluster, placed, drawn, compatibleOnlyWith={"expression": "false"})
     return Injected("neighbours", second.device_id)
 
 
@@ -186,7 +180,7 @@ def pod_without_allocation(cluster: SoundCluster) -> Injected:
 def pod_away_from_its_devices(cluster: SoundCluster) -> Injected:
     placed = _bound(cluster)
     other = next(each for each in cluster.nodes if each != placed.node)
-    placed.claim["status"]["allocation"]["nodeSelector"] = on(other)
+    placed.claim["status"]["allocation"]["nodeSelector"] = objects_on(other)
     return Injected("unreserved_pod", _pod(placed))
 
 
@@ -242,17 +236,13 @@ def group_gone(cluster: SoundCluster) -> Injected:
 
 def extended_claim_unused(cluster: SoundCluster) -> Injected:
     """The pod is gone for whose extended resource a claim was made."""
-    _remove(cluster, "pods", "extended")
-    _remove(cluster, "resourceclaims", "extended-x")
-    extended_resource(cluster.made, cluster.nodes[0])
+    _extended_resource(cluster)
     _remove(cluster, "pods", "extended")
     return Injected("orphaned_claim", f"{NAMESPACE}/extended-x")
 
 
 def extended_claim_of_a_pod_that_was_told_of_none(cluster: SoundCluster) -> Injected:
-    _remove(cluster, "pods", "extended")
-    _remove(cluster, "resourceclaims", "extended-x")
-    extended_resource(cluster.made, cluster.nodes[0])
+    _extended_resource(cluster)
     del cluster.made.objects["pods"][-1]["status"]["extendedResourceClaimStatus"]
     return Injected("orphaned_claim", f"{NAMESPACE}/extended-x")
 
@@ -360,9 +350,7 @@ def class_that_fails(cluster: SoundCluster) -> Injected:
 
 
 def taint_rule_of_nothing(cluster: SoundCluster) -> Injected:
-    spec: Json = {"taint": {"key": "example.com/x", "effect": "NoSchedule"}, "deviceSelector": {"pool": "absent"}}
-    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "typo"}, "spec": spec}
-    cluster.made.add(rule)
+    _taint_rule(cluster, "typo", "NoSchedule", pool="absent")
     return Injected("policy_without_effect", "typo")
 
 
@@ -400,10 +388,7 @@ def device_evicts(cluster: SoundCluster) -> Injected:
 
 def rule_evicts(cluster: SoundCluster) -> Injected:
     placed = _bound(cluster)
-    selector = {"driver": placed.driver, "pool": placed.pool, "device": placed.device}
-    spec: Json = {"taint": {"key": "example.com/x", "effect": "NoExecute"}, "deviceSelector": selector}
-    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "evict"}, "spec": spec}
-    cluster.made.add(rule)
+    _taint_rule(cluster, "evict", "NoExecute", driver=placed.driver, pool=placed.pool, device=placed.device)
     return Injected("tainted_device", _pod(placed))
 
 
@@ -481,67 +466,21 @@ def device_matches_no_more(cluster: SoundCluster) -> Injected:
 def allocation_for_another_node(cluster: SoundCluster) -> Injected:
     placed = _bound(cluster)
     other = next(each for each in cluster.nodes if each != placed.node)
-    placed.claim["status"]["allocation"]["nodeSelector"] = on(other)
+    placed.claim["status"]["allocation"]["nodeSelector"] = objects_on(other)
     return Injected("allocation_nodes", placed.name)
 
 
-MUTATIONS: Final[tuple[Mutation, ...]] = (
-    whole_device_twice,
-    device_twice_in_one_claim,
-    whole_device_beside_a_share,
-    share_id_twice,
-    capacity_exceeded,
-    capacity_shrunk,
-    bound_device_on_two_nodes,
-    counters_shrunk,
-    counters_overdrawn,
-    groups_in_conflict,
-    groups_in_conflict_by_snapshot,
-    neighbour_refused,
-    unreadable_amount,
-    pod_without_reservation,
-    pod_without_allocation,
-    pod_away_from_its_devices,
-    claim_of_a_running_pod_gone,
-    consumer_gone,
-    consumer_ended,
-    consumer_replaced_by_a_namesake,
-    consumer_of_no_kind,
-    allocation_for_nobody,
-    group_gone,
-    extended_claim_unused,
-    extended_claim_of_a_pod_that_was_told_of_none,
-    owner_gone,
-    deleted_and_kept,
-    node_gone,
-    finalizer_removed,
-    finalizer_left,
-    condition_overdue,
-    attachment_failed,
-    device_name_twice,
-    counter_set_twice,
-    counter_unknown,
-    slice_missing,
-    allocators_in_turns,
-    class_of_nothing,
-    class_that_fails,
-    taint_rule_of_nothing,
-    device_not_published,
-    pool_not_published,
-    generation_without_the_device,
-    device_evicts,
-    rule_evicts,
-    fewer_devices_than_asked,
-    more_devices_than_asked,
-    result_for_no_request,
-    request_without_device,
-    results_of_two_alternatives,
-    all_devices_but_one,
-    device_never_matched,
-    share_is_none_that_was_asked_for,
-    device_matches_no_more,
-    allocation_for_another_node,
-)
+def _extended_resource(cluster: SoundCluster) -> None:
+    """Make the pod with an extended resource and its claim, in the place of those that there may be."""
+    _remove(cluster, "pods", "extended")
+    _remove(cluster, "resourceclaims", "extended-x")
+    extended_resource(cluster.made, cluster.nodes[0])
+
+
+def _taint_rule(cluster: SoundCluster, name: str, effect: str, **selector: str) -> None:
+    spec: Json = {"taint": {"key": "example.com/x", "effect": effect}, "deviceSelector": selector}
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
+    cluster.made.add(rule)
 
 
 def _pod(placed: Placed) -> str:
@@ -592,3 +531,9 @@ def _attached(cluster: SoundCluster) -> Placed:
     placed = cluster.place(FABRIC, cluster.nodes[0], "rack-1", "port-0", allocated=NOW - 60)
     placed.result.update(bindingConditions=[ATTACHED], bindingFailureConditions=["FabricFailed"])
     return placed
+
+
+MUTATIONS: Final[tuple[Mutation, ...]] = tuple(
+    each for each in list(globals().values()) if getattr(each, "__annotations__", {}).get("return") is Injected
+)
+"""Every function of this module that returns what it injected."""

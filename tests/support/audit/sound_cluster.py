@@ -7,7 +7,7 @@ conditions, pods that run, wait and have ended, and claims that this program and
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from dra_extender.cel.values.quantity import NANO
@@ -18,7 +18,7 @@ from dra_extender.model.resource_claim import FINALIZER
 
 from tests.controlplane import objects
 from tests.support.audit.sound_workloads import add_workloads
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster, objects_on
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster
 
 GPUS: Final = "gpu.example.com"
 PARTITIONS: Final = "mig.example.com"
@@ -41,6 +41,11 @@ class CounterAccount:
 
     left: int = _SLICES
     members: list[frozenset[str]] = field(default_factory=list)
+
+    @property
+    def common(self) -> list[str]:
+        """The groups that all members have."""
+        return sorted(frozenset.intersection(*self.members)) if self.members else []
 
     def admits(self, units: int, groups: frozenset[str]) -> bool:
         """Whether a device may join: pencil and paper, as KEP-4815 and KEP-5963 say."""
@@ -289,14 +294,3 @@ def _consumption(counter_set: str, units: int, groups: frozenset[str]) -> Counte
     return CounterConsumption(
         counter_set=counter_set, counters=(("sm", units * NANO),), compatibility_groups=tuple(sorted(groups))
     )
-
-
-def results_of(claim: Json) -> list[dict[str, Any]]:
-    """The allocated devices of a claim."""
-    found: list[dict[str, Any]] = claim["status"]["allocation"]["devices"]["results"]
-    return found
-
-
-def on(node: str) -> Json:
-    """A node selector that means one node."""
-    return objects_on(node)
