@@ -30,7 +30,6 @@ from tests.controlplane.resources import (
 )
 
 _AT_ONCE: Final = 40
-_GROUP: Final = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,7 @@ async def _grant(api: ApiClient) -> None:
     rules = yaml.safe_load_all((REPOSITORY / "deploy/base/rbac.yaml").read_text("utf-8"))
     role = next(each for each in rules if each["kind"] == "ClusterRole")
     await api.create(CLUSTER_ROLES, role)
-    binding = {
-        "apiVersion": f"{_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "bench"},
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role["metadata"]["name"]},
-        "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": EXTENDER_USER}],
-    }
+    binding = objects.role_binding("bench", role["metadata"]["name"], objects.user(EXTENDER_USER))
     await api.create(CLUSTER_ROLE_BINDINGS, binding)
 
 

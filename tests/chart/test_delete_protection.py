@@ -48,13 +48,7 @@ async def guarded(cluster: ControlPlane) -> ControlPlane:
     """A cluster that serves all versions of claims, with the policies, and a user with the role edit."""
     await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
     await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
-    binding = {
-        "apiVersion": ROLE_BINDINGS.group_version,
-        "kind": "RoleBinding",
-        "metadata": {"name": TENANT, "namespace": SPACE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}],
-    }
+    binding = objects.role_binding(TENANT, "edit", objects.user(TENANT), namespace=SPACE)
     await cluster.api.create(ROLE_BINDINGS, binding)
     cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "admission-policy.yaml"))
     return cluster

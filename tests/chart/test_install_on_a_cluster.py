@@ -42,13 +42,7 @@ def folder(plane: ControlPlaneOptions, kubernetes_version: str) -> Path:
 async def installed(folder: Path, cluster: ControlPlane) -> ControlPlane:
     """A cluster after `kubectl apply -k`, with a user who may do anything but is no system:masters."""
     cluster.kubectl("apply", "--server-side", "-k", str(folder))
-    binding = {
-        "apiVersion": CLUSTER_ROLE_BINDINGS.group_version,
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": TENANT},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}],
-    }
+    binding = objects.role_binding(TENANT, "cluster-admin", objects.user(TENANT))
     await cluster.api.create(CLUSTER_ROLE_BINDINGS, binding)
     return cluster
 

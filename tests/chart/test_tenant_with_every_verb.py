@@ -52,20 +52,10 @@ async def guarded(cluster: ControlPlane, helm: Helm) -> ControlPlane:
     """
     await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
     await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
-    rbac = {"apiGroup": "rbac.authorization.k8s.io"}
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    role = {"apiVersion": CLUSTER_ROLES.group_version, "kind": "ClusterRole", "metadata": {"name": TENANT}}
-    await cluster.api.create(CLUSTER_ROLES, role | {"rules": [everything]})
-    await cluster.api.create(
-        ROLE_BINDINGS,
-        {
-            "apiVersion": ROLE_BINDINGS.group_version,
-            "kind": "RoleBinding",
-            "metadata": {"name": TENANT, "namespace": SPACE},
-            "roleRef": rbac | {"kind": "ClusterRole", "name": TENANT},
-            "subjects": [rbac | {"kind": "User", "name": TENANT}],
-        },
-    )
+    await cluster.api.create(CLUSTER_ROLES, objects.role(TENANT, everything))
+    binding = objects.role_binding(TENANT, TENANT, objects.user(TENANT), namespace=SPACE)
+    await cluster.api.create(ROLE_BINDINGS, binding)
     admission = {"allocations": True, "drivers": [objects.DRIVER], "pods": "deny", "deviceClasses": ["gpu"]}
     policies = [each for each in helm.template(values={"admission": admission}) if "AdmissionPolicy" in each["kind"]]
     cluster.kubectl(

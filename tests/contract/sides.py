@@ -8,6 +8,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.simulator.virtual_time import VirtualClock, running_virtual_loop
 
 from tests.contract.contract_server import ContractServer, Object
+from tests.controlplane import objects
 from tests.controlplane.cluster import ADMIN, ControlPlane
 from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.waiting import wait_for
@@ -71,16 +72,8 @@ class RealServer(ContractServer):
 
     async def grant(self, user: str, rules: Sequence[Object]) -> None:
         """See ContractServer."""
-        group = "rbac.authorization.k8s.io"
-        role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": list(rules)}
-        binding = {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": user},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        }
-        for path, thing in (("clusterroles", role), ("clusterrolebindings", binding)):
+        binding = objects.role_binding(user, user, objects.user(user))
+        for path, thing in (("clusterroles", objects.role(user, *rules)), ("clusterrolebindings", binding)):
             made = await self.ask("POST", f"{RBAC}/{path}", thing)
             assert made.code == 201, made
         rule = next(rule for rule in rules if "resources" in rule)

@@ -5,6 +5,7 @@ from typing import Any
 
 Object = dict[str, Any]
 DRA = "resource.k8s.io/v1"
+RBAC = "rbac.authorization.k8s.io"
 SCHEDULER_NAME = "dra-extender-scheduler"
 DRIVER = "gpu.example.com"
 
@@ -36,6 +37,29 @@ def node(
             "allocatable": amounts,
             "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "no kubelet"}],
         },
+    }
+
+
+def role(name: str, *rules: Object, namespace: str = "") -> Object:
+    """A ClusterRole, or a Role of the namespace."""
+    kind, metadata = ("Role", {"name": name, "namespace": namespace}) if namespace else ("ClusterRole", {"name": name})
+    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)}
+
+
+def user(name: str) -> Object:
+    """The subject of a binding."""
+    return {"apiGroup": RBAC, "kind": "User", "name": name}
+
+
+def role_binding(name: str, role: str, *subjects: Object, namespace: str = "", of: str = "ClusterRole") -> Object:
+    """A ClusterRoleBinding, or a RoleBinding of the namespace; `of` is the kind of the role."""
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": of, "name": role},
+        "subjects": list(subjects),
     }
 
 

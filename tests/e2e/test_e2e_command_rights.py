@@ -13,7 +13,6 @@ from dra_extender.cli.app import app
 
 from tests.controlplane import objects
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
-from tests.controlplane.objects import Object
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
 from tests.support.e2e.command import kubectl_dra, run_here
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
@@ -65,8 +64,8 @@ async def scene(world: InstalledExtender) -> AsyncIterator[NamespaceFixture]:
     await scene.wait_until_unschedulable(POD, REASON, again=True)
     await scene.wait_for_event(POD, REASON, '"small"', '"large"')
     bindings = (
-        (CLUSTER_ROLE_BINDINGS, binding("ClusterRoleBinding", {"name": f"viewers-{scene.name}"}, "dra-viewer", VIEWER)),
-        (ROLE_BINDINGS, binding("RoleBinding", {"name": "editors", "namespace": scene.name}, "edit", EDITOR)),
+        (CLUSTER_ROLE_BINDINGS, objects.role_binding(f"viewers-{scene.name}", "dra-viewer", objects.user(VIEWER))),
+        (ROLE_BINDINGS, objects.role_binding("editors", "edit", objects.user(EDITOR), namespace=scene.name)),
     )
     for resource, body in bindings:
         await scene.api.create(resource, body)
@@ -76,17 +75,6 @@ async def scene(world: InstalledExtender) -> AsyncIterator[NamespaceFixture]:
     for resource, body in bindings:
         await scene.api.delete(resource, body["metadata"]["name"], body["metadata"].get("namespace"))
     await scene.clear()
-
-
-def binding(kind: str, metadata: Object, role: str, user: str) -> Object:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
 
 
 async def may_list(scene: NamespaceFixture, user: str, kind: str, namespace: str) -> None:

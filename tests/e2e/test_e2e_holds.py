@@ -52,15 +52,8 @@ async def kubelet(scene: NamespaceFixture) -> AsyncIterator[ForwardingKubelet]:
         }
         await api.create(PODS, pod)
         await phase(world, "Running")
-        group = "rbac.authorization.k8s.io"
-        binding = {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"viewers-{scene.name}"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "dra-viewer"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": VIEWER}],
-        }
-        await api.create(CLUSTER_ROLE_BINDINGS, binding)
+        viewers = objects.role_binding(f"viewers-{scene.name}", "dra-viewer", objects.user(VIEWER))
+        await api.create(CLUSTER_ROLE_BINDINGS, viewers)
         yield kubelet
         await api.delete(PODS, EXTENDER, NAMESPACE, grace_seconds=0)
         await api.delete(NODES, NODE)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ports
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, ports_of
 
 NODES = ("n0", "n1", "n2")
 OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2)
@@ -104,9 +104,7 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
             if probe.node_name:
                 continue
             old = await world.extender.filter(probe, NODES)
-            fresh = Extender(
-                world.ledger, Ports(world.cluster, world.clock, None, None), metrics, OPTIONS, world.features
-            )
+            fresh = Extender(world.ledger, ports_of(world.cluster, clock=world.clock), metrics, OPTIONS, world.features)
             new = await fresh.filter(probe, NODES)
             assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import InMemoryExtender, Ports
+from tests.support.scheduling.world import InMemoryExtender, ports_of
 
 NODES = ("n0", "n1", "n2")
 KINDS = ("mig", "vgpu")
@@ -118,7 +118,7 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
                 continue
             old = await world.extender.filter(probe, nodes)
             liked = await world.extender.prioritize(probe, nodes)
-            ports = Ports(world.cluster, world.clock, None, None)
+            ports = ports_of(world.cluster, clock=world.clock)
             fresh = Extender(world.ledger, ports, metrics, OPTIONS, world.features)
             new = await fresh.filter(probe, nodes)
             assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 
+from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.cluster import ControlPlane
@@ -241,14 +242,5 @@ async def _let_route(api: ApiClient) -> None:
 
 async def grant(api: ApiClient, name: str, rule: Object, *subjects: Object) -> None:
     """Gives somebody a right in the extender's namespace."""
-    metadata = {"name": name, "namespace": NAMESPACE}
-    role = {"apiVersion": ROLES.group_version, "kind": "Role", "metadata": metadata, "rules": [rule]}
-    binding = {
-        "apiVersion": ROLE_BINDINGS.group_version,
-        "kind": "RoleBinding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": list(subjects),
-    }
-    await api.create(ROLES, role)
-    await api.create(ROLE_BINDINGS, binding)
+    await api.create(ROLES, objects.role(name, rule, namespace=NAMESPACE))
+    await api.create(ROLE_BINDINGS, objects.role_binding(name, name, *subjects, namespace=NAMESPACE, of="Role"))

@@ -1,9 +1,9 @@
 from typing import Any, Final
 
+from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 
-GROUP: Final = "rbac.authorization.k8s.io"
 Rule = dict[str, Any]
 
 
@@ -45,16 +45,8 @@ RIGHTS: Final[dict[str, Rule]] = {
 async def grant(api: ApiClient, user: str, *lacking: str) -> None:
     """Give a user all of the least rights except some."""
     rules = [rule for purpose, rule in RIGHTS.items() if purpose not in lacking]
-    name = {"metadata": {"name": user}}
-    await api.create(CLUSTER_ROLES, {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", **name, "rules": rules})
-    binding = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        **name,
-        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
-    }
-    await api.create(CLUSTER_ROLE_BINDINGS, binding)
+    await api.create(CLUSTER_ROLES, objects.role(user, *rules))
+    await api.create(CLUSTER_ROLE_BINDINGS, objects.role_binding(user, user, objects.user(user)))
 
 
 def user_without(purpose: str) -> str:

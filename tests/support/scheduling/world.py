@@ -1,6 +1,7 @@
 """A small cluster in memory with a real ledger and the real use cases, for tests that speak to them directly."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
+from dra_extender.scheduling.ports.cluster import Claims, Cluster, PodGroups, Pods
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -35,64 +36,13 @@ class Steady:
         return self.seconds
 
 
-class Ports:
-    """The cluster's ports with single ones exchanged."""
-
-    def __init__(
-        self,
-        cluster: MemoryCluster,
-        clock: Clock,
-        claims: Claims | None,
-        pods: Pods | None,
-        groups: PodGroups | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._groups = groups or cluster.pod_groups
-        self._clock = clock
-        self._claims = claims or cluster.claims
-        self._pods = pods or cluster.pods
-
-    @property
-    def claims(self) -> Claims:
-        return self._claims
-
-    @property
-    def pods(self) -> Pods:
-        return self._pods
-
-    @property
-    def claim_templates(self) -> ClaimTemplates:
-        return self._cluster.claim_templates
-
-    @property
-    def pod_groups(self) -> PodGroups:
-        return self._groups
-
-    @property
-    def events(self) -> Events:
-        return self._cluster.events
-
-    @property
-    def waker(self) -> SchedulerWaker:
-        return self._cluster.waker
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
-    def keeps_extended_claims(self) -> bool:
-        return self._cluster.keeps_extended_claims
-
-    @property
-    def has_devices_beside_counters(self) -> bool:
-        return self._cluster.has_devices_beside_counters
-
-    def health(self) -> Mapping[str, str | None]:
-        return {}
-
-    def notes(self) -> Mapping[str, str]:
-        return {}
+def ports_of(cluster: MemoryCluster, **exchanged: Any) -> Cluster:
+    """The cluster's ports, with those in the place of its own that are given and not None."""
+    ports = copy.copy(cluster)
+    for name, port in exchanged.items():
+        if port is not None:
+            setattr(ports, name, port)
+    return ports
 
 
 class InMemoryExtender:
@@ -115,7 +65,7 @@ class InMemoryExtender:
         """A new process: nothing is known but what the store has."""
         self.ledger = Ledger(self.namespace_claim_bytes)
         self.metrics = Metrics()
-        ports = Ports(self.cluster, self.clock, self.claims, self.pods, self.groups)
+        ports = ports_of(self.cluster, clock=self.clock, claims=self.claims, pods=self.pods, pod_groups=self.groups)
         self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
         self.cluster.watch.attach(sinks_of(self.ledger))
 
