@@ -13,7 +13,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
-from dra_extender.scheduling.evaluation.node_results import Evaluation
+from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
 from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
@@ -21,6 +21,7 @@ from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.objects import device_class
 from tests.support.examples import examples
@@ -87,6 +88,46 @@ class Preserving(InMemoryExtender):
         return placed
 
 
+def of_largest_node(devices: int) -> set[str]:
+    """The kinds that are expected before any pod, if the largest node has so many devices."""
+    return {f"{count} x {DRIVER}" for count in (devices, devices // 2, devices // 4) if count}
+
+
+async def test_before_any_pod_whole_devices_are_expected() -> None:
+    """Shares go together, because all or half of a node's devices may be asked for; nodes that come or go change how many."""
+    world = Preserving(n1=2, n2=4)
+    expected = world.extender.expected
+    assert expected is not None
+    world.extender.learn_expected()
+    assert expected.report().keys() == of_largest_node(4)
+    placed = await world.fill(("a", 2, 1), ("b", 2, 1))
+    assert placed[0] == placed[1]
+    world.gpu_node("n3", 8)
+    world.extender.learn_expected()
+    assert expected.report().keys() >= {f"8 x {DRIVER}", *of_largest_node(4)}
+    for name in ("n2", "n3"):
+        world.delete(StoredKind.SLICE, name)
+    world.extender.learn_expected()
+    assert expected.report().keys() - {"1 x gpu"} == of_largest_node(2)
+
+
+async def test_a_device_that_one_node_gets_renews_nothing_among_many() -> None:
+    world = Preserving()
+    for number in range(20):
+        world.gpu_node(f"n{number}", 1)
+    expected = world.extender.expected
+    assert expected is not None
+    world.extender.learn_expected()
+    before = expected.version
+    world.gpu_node("n20", 1)
+    world.extender.learn_expected()
+    assert expected.version is before
+    for number in range(21, 24):
+        world.gpu_node(f"n{number}", 1)
+    world.extender.learn_expected()
+    assert expected.version is not before
+
+
 async def test_shares_go_together_so_that_whole_devices_stay() -> None:
     world = Preserving(n1=2, n2=2)
     placed = await world.fill(*[(f"share-{number}", 4, 1) for number in range(4)])
@@ -127,8 +168,15 @@ async def test_expected_pods_are_exported_and_fade() -> None:
     world = Preserving(n1=4)
     await world.fill(("a", 8, 1), ("b", 8, 1), ("c", 2, 1))
     exposition = (await world.metrics.render()).decode()
-    assert 'dra_extender_expected_pods{devices="1 x gpu"} 1.0' in exposition
-    assert 'dra_extender_expected_price{devices="1 x gpu"} 1.0' in exposition
+    shares = {
+        labels["devices"]: value
+        for family in text_string_to_metric_families(exposition)
+        for name, labels, value, *_ in family.samples
+        if name == "dra_extender_expected_pods"
+    }
+    assert shares.keys() == {"1 x gpu", *of_largest_node(4)}
+    assert shares["1 x gpu"] == pytest.approx(3 / 9, rel=0.01)
+    assert 'dra_extender_expected_price{devices="1 x gpu"}' in exposition
 
 
 async def test_a_new_process_learns_from_the_pods_that_run() -> None:
@@ -139,7 +187,7 @@ async def test_a_new_process_learns_from_the_pods_that_run() -> None:
     world.extender.learn_expected()
     expected = world.extender.expected
     assert expected is not None
-    assert expected.report().keys() == {"1 x gpu", "2 x gpu"}
+    assert expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
 
 
 async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
@@ -168,7 +216,7 @@ async def test_pods_that_fit_nowhere_displace_no_kind() -> None:
         world.extender.learn_expected()
         expected = world.extender.expected
         assert expected is not None
-        assert expected.report().keys() == {"1 x gpu"}
+        assert expected.report().keys() == {"1 x gpu", *of_largest_node(2)}
         world.start()
         world.sync()
 
@@ -184,7 +232,7 @@ async def test_what_the_administrator_expects_is_expected_alone() -> None:
     assert expected.report() == {"2 x gpu": (1.0, 1.0)}
     world.extender.expect(())
     world.extender.learn_expected()
-    assert expected.report() == {"1 x gpu": (1.0, 1.0)}
+    assert expected.report().keys() == {"1 x gpu", *of_largest_node(4)}
 
 
 async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
@@ -232,7 +280,7 @@ async def test_a_call_rates_a_bounded_number_of_nodes() -> None:
     assert set(response.fitting) <= ranking.losses.keys()
 
 
-def begun(world: Preserving) -> tuple[LeastLoss, Evaluation]:
+def begun(world: Preserving) -> tuple[LeastLoss, NodeEvaluation]:
     """An evaluation of what the pod `a` asks for, none of whose nodes was searched."""
     found = find_claims(world.ask("a", 8), world.ledger)
     assert not isinstance(found, Rejection)

@@ -1,6 +1,6 @@
 """The kinds of pods that are expected: what one pod of a kind asks for, and how often such pods come."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,6 +15,9 @@ _AMOUNT_BITS: Final = 2
 _SHARE_BITS: Final = 4
 _MOST_REQUESTS: Final = 8
 _MOST_DEVICES: Final = 128
+_MOST_DRIVERS: Final = 4
+_CPU_OF_A_DEVICE: Final = 1_000
+_MEMORY_OF_A_DEVICE: Final = 2**30
 
 
 class NodeAmounts(NamedTuple):
@@ -33,11 +36,17 @@ ShapeKey = Hashable
 """Equal for requests that the same devices serve with the same share."""
 
 
+class WholeDevice(NamedTuple):
+    """The shape of a whole device of a driver, whatever its class: of devices that share counters, the one that is most of them."""
+
+    driver: str
+
+
 class ShapeCount(NamedTuple):
     """So many devices, each of this shape."""
 
     shape: ShapeKey
-    wanted: SearchableRequest
+    wanted: SearchableRequest | WholeDevice
     devices: int
 
 
@@ -80,7 +89,7 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     Of a request with alternatives, the first counts.  Requests with admin access take nothing.  A pod that asks for all devices of
     a node, for more than 128 devices or with more than 8 shapes is of no kind, which bounds what expected kinds cost.
     """
-    counts: dict[ShapeKey, ShapeCount] = {}
+    counts: dict[ShapeKey, tuple[SearchableRequest, int]] = {}
     for claim in demand.claims:
         for request in claim.requests:
             wanted = request.options[0]
@@ -90,13 +99,27 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
                 continue
             shape = shape_of(wanted)
             known = counts.get(shape)
-            counts[shape] = ShapeCount(shape, wanted, wanted.count + (0 if known is None else known.devices))
-    requests = tuple(counts.values())
+            counts[shape] = wanted, wanted.count + (0 if known is None else known[1])
+    requests = tuple(ShapeCount(shape, *wanted) for shape, wanted in counts.items())
     if not requests or len(requests) > _MOST_REQUESTS or sum(each.devices for each in requests) > _MOST_DEVICES:
         return None
     amounts = NodeAmounts(_rounded(amounts.cpu, _AMOUNT_BITS), _rounded(amounts.memory, _AMOUNT_BITS))
     key = (frozenset((each.shape, each.devices) for each in requests), amounts)
-    return Kind(key, _label(requests), requests, amounts)
+    label = " + ".join(f"{devices} x {wanted.device_class.name}" for wanted, devices in counts.values())
+    return Kind(key, label, requests, amounts)
+
+
+def whole_kinds(devices: Mapping[str, int]) -> Iterator[Kind]:
+    """Yield what pods ask for that want all, half, a quarter and so on of so many whole devices by driver.
+
+    Each device comes with one core and 1 GiB.  Of drivers, the four with most devices count, which bounds the kinds.
+    """
+    for driver, most in sorted(devices.items(), key=lambda each: (-each[1], each[0]))[:_MOST_DRIVERS]:
+        shape, count = WholeDevice(driver), min(most, _MOST_DEVICES)
+        while count:
+            amounts = NodeAmounts(_CPU_OF_A_DEVICE * count, _MEMORY_OF_A_DEVICE * count)
+            yield Kind((shape, count), f"{count} x {driver}", (ShapeCount(shape, shape, count),), amounts)
+            count //= 2
 
 
 def heaviest(weights: Mapping[Kind, float]) -> Sequence[Kind]:
@@ -118,7 +141,3 @@ def _rounded(amount: int, bits: int) -> int:
     if dropped <= 0:
         return amount
     return (amount + (1 << dropped >> 1)) >> dropped << dropped
-
-
-def _label(requests: Iterable[ShapeCount]) -> str:
-    return " + ".join(f"{each.devices} x {each.wanted.device_class.name}" for each in requests)

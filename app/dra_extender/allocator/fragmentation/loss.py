@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, reads_of_requests
-from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts
+from dra_extender.allocator.fragmentation.kinds import Kind, NodeAmounts, WholeDevice
 from dra_extender.allocator.fragmentation.units import (
     NodeUnits,
     Rooms,
@@ -92,7 +92,7 @@ class Fragmentation:
         self._requests = tuple(
             tuple((numbers[request.shape], request.devices) for request in kind.requests) for kind in self.kinds
         )
-        self.reads = reads_of_requests(self._shapes)
+        self.reads = reads_of_requests(shape for shape in self._shapes if not isinstance(shape, WholeDevice))
         self._rooms = Rooms()
         self._layouts: dict[Hashable, UnitLayout] = {}
         self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}

@@ -3,6 +3,7 @@
 What fits on a unit depends on its state alone, and equal units in equal states are one `UnitRoom`, so that nodes share the work.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.fragmentation.kinds import WholeDevice
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.compatibility_groups import GroupState, admits, folded
@@ -78,10 +80,7 @@ class DeviceUnit:
         if device.shareable:
             parts = [asked / has for asked, has in zip(share or (), device.amounts, strict=False) if has]
             part = max(parts, default=0.0) or 1 / MOST_FITS
-        if self.totals:
-            draws = sum(amount / self.totals[key] for key, amount in drawn(device.draws) if self.totals.get(key))
-            part *= draws / len(self.totals)
-        return part
+        return part * _drawn_part(device, self.totals)
 
 
 class UnitRoom:
@@ -279,20 +278,21 @@ class DevicePlace(NamedTuple):
 
 
 class UnitLayout(NamedTuple):
-    """The units of a node, by number, and where the device at each location is."""
+    """The units of a node, by number, where the device at each location is, and how many whole devices there are by driver."""
 
     units: tuple[DeviceUnit, ...]
     places: tuple[DevicePlace, ...]
+    whole: Mapping[str, int]
 
 
 class NodeUnits:
     """The units of one node, by number, and where each device is: by location, and by pool and name."""
 
-    __slots__ = ("_by_name", "_empty", "_pools", "places", "units")
+    __slots__ = ("_by_name", "_empty", "_pools", "places", "units", "whole")
 
     def __init__(self, pools: NodePools, layout: UnitLayout) -> None:
         self._pools = tuple(pool.pool_id for pool in pools.pools)
-        self.units, self.places = layout
+        self.units, self.places, self.whole = layout
         self._empty = tuple(unit.empty for unit in self.units)
         self._by_name: dict[PoolId, dict[str, DevicePlace]] = {}
         for device, view, place in zip(pools.devices, pools.views, self.places, strict=True):
@@ -331,17 +331,21 @@ class NodeUnits:
         return tuple(consumed.get(name, 0) for name, _ in device.capacity)
 
 
-def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest], rooms: Rooms) -> UnitLayout:
+def build_units(
+    node: Node, pools: NodePools, shapes: Sequence[SearchableRequest | WholeDevice], rooms: Rooms
+) -> UnitLayout:
     """Return the units of a node, and what each device serves of these shapes, whatever is in use.
 
     A shape whose selectors fail, or cost more than ordinary ones do, is served by nothing.
     """
     view = NodeView(node, pools, _Unused(), None)
-    served = [_shares(view, shape) for shape in shapes]
+    none: Sequence[Amounts | None] = [None] * len(pools.devices)
+    served = [none if isinstance(shape, WholeDevice) else _shares(view, shape) for shape in shapes]
     devices = [
         _unit_device(view, location, tuple(shares[location] for shares in served))
         for location in range(len(pools.devices))
     ]
+    whole: Counter[str] = Counter()
     groups: dict[Hashable, list[int]] = {}
     for location, root in enumerate(_roots(pools)):
         groups.setdefault(root, []).append(location)
@@ -357,8 +361,14 @@ def build_units(node: Node, pools: NodePools, shapes: Sequence[SearchableRequest
         }
         for place, location in enumerate(locations):
             places[location] = DevicePlace(len(units), place)
-        units.append(rooms.unit([_with_sets(devices[each], numbers) for each in locations], totals))
-    return UnitLayout(tuple(units), tuple(places))
+        members = [_with_sets(devices[each], numbers) for each in locations]
+        largest = max(range(len(members)), key=lambda place: _drawn_part(members[place], totals))
+        if not members[largest].shareable or any(members[largest].amounts):
+            driver = pool.pool_id[0]
+            whole[driver] += 1
+            members[largest] = _whole(members[largest], WholeDevice(driver), shapes)
+        units.append(rooms.unit(members, totals))
+    return UnitLayout(tuple(units), tuple(places), whole)
 
 
 class _Unused:
@@ -388,6 +398,20 @@ def _unit_device(view: NodeView, location: int, shares: tuple[Amounts | None, ..
 def _with_sets(device: UnitDevice, names: Mapping[str, str]) -> UnitDevice:
     draws = tuple(replace(entry, counter_set=names[entry.counter_set]) for entry in device.draws)
     return device._replace(draws=draws)
+
+
+def _drawn_part(device: UnitDevice, totals: Mapping[CounterKey, int]) -> float:
+    """Return the mean part that the device draws of the counters."""
+    draws = sum(amount / totals[key] for key, amount in drawn(device.draws) if totals.get(key))
+    return draws / len(totals) if totals else 1.0
+
+
+def _whole(device: UnitDevice, whole: WholeDevice, shapes: Sequence[SearchableRequest | WholeDevice]) -> UnitDevice:
+    """Return the device as one that serves the shape of a whole device with all that it has."""
+    shares = tuple(
+        device.amounts if shape == whole else share for shape, share in zip(shapes, device.shares, strict=True)
+    )
+    return device._replace(shares=shares)
 
 
 def served(eligibility: Eligibility) -> Iterator[int]:

@@ -9,7 +9,7 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
-from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN, Evaluation, NodeResults
+from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN, NodeEvaluation, NodeResults
 from dra_extender.scheduling.evaluation.ranking import Ranking
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.time_slices import CallBudget
@@ -56,7 +56,7 @@ class NodeEvaluator:
 
     def _evaluate(
         self,
-        evaluation: Evaluation,
+        evaluation: NodeEvaluation,
         nodes: Iterable[str],
         max_feasible: int,
         result: FilterResult,
@@ -107,7 +107,7 @@ class NodeEvaluator:
         self._report(evaluation, result)
         return [*eager, *held]
 
-    def _report(self, evaluation: Evaluation, result: FilterResult) -> None:
+    def _report(self, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add what was found to the result of the call."""
         rejected, uncached = evaluation.rejected, evaluation.uncached
         self._cached_results += len(evaluation.fits) + len(rejected) + len(uncached) - evaluation.searched

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from dra_extender.allocator.allocate import Preference
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.fragmentation.kinds import ExpectedPod, Kind, NodeAmounts, heaviest, kind_of
+from dra_extender.allocator.fragmentation.kinds import ExpectedPod, Kind, NodeAmounts, heaviest, kind_of, whole_kinds
 from dra_extender.allocator.fragmentation.loss import Fragmentation, NodeRoom, Supply
 from dra_extender.allocator.fragmentation.units import NodeUnits
 from dra_extender.allocator.pools.pools import NodePools
@@ -37,6 +37,8 @@ _LARGEST_DEMAND_BYTES: Final = 64 * 2**10
 _COMPILE_COST: Final = 100_000
 """Cost units for the expressions of a pod that runs already: 5 ms at most."""
 _STAYS: Final = 2
+_PRIOR: Final = 2.0
+"""So many pods for each kind of whole devices are expected before any pod was noted."""
 _LARGE: Final = 1e9
 
 
@@ -92,12 +94,16 @@ class _Expectation:
 
 
 class _Renewal(NamedTuple):
-    """A renewal of kinds and prices on its way: the nodes that are left, and what the others can serve."""
+    """A renewal of kinds and prices on its way: the nodes that are left, and what the others can serve.
+
+    `whole`: the whole devices of the node that has most, by driver.
+    """
 
     expectation: _Expectation
     weights: Mapping[Kind, float]
     supply: Supply
     nodes: Iterator[str]
+    whole: dict[str, int]
 
 
 class PlacementRooms(NamedTuple):
@@ -121,6 +127,12 @@ class ExpectedDemand:
         self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
+        # The kinds that are expected of nodes with so many whole devices, each weighing as much.
+        self._whole: Mapping[str, int] = {}
+        self._whole_kinds: Sequence[Kind] = ()
+        self._prior = _PRIOR
+        # Devices of nodes changed up to this place of the journal when kinds and prices were renewed last.
+        self._devices_place = -1
         self._count = self._renewed_at = 0
         self._renewal: _Renewal | None = None
         self._unlearned: Iterator[Pod] | None = None
@@ -171,6 +183,7 @@ class ExpectedDemand:
         if self._increment > _LARGE:
             for each in self._seen.values():
                 each.weight /= self._increment
+            self._prior /= self._increment
             self._increment = 1.0
 
     def asked_by(self, pod_uid: str) -> NodeAmounts:
@@ -220,7 +233,7 @@ class ExpectedDemand:
         renewal = self._renewal
         if renewal is None:
             few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
-            if self._count - self._renewed_at < few and not self._is_due:
+            if self._count - self._renewed_at < few and not (self._is_due or self._devices_changed()):
                 return False
             renewal = self._renewal = self._begin_renewal(source)
         for name in islice(renewal.nodes, count):
@@ -228,10 +241,19 @@ class ExpectedDemand:
             count -= 1
             if not count or is_late():
                 return True
+        if renewal.whole != self._whole:
+            self._whole, self._whole_kinds = renewal.whole, tuple(whole_kinds(renewal.whole))
+            self._is_due = not self._given
         renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
         renewal.expectation.keep_only(self._ledger.nodes)
         self._expectation, self._renewal = renewal.expectation, None
         return True
+
+    def _devices_changed(self) -> bool:
+        """Return whether more than an eighth of the nodes have come, gone, or got other devices."""
+        changed, _ = self._ledger.inventory.since(self._devices_place)
+        many = len(self._ledger.nodes) / _EIGHTH
+        return changed is None or (len(changed) > many and len(set(changed)) > many)
 
     def renew_all(self, source: NodeSource) -> None:
         """Learn from all pods, and renew kinds and prices, where nothing waits for it."""
@@ -241,6 +263,7 @@ class ExpectedDemand:
     def _begin_renewal(self, source: NodeSource) -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
         self._renewed_at, self._is_due = self._count, False
+        self._devices_place = self._ledger.inventory.place
         if self._given and self._given_kinds[0] != self._ledger.changes.classes:
             self._given_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._given, source))
         weights, present = self._weights(), self._expectation
@@ -250,7 +273,7 @@ class ExpectedDemand:
         kinds = {kind: weights[kind] for kind in chosen}
         if kinds.keys() != known:
             present = _Expectation(kinds, self._equivalence)
-        return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)))
+        return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)), {})
 
     def _supply(self, renewal: _Renewal, name: str, source: NodeSource) -> None:
         ledger = self._ledger
@@ -260,6 +283,8 @@ class ExpectedDemand:
             version = ledger.state.version(name)
             room = renewal.expectation.room_of(node, pools, ledger.claims.usage, version)
             renewal.supply.add(room, ledger.free_amounts.free(name))
+            for driver, count in renewal.expectation.units_of(node, pools).whole.items():
+                renewal.whole[driver] = max(count, renewal.whole.get(driver, 0))
 
     def _learn(self, pod: Pod, source: NodeSource) -> None:
         found = find_claims(pod, self._ledger)
@@ -280,4 +305,4 @@ class ExpectedDemand:
     def _weights(self) -> Mapping[Kind, float]:
         if self._given:
             return self._given_kinds[1]
-        return {each.kind: each.weight for each in self._seen.values()}
+        return dict.fromkeys(self._whole_kinds, self._prior) | {each.kind: each.weight for each in self._seen.values()}

@@ -26,7 +26,7 @@ _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
 @dataclass(slots=True)
-class Evaluation:
+class NodeEvaluation:
     """One demand on its way over many nodes, and what was found so far.
 
     `equal`: the nodes that fit do not differ in score terms so far.  `rejected` are rejected in the table.  `uncached` are rejected
@@ -88,7 +88,7 @@ class NodeResults:
         self._equivalence = equivalence
         self._packing = packing
 
-    def begin(self, demand: Demand, budget: CallBudget) -> Evaluation:
+    def begin(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
         """Begin the evaluation of a call."""
         evaluation = self.look_ahead(demand, budget)
         table = evaluation.table
@@ -98,7 +98,7 @@ class NodeResults:
             table.stale.update(dict.fromkeys(self._ledger.nodes))
         return evaluation
 
-    def look_ahead(self, demand: Demand, budget: CallBudget) -> Evaluation:
+    def look_ahead(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
         """Begin an evaluation for the calls that may come."""
         ledger, table = self._ledger, self._tables.use(demand.signature)
         if table is None:
@@ -106,9 +106,9 @@ class NodeResults:
             self._tables[demand.signature] = table
         under_holds = ledger.nodes_under_holds()
         table.drop_changed(ledger.state, ledger.held, under_holds)
-        return Evaluation(demand, table, budget, under_holds, equal=not table.alternatives)
+        return NodeEvaluation(demand, table, budget, under_holds, equal=not table.alternatives)
 
-    def find(self, evaluation: Evaluation, name: str) -> NodeResult:
+    def find(self, evaluation: NodeEvaluation, name: str) -> NodeResult:
         """Return the result for one node: cached if nothing that it depends on has changed, or of its class, or searched."""
         ledger, table = self._ledger, evaluation.table
         node = ledger.nodes.get(name)

@@ -11,7 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
-from dra_extender.scheduling.evaluation.node_results import Evaluation, NodeResults
+from dra_extender.scheduling.evaluation.node_results import NodeEvaluation, NodeResults
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 
 _RATED_IN_CALL: Final = 64
@@ -25,17 +25,17 @@ class Ranking(Protocol):
     held_in_order: int
 
     def order(
-        self, pod_uid: str, evaluation: Evaluation, nodes: Collection[str], in_order: Iterable[str]
+        self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
     ) -> Iterable[str]:
         """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
 
-    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+    def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add to the result what the placements on the nodes that fit cost."""
 
     def note(self, pod: Pod, demand: Demand) -> None:
         """Take note of a pod that fits on some node."""
 
-    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:
+    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:
         """Prepare the next call by looking at up to `count` nodes; return whether more is due."""
 
 
@@ -47,19 +47,19 @@ class InOrder:
     def order(
         self,
         pod_uid: str,  # noqa: ARG002 - see Ranking
-        evaluation: Evaluation,  # noqa: ARG002 - see Ranking
+        evaluation: NodeEvaluation,  # noqa: ARG002 - see Ranking
         nodes: Collection[str],  # noqa: ARG002 - see Ranking
         in_order: Iterable[str],
     ) -> Iterable[str]:
         return in_order
 
-    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+    def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         pass
 
     def note(self, pod: Pod, demand: Demand) -> None:
         pass
 
-    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:  # noqa: ARG002 - see Ranking
+    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:  # noqa: ARG002 - see Ranking
         return False
 
 
@@ -78,7 +78,7 @@ class LeastLoss:
         self._expected = expected
 
     def order(
-        self, pod_uid: str, evaluation: Evaluation, nodes: Collection[str], in_order: Iterable[str]
+        self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
     ) -> Iterable[str]:
         asks = self._expected.asked_by(pod_uid)
         ranking = self._ranking(evaluation, asks)
@@ -88,7 +88,7 @@ class LeastLoss:
         ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
         return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
 
-    def rate(self, pod_uid: str, evaluation: Evaluation, result: FilterResult) -> None:
+    def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add the losses; a node is left without when the slice of time is over."""
         asks = self._expected.asked_by(pod_uid)
         ranking, free = self._ranking(evaluation, asks), evaluation.table.fits
@@ -107,7 +107,7 @@ class LeastLoss:
     def note(self, pod: Pod, demand: Demand) -> None:
         self._expected.note(pod, demand)
 
-    def look_ahead(self, evaluation: Evaluation, count: int) -> bool:
+    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:
         """Renew what is expected, then rate nodes for the pods of earlier calls."""
         due = not count or self._expected.renew(self._results.allocator, count, evaluation.is_late)
         if due and evaluation.is_late():
@@ -117,12 +117,12 @@ class LeastLoss:
             due |= not count
         return due
 
-    def _ranking(self, evaluation: Evaluation, asks: NodeAmounts) -> NodeRanking:
+    def _ranking(self, evaluation: NodeEvaluation, asks: NodeAmounts) -> NodeRanking:
         ranking = evaluation.table.ranking(asks, self._ledger.nodes)
         ranking.outdate(self._expected.version, self._ledger.free_amounts.changes)
         return ranking
 
-    def _rate(self, evaluation: Evaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
+    def _rate(self, evaluation: NodeEvaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
         """Rate so many of the nodes that are due, until the slice of time is over; return how many are left of the count.
 
         Nodes under holds stay due, and so do those whose search was paused, while few are.
@@ -142,7 +142,7 @@ class LeastLoss:
             del ranking.unrated[name]
         return count
 
-    def _due(self, evaluation: Evaluation, ranking: NodeRanking, count: int) -> list[str]:
+    def _due(self, evaluation: NodeEvaluation, ranking: NodeRanking, count: int) -> list[str]:
         if evaluation.under_holds is None:
             return []
         demand, allocator = evaluation.demand, self._results.allocator
