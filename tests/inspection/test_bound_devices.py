@@ -7,7 +7,6 @@ import pytest
 from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
 from dra_extender.inspection.audit.findings import Check
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.text.devices import devices_tree, devices_wide
 from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.node import why_on_node
@@ -18,8 +17,6 @@ from msgspec.structs import replace
 
 from tests.controlplane.objects import device, device_class, request, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster, objects_on
-
-FABRIC = "gpu.example.com"
 
 
 @pytest.fixture
@@ -38,27 +35,12 @@ def made() -> MadeCluster:
     return made
 
 
-def test_why_names_the_device_and_the_node_that_has_it(made: MadeCluster) -> None:
-    report = why_on_node(made.view(), NAMESPACE, "train", "n2")
-    assert not report.fits
-    (found,) = report.requests[0].devices
-    assert found.code == "BOUND_ELSEWHERE"
-    assert found.device.detail == "port-0 is bound to node n1 as long as a claim has a share of it there"
-    assert why_on_node(made.view(), NAMESPACE, "train", "n1").requests[0].devices[0].code == ""
-
-
 def test_why_names_who_keeps_the_device(made: MadeCluster) -> None:
     report = why(made.view(), NAMESPACE, "train")
     (reason,) = [each for branch in report.branches for each in branch.reasons if each.code == "BOUND_ELSEWHERE"]
     assert "bound to another node" in reason.text
     assert reason.nearest is not None
     assert [each.holder.claim for each in reason.nearest.holders] == [f"{NAMESPACE}/claim-old"]
-
-
-def test_devices_say_to_which_node_a_device_is_bound(made: MadeCluster) -> None:
-    report = devices_report(made.view())
-    assert "bound to node n1" in devices_tree(report, NOW)
-    assert "bound to node n1" in devices_wide(report, NOW)
 
 
 def share_of(made: MadeCluster, pod: str) -> Json:

@@ -47,20 +47,6 @@ def by_name(report: DevicesReport) -> dict[str, DeviceUse]:
     return {f"{pool.pool}/{each.name}": each for pool in report.pools for each in (*pool.devices, *pool.gone)}
 
 
-def test_device_has_its_holders_and_a_counter_set_what_they_draw_and_which_groups_are_in_force(
-    made: MadeCluster,
-) -> None:
-    report = devices_report(made.view())
-
-    found = by_name(report)
-    assert [each.consumers for each in found["n1/mig-0"].holders] == [("ml/train",)]
-    assert found["n1/mig-1"].is_free
-    assert found["n2/gpu-0"].taints == ("example.com/broken:NoSchedule",)
-    (used,) = next(each for each in report.pools if each.pool == "n1").counter_sets
-    assert [(each.name, each.total, each.drawn) for each in used.counters] == [("sm", 98 * NANO, 42 * NANO)]
-    assert (used.members, used.groups) == (("mig-0",), ("mig",))
-
-
 def test_a_node_has_its_own_pools_and_those_that_it_can_reach(made: MadeCluster) -> None:
     made.add(resource_slice("everywhere", pool="shared", allNodes=True, devices=[device("nic")]))
     assert set(by_name(devices_report(made.view(), "n2"))) == {"n2/gpu-0", "shared/nic"}

@@ -78,15 +78,6 @@ def test_other_pod_is_ended_where_it_is_enough_though_it_has_a_higher_priority()
     assert [(ended.pod, ended.budget) for step in ends(made) for ended in step.ends] == [("ml/second", "")]
 
 
-def test_budget_that_allows_one_eviction_forbids_the_second() -> None:
-    made = two_gpus_held()
-    made.pod("train", request("gpu", "gpu", count=2))
-    labelled(made, "first", "second")
-    made.add(budget(1, {"matchLabels": APP}))
-    (step,) = (step for step in ends(made) if len(step.ends) > 1)
-    assert sorted(ended.budget for ended in step.ends) == ["", "keep"]
-
-
 def test_pods_that_may_end_together_are_ended_before_pods_that_may_end_one_by_one() -> None:
     made = two_gpus_held()
     made.nodes("n2")

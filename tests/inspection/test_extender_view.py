@@ -9,9 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from dra_extender.api.protocol import encode
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.extender_view import ExtenderView, read_report, read_view
-from dra_extender.inspection.text.devices import devices_tree
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
@@ -44,14 +42,6 @@ def test_pod_itself_gets_what_is_held_for_it() -> None:
     answer = why(view(cluster, held_for(cluster, "first")), NAMESPACE, "first")
     assert answer.fitting == 1
     assert "note: devices for claim claim-first are held on n1 until 09:47:05Z" in tree(answer)
-
-
-def test_devices_show_the_hold() -> None:
-    cluster = one_gpu()
-    found = view(cluster, held_for(cluster, "first"))
-    assert "gpu-0  ml/first (claim claim-first) (held until 09:47:05Z)" in devices_tree(
-        devices_report(found), found.now
-    )
 
 
 @pytest.mark.parametrize("gone", ["bound", "deleted", "allocated", "expired"])

@@ -111,20 +111,6 @@ def test_device_of_a_closed_node_is_unusable(made: MadeCluster, close: Callable[
     assert availabilities(made.view()) == {"gpu-0": said}
 
 
-def test_device_of_several_nodes_is_usable_while_one_of_them_is_open(made: MadeCluster) -> None:
-    made.nodes("n2")
-    made.add(resource_slice("shared", pool="shared", allNodes=True, devices=[device("nic")]))
-    cordoned(node(made, "n1"))
-    assert availabilities(made.view()) == {"nic": "usable"}
-    cordoned(node(made, "n2"))
-    assert availabilities(made.view()) == {"nic": "unusable: no node that reaches it is open"}
-
-
-def test_device_of_an_incomplete_pool_is_unusable(made: MadeCluster) -> None:
-    made.add(resource_slice("half", node="n1", slice_count=2, devices=[device("gpu-0")]))
-    assert availabilities(made.view()) == {"gpu-0": f"unusable: pool {DRIVER}/n1 has 1 of 2 slices"}
-
-
 def test_devices_usage_and_page_have_equal_numbers(made: MadeCluster) -> None:
     broken = {"key": "k", "effect": "NoExecute"}
     made.gpus("n1", device("gpu-0"), device("gpu-1", taints=[broken]), device("gpu-2"))

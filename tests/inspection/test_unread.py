@@ -71,15 +71,6 @@ def test_claim_of_the_pods_own_namespace_is_judged_although_nothing_else_could_b
     assert (report.cause, report.summary) == (Cause.CLAIMS, 'claim "gpu" does not exist')
 
 
-@pytest.mark.parametrize("namespace", [None, NAMESPACE])
-def test_no_answer_is_given_without_pods(made: MadeCluster, namespace: str | None) -> None:
-    made.missing = (MissingKind(kind="pods", reason="403 Forbidden"),)
-    with pytest.raises(UnreadKindsError, match=r"may not list pods \(ClusterRole dra-viewer grants it\): 403"):
-        asked(made, "train")
-    with pytest.raises(UnreadKindsError, match="may not list pods"):
-        waiting(made.view(), namespace)
-
-
 def test_pods_of_one_namespace_are_an_answer_about_this_namespace_alone(made: MadeCluster) -> None:
     made.nodes("n1")
     made.gpus("n1", device("gpu-0"))

@@ -87,12 +87,6 @@ def test_shares_count_with_what_they_take_and_their_device_is_in_use_once(made: 
     assert "ml  2 shares\n" in usage_tree(report)
 
 
-def test_device_of_several_shares_draws_on_its_counters_once(made: MadeCluster) -> None:
-    for name in ("a", "b"):
-        running(made, name, "n1", "mig-0", "mig", shareID=f"share-{name}", consumedCapacity={})
-    assert usage_report(made.view()).rows[0].counters == (("sm", 14 * NANO),)
-
-
 def test_observers_take_nothing(made: MadeCluster) -> None:
     running(made, "watcher", "n2", "gpu-0", "gpu", adminAccess=True)
     report = usage_report(made.view())

@@ -10,10 +10,10 @@ from dra_extender.inspection.defrag.report import DefragReport, Finding
 from dra_extender.inspection.objects import BUDGETS, MissingKind, UnreadKindsError
 from dra_extender.inspection.text.defrag import text
 from dra_extender.inspection.what_if.changes import ChangeError, Changes
-from dra_extender.inspection.what_if.report import Fate, OutcomeKind
+from dra_extender.inspection.what_if.report import OutcomeKind
 from dra_extender.inspection.what_if.what_if import what_if
 
-from tests.controlplane.objects import device, device_class, node, pod_group, request, resource_slice
+from tests.controlplane.objects import device, device_class, pod_group, request, resource_slice
 from tests.support.inspection.budgets import budget
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
@@ -57,27 +57,6 @@ def staying(report: DefragReport) -> dict[str, str]:
     return {pod.partition("/")[2]: each.reason for each in report.staying for pod in each.pods}
 
 
-async def test_one_pod_moves_so_that_the_other_node_is_free(made: MadeCluster) -> None:
-    report = await defrag(made.cluster(), FIT)
-    assert (report.finding, report.fewest, report.bound, report.pod) == (Finding.PLAN, True, "", "ml/train")
-    assert moved(report) == {"a": "n2"}
-    assert report.moves[0].before.node == "n1"
-    assert report.moves[0].controller == "ReplicaSet owner"
-    assert [each.fate for each in report.moves[0].claims] == [Fate.RELEASED]
-    assert report.lands is not None
-    assert report.lands.devices == ("gpu.example.com/n1/gpu-0", "gpu.example.com/n1/gpu-1")
-    assert report.what_if == ("--evict", "ml/a")
-
-
-async def test_what_if_plays_what_is_found(made: MadeCluster) -> None:
-    played = await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "a")]))
-    assert {row.pod: (row.after.kind, row.after.node) for row in played.pods} == {
-        "ml/a": (OutcomeKind.LANDS, "n2"),
-        "ml/train": (OutcomeKind.LANDS, "n1"),
-    }
-    assert played.changes == ("pod ml/a evicted",)
-
-
 async def test_pod_that_fits_needs_no_move(made: MadeCluster) -> None:
     made.nodes("n3")
     made.gpus("n3", device("gpu-0"), device("gpu-1"))
@@ -88,22 +67,6 @@ async def test_pod_that_fits_needs_no_move(made: MadeCluster) -> None:
         "",
         "ml/train lands on n3 (gpu-0, gpu-1)",
     ]
-
-
-async def test_pod_moves_on_where_another_one_lands(made: MadeCluster) -> None:
-    """`train` may use n1 alone, `a` fits beside `train` nowhere but on n2, from where `b` has to go to n3."""
-    made.pod("large", request("gpu", "gpu"))
-    for name, cpu in (("a", "40"), ("b", "40"), ("large", "1")):
-        pod_named(made, name)["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
-    pod_named(made, "large")["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
-    pod_named(made, "train")["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
-    made.add(node("n3", cpu="41"))
-    made.gpus("n3", device("gpu-0"), driver="other.example.com")
-    made.gpus("n3", device("gpu-0", attributes={"slow": True}))
-    pod_named(made, "a")["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n2"}
-    report = await defrag(made.cluster(), FIT)
-    assert moved(report) == {"a": "n2", "b": "n3"}
-    assert report.fewest
 
 
 @pytest.mark.parametrize("asked", ["gpu.example.com/n1/gpu-0", "big", 'has(device.attributes["gpu.example.com"].big)'])
@@ -142,16 +105,6 @@ async def test_shared_device_is_free_when_nobody_has_a_share_of_it() -> None:
     report = await defrag(made.cluster(), partial(goals.free_device, asked="gpu.example.com/n1/gpu-0"))
     assert moved(report) == {"a": "n1", "b": "n1"}
     assert {move.after.devices for move in report.moves} == {("gpu.example.com/n1/gpu-1",)}
-
-
-async def test_tainted_device_of_a_cordoned_node_is_freed_by_name() -> None:
-    made = small_pods(MadeCluster())
-    made.objects["pods"].pop()
-    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
-    made.objects["resourceslices"][0]["spec"]["devices"][0]["taints"] = [taint]
-    made.objects["nodes"][0]["spec"] = {"unschedulable": True}
-    report = await defrag(made.cluster(), partial(goals.free_device, asked="gpu.example.com/n1/gpu-0"))
-    assert moved(report) == {"a": "n2"}
 
 
 async def test_node_is_emptied_of_what_a_drain_evicts() -> None:
@@ -199,13 +152,6 @@ async def test_pod_that_is_being_deleted_needs_no_room_beside_the_pod_in_its_pla
         "ml/replacement": (OutcomeKind.LANDS, "n2"),
     }
     assert played.changes == ("node n1 cordoned, 1 pod evicted, 1 ended",)
-
-
-async def test_object_of_which_nothing_can_be_read_is_noted() -> None:
-    made = small_pods(MadeCluster())
-    pod_named(made, "a")["metadata"]["labels"] = "none"
-    report = await defrag(made.cluster(), partial(goals.empty_node, node="n1"))
-    assert [note.partition(",")[0] for note in report.notes][:1] == ["pods: Pod: Expected `object`"]
 
 
 async def test_node_from_which_a_pod_can_go_nowhere_names_the_pod() -> None:

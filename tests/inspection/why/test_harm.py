@@ -54,19 +54,6 @@ def held(made: MadeCluster, name: str, node: str, gpu: str = "gpu-0", *, going: 
 # What harms nobody comes first.
 
 
-def test_toleration_comes_before_the_end_of_a_pod(made: MadeCluster) -> None:
-    made.nodes("n2")
-    made.gpus("n1", device("gpu-0"))
-    made.gpus("n2", device("gpu-0", taints=[BROKEN]))
-    held(made, "old", "n1")
-    made.pod("train", request("gpu", "gpu"))
-    assert lines_of(made) == [
-        "  next  tolerate example.com/broken:NoSchedule  ok on n2",
-        "  next  end ml/old  ok on n1",
-        "        ml/old: no owner, priority 0, 12m old",
-    ]
-
-
 def test_fewer_devices_that_fit_elsewhere_come_before_the_end_of_a_pod_for_cpu(made: MadeCluster) -> None:
     made.nodes("n2")
     made.gpus("n1", device("gpu-0"), device("gpu-1"))
@@ -264,15 +251,6 @@ def test_pods_of_low_priority_are_ended_first(made: MadeCluster) -> None:
     held(made, "b", "n1", "gpu-1", priority=10)
     made.pod("train", request("gpu", "gpu"))
     assert texts(made) == ["end ml/b"]
-
-
-def test_pods_of_low_priority_are_ended_first_on_whichever_node(made: MadeCluster) -> None:
-    made.nodes("n2")
-    for name, priority in (("n1", 1000), ("n2", 0)):
-        made.gpus(name, device("gpu-0"))
-        held(made, f"on-{name}", name, priority=priority)
-    made.pod("train", request("gpu", "gpu"))
-    assert texts(made) == ["end ml/on-n2"]
 
 
 def test_pods_of_low_priority_are_ended_first_where_cpu_is_short(made: MadeCluster) -> None:

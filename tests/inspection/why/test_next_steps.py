@@ -27,7 +27,6 @@ from tests.controlplane.objects import (
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"
-NIC = "nic.example.com"
 BROKEN = {"key": "example.com/broken", "effect": "NoSchedule"}
 
 
@@ -69,12 +68,6 @@ def gang(made: MadeCluster, size: int) -> None:
 # Single changes.
 
 
-def test_less_capacity_is_asked_for_where_no_device_has_so_much(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
-    made.pod("train", request("gpu", "gpu", capacity={"requests": {"memory": "80Gi"}}))
-    assert steps(made) == {"ask for 40Gi of capacity memory": ("n1",)}
-
-
 def test_request_that_gets_no_device_beside_the_others_is_left_out(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.pod("train", request("a", "gpu"), request("b", "gpu"))
@@ -112,31 +105,7 @@ def test_several_pods_are_ended_for_cpu_where_one_is_not_enough(made: MadeCluste
     assert "end ml/large, ml/middle" in steps(made)
 
 
-def test_pod_without_devices_is_helped_as_one_with_devices(made: MadeCluster) -> None:
-    made.add(pod("large", NAMESPACE, cpu="60", nodeName="n1"))
-    made.add(pod("train", NAMESPACE, cpu="10"))
-    assert steps(made) == {"ask for 4 of cpu": ("n1",), "end ml/large": ("n1",)}
-
-
 # Sets of changes.
-
-
-def test_pods_that_hold_what_several_requests_need_are_ended_together(made: MadeCluster) -> None:
-    made.add(
-        device_class("nic", f'device.driver == "{NIC}"'), device_class("only", 'device.driver == "gpu.example.com"')
-    )
-    made.gpus("n1", device("gpu-0"))
-    made.gpus("n1", device("nic-0"), driver=NIC)
-    made.running("a", "n1", "gpu-0", request("r", "only"))
-    made.running("b", "n1", "nic-0", request("r", "nic"), driver=NIC)
-    made.pod("train", request("g", "only"), request("n", "nic"))
-    assert steps(made) == {"end ml/a, ml/b": ("n1",)}
-
-
-def test_selector_and_taint_are_changed_together(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, taints=[BROKEN]))
-    made.pod("train", request("g", "gpu", memory("80Gi")))
-    assert steps(made) == {"ask for memory >= 40Gi, tolerate example.com/broken:NoSchedule": ("n1",)}
 
 
 def test_three_changes_are_found_where_two_are_not_enough(made: MadeCluster) -> None:
@@ -153,14 +122,6 @@ def test_fewer_devices_are_asked_for_and_their_holders_ended(made: MadeCluster) 
         made.running(f"h{number}", "n1", f"gpu-{number}", request("r", "gpu"))
     made.pod("train", request("g", "gpu", count=3))
     assert steps(made) == {"ask for 1 device, end ml/h0": ("n1",)}
-
-
-def test_device_and_node_are_freed_together(made: MadeCluster) -> None:
-    made.objects["nodes"][0]["spec"] = {"unschedulable": True}
-    made.gpus("n1", device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("r", "gpu"))
-    made.pod("train", request("g", "gpu"))
-    assert steps(made) == {"uncordon n1, end ml/old": ("n1",)}
 
 
 def test_single_change_that_helps_is_named_and_no_set(made: MadeCluster) -> None:

@@ -40,31 +40,6 @@ def asked(made: MadeCluster, node: str = "n1") -> NodeDevicesReport:
     return why_on_node(made.view(), NAMESPACE, "train", node)
 
 
-def test_each_request_has_each_device_of_the_node_with_its_verdict(made: MadeCluster) -> None:
-    report = asked(made)
-
-    assert not report.fits
-    found = {each.request: {one.device.device: one.code for one in each.devices} for each in report.requests}
-    assert found == {
-        "gpu": {
-            "gpu.example.com/n1/mig-0": "IN_USE",
-            "gpu.example.com/n1/mig-1": "",
-            "gpu.example.com/n1/whole": "NO_MATCH",
-            "nic.example.com/n1/nic-0": "NO_MATCH",
-        },
-        "nic": {
-            "gpu.example.com/n1/mig-0": "NO_MATCH",
-            "gpu.example.com/n1/mig-1": "NO_MATCH",
-            "gpu.example.com/n1/whole": "NO_MATCH",
-            "nic.example.com/n1/nic-0": "TAINTED",
-        },
-    }
-    assert [(each.request, each.wanted, each.free) for each in report.requests] == [
-        ("gpu", "1 x gpu", 1),
-        ("nic", "1 x nic", 0),
-    ]
-
-
 def test_tree_has_a_line_for_each_device_and_what_keeps_it_away(made: MadeCluster) -> None:
     assert node_tree(asked(made)) == (
         'ml/train on n1  claim "gpu", request "nic": matching devices are tainted: nic-0\n'

@@ -4,44 +4,8 @@ from dra_extender.inspection.lines import WIDTH
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
+from tests.controlplane.objects import device, device_class, request, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
-
-LARGE = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0'
-
-
-def test_tree_has_the_nearest_device_its_comparison_and_the_next_step() -> None:
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(device_class("gpu"))
-    made.gpus("n1", device("gpu-0", capacity={"memory": "20Gi"}))
-    made.gpus("n2", device("gpu-0", capacity={"memory": "40Gi"}))
-    made.pod("train", request("gpu", "gpu", LARGE))
-
-    assert tree(why(made.view(), NAMESPACE, "train")) == (
-        "ml/train  Pending 12m, dra-extender-scheduler, fits 0 of 2 nodes\n"
-        "└ claim gpu, request gpu (1 x gpu)\n"
-        "  2 nodes  no device matches the selectors; nearest n2/gpu-0\n"
-        "           memory is 40Gi, wanted at least 80Gi (request selector 1)\n"
-        "  next  ask for memory >= 40Gi  ok on n2\n"
-    )
-
-
-def test_tree_has_what_is_left_of_a_counter_and_who_holds_it() -> None:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    parts = [device(f"mig-{index}", consumes=[consumption("gpu-0", sm="42")]) for index in range(3)]
-    made.partitions("n1", [counter_set("gpu-0", sm="98")], parts)
-    made.running("a", "n1", "mig-0", request("gpu", "gpu"))
-    made.running("b", "n1", "mig-1", request("gpu", "gpu"))
-    made.pod("train", request("gpu", "gpu"))
-
-    lines = tree(why(made.view(), NAMESPACE, "train")).splitlines()
-
-    assert "          gpu-0 sm: needs 42, 14 of 98 left" in lines
-    assert "          held by ml/a 42, ml/b 42" in lines
-    assert "  next  end ml/a  ok on n1" in lines
 
 
 def test_no_line_is_wider_than_a_terminal() -> None:
