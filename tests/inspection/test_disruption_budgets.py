@@ -165,4 +165,4 @@ async def test_drain_does_not_wait_for_a_pod_that_is_being_deleted() -> None:
     (old,) = (pod for pod in made.objects["pods"] if pod["metadata"]["name"] == "old")
     old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     report = await what_if(made.cluster(), Changes(drained=["n1"]))
-    assert report.changes == ("node n1 cordoned, 1 pod evicted",)
+    assert report.changes == ("node n1 cordoned, 0 pods evicted, 1 ended",)
