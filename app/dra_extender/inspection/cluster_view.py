@@ -303,8 +303,8 @@ class ClusterView:
         return offers
 
     def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
-        """As `evaluate`, on these nodes."""
-        result = self.extender.evaluate(pod, nodes, SECONDS_EACH)
+        """As `evaluate`, on these nodes, for the pod as a change has left it."""
+        result = self.extender.evaluate(self.pod(pod.namespace, pod.name) or pod, nodes, SECONDS_EACH)
         self.extender.forget_plan(pod)
         self.hold_again()
         return result

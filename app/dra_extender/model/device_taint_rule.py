@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from dra_extender.model.api_json import ModelError, Value, reader
-from dra_extender.model.device import DeviceTaint
+from dra_extender.model.device import DeviceId, DeviceTaint
 from dra_extender.model.fields import Described, DnsLabel, DriverName, Mark, Name, PoolName
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.resource_claim import Selectors
@@ -21,6 +21,10 @@ class DeviceTaintSelector(Value, frozen=True):
     def concerns(self, driver: str, pool: str) -> bool:
         """Return whether devices of this pool may be meant."""
         return self.driver in (None, driver) and self.pool in (None, pool)
+
+    def selects(self, device_id: DeviceId) -> bool:
+        driver, pool, name = device_id
+        return self.concerns(driver, pool) and self.device in (None, name)
 
 
 class DeviceTaintRuleSpec(Value, frozen=True, kw_only=True):

@@ -70,6 +70,17 @@ def asks_beyond(made: MadeCluster, policy: dict[str, Any]) -> None:
     made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "20Gi"}}))
 
 
+def beside_30_of_40(made: MadeCluster, wanted: dict[str, Any]) -> None:
+    """A device of 40Gi in steps of 10Gi, by default 20Gi, of which pod `old` has 30Gi."""
+    policy = {"default": "20Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
+    shared = device("gpu-0", allowMultipleAllocations=True)
+    made.gpus("n1", {**shared, "capacity": {"memory": {"value": "40Gi", "requestPolicy": policy}}})
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    (result,) = made.objects["resourceclaims"][-1]["status"]["allocation"]["devices"]["results"]
+    result.update(shareID="a671734a-e8e5-11e4-8fde-42010af09327", consumedCapacity={"memory": "30Gi"})
+    made.pod("train", request("r", "gpu", **wanted))
+
+
 def fully_reserved(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
@@ -276,6 +287,88 @@ def amount_beyond_the_range(made: MadeCluster) -> None:
 )
 def amount_beyond_the_values(made: MadeCluster) -> None:
     asks_beyond(made, {"default": "4Gi", "validValues": ["4Gi", "8Gi", "16Gi"]})
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  capacity does not suffice; nearest n1/gpu-0\n"
+    "          memory: needs 20Gi, 10Gi of 40Gi left\n"
+    "          held by ml/old 30Gi\n"
+    "          the request asks for 11Gi, which the request policy of the device\n"
+    "          rounds up\n"
+)
+def amount_that_is_rounded_up(made: MadeCluster) -> None:
+    beside_30_of_40(made, {"capacity": {"requests": {"memory": "11Gi"}}})
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  capacity does not suffice; nearest n1/gpu-0\n"
+    "          memory: needs 20Gi, 10Gi of 40Gi left\n"
+    "          held by ml/old 30Gi\n"
+    "          the request names no amount of memory: the default of the device\n"
+    "          counts\n"
+)
+def amount_that_is_not_named(made: MadeCluster) -> None:
+    beside_30_of_40(made, {})
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  matching devices are tainted; nearest n1/gpu-0\n"
+    "          gpu-0 has taint example.com/drain:NoSchedule\n"
+    "          example.com/drain:NoSchedule is set by DeviceTaintRule drain\n"
+)
+def taint_of_a_rule(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    taint = {"key": "example.com/drain", "effect": "NoSchedule", "timeAdded": CREATED}
+    selected = {"driver": GPU, "pool": "n1", "device": "gpu-0"}
+    for name, selector in (("drain", selected), ("elsewhere", {**selected, "device": "gpu-1"})):
+        spec = {"deviceSelector": selector, "taint": taint}
+        made.add({"kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec})
+    made.pod("train", request("r", "gpu"))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  matching devices are tainted; nearest n1/gpu-0\n"
+    "          gpu-0 has taint example.com/faulted=ecc:NoSchedule\n"
+    "          the request tolerates example.com/fautled instead\n"
+    "          the request tolerates example.com/faulted=xid:NoSchedule instead\n"
+)
+def tolerations_that_nearly_tolerate(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", taints=[{"key": "example.com/faulted", "value": "ecc", "effect": "NoSchedule"}]))
+    misspelt = {"key": "example.com/fautled", "operator": "Exists"}
+    other_value = {"key": "example.com/faulted", "operator": "Equal", "value": "xid", "effect": "NoSchedule"}
+    of_others = {"key": "example.com/reserved", "operator": "Exists"}
+    made.pod("train", request("r", "gpu", tolerations=[misspelt, other_value, of_others]))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    '└ extended resource example.com/gpu of container "main" (3 x extended)\n'
+    "  1 node  no combination of devices fits\n"
+    "          2 of 3 devices on n1, which has 2 that match\n"
+)
+def extended_resource_of_which_there_are_fewer(made: MadeCluster) -> None:
+    made.add(device_class("extended", extendedResourceName="example.com/gpu"))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.add(pod("train", NAMESPACE, extended={"example.com/gpu": "3"}))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu\n"
+    "  1 node  more devices than one claim may have: asks for 200 devices, a claim\n"
+    "          may have 32\n"
+)
+def more_devices_than_a_claim_may_have_or_the_node_has(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{index}") for index in range(20)))
+    made.pod("train", request("r", "gpu", count=200))
 
 
 @case(

@@ -22,6 +22,13 @@ from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 HEAD: Final = "ml/train  Pending 12m, dra-extender-scheduler, "
 ALLOCATED: Final = "2026-11-25T09:46:00Z"
+AWAY_FROM_OTHERS: Final = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
 case: Final = Cases()
 """The answer about the pod `train` of the cluster that the function builds."""
 
@@ -184,6 +191,36 @@ def something_that_is_not_judged(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.pod("train", request("gpu", "gpu"))
     reports(made, "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.")
+
+
+@case(
+    HEAD + "devices would suffice on 1 of 1\n    nodes\n"
+    "  has its devices on n1; not bound yet: kube-scheduler has not reported on it\n"
+    "  kube-scheduler also looks at affinity to other pods, which is not judged here\n"
+)
+def something_that_is_not_judged_and_not_reported(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu"), affinity=AWAY_FROM_OTHERS)
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim gpu, request gpu (2 x gpu)\n"
+    "  1 node  no combination of devices fits\n"
+    "          1 of 2 devices on n1, which has 1 that match\n"
+    "  next  ask for 1 device  ok on n1 (not tried: other pods)\n"
+)
+def something_that_is_not_judged_beside_devices(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu", count=2), affinity=AWAY_FROM_OTHERS)
+
+
+@case("ml/train  dra-extender-scheduler, has ended: Succeeded\n")
+def pod_that_has_ended(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"))
+    made.objects["pods"][-1]["status"] = {"phase": "Succeeded"}
 
 
 # Selectors.

@@ -135,12 +135,15 @@ def _reselect(selecting: list[Json], name: str, operator: str, value: str) -> No
 
 def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
     for container in _pod(made)["spec"]["containers"]:
-        container.setdefault("resources", {}).setdefault("requests", {})[resource] = amount
+        amounts = container.setdefault("resources", {})
+        amounts.setdefault("requests", {})[resource] = amount
+        if resource in amounts.get("limits", {}):
+            amounts["limits"][resource] = amount
 
 
 def _ask_for_capacity(made: MadeCluster, amount: str, name: str) -> None:
     for body in _bodies(made):
-        body["capacity"]["requests"][name] = amount
+        body.setdefault("capacity", {}).setdefault("requests", {})[name] = amount
 
 
 def _ask_for_any_node(made: MadeCluster) -> None:
@@ -188,7 +191,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),
     (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),
-    (r"ask for (\S+) of (cpu|memory)", _ask_for_resource),
+    (r"ask for (\S+) of (cpu|memory|\S+/\S+)", _ask_for_resource),
     (r"ask for (\S+) of capacity (\S+)", _ask_for_capacity),
     (r"ask for no node selector and no node affinity", _ask_for_any_node),
     (r"ask for (device\..+)", _ask_for_expression),

@@ -14,6 +14,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import format_quantity
+from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
 
@@ -203,6 +204,13 @@ def taint_text(taint: DeviceTaint) -> str:
     """Return for example `example.com/broken=yes:NoSchedule`."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
+
+
+def toleration_text(toleration: DeviceToleration) -> str:
+    """Return for example `example.com/broken=yes:NoSchedule`; without value or effect, all values or effects are tolerated."""
+    value = f"={toleration.value}" if toleration.value else ""
+    effect = f":{toleration.effect}" if toleration.effect else ""
+    return f"{toleration.key}{value}{effect}"
 
 
 def node_allocatable_message(device: Device) -> str:

@@ -220,10 +220,7 @@ def policy_findings(messages: Iterable[str]) -> Iterator[AuditFinding]:
 def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
     selector = rule.selector
     return selector is not None and any(
-        selector.device in (None, device.name)
-        for published in slices
-        if selector.concerns(published.driver, published.pool)
-        for device in published.devices
+        selector.selects((*published.pool_id, device.name)) for published in slices for device in published.devices
     )
 
 

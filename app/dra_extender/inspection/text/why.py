@@ -24,6 +24,7 @@ from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesRep
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
+    Cause,
     CounterNeed,
     EndedPod,
     GangReport,
@@ -48,7 +49,8 @@ _IN_SECONDS: Final = 600
 @as_text
 def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
     yield from unknown_lines(report.origin, JUDGED, None, width)
-    waiting = "" if report.age is None or report.node or report.awaited else f"Pending {age_text(report.age)}, "
+    waits = not (report.node or report.awaited or report.cause in (Cause.FINISHED, Cause.DELETING))
+    waiting = f"Pending {age_text(report.age)}, " if waits and report.age is not None else ""
     scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
     yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
     yield from _reported(report, width)
@@ -60,8 +62,11 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
     if report.usable:
         nodes = listed(report.usable, _MOST_NAMES)
         unbound = f"; not bound yet: {'; '.join(report.unbound)}" if report.unbound else ""
-        fits = report.unbound or report.scheduler_absent
+        fits = (report.unbound or report.scheduler_absent) and not report.unjudged
         yield from wrapped(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT, width)
+        if report.unjudged and not report.reported:
+            others = ", ".join(unjudged.text for unjudged in report.unjudged)
+            yield from wrapped(f"kube-scheduler also looks at {others}, which is not judged here", INDENT, width)
     yield from labelled(report.beside, report.origin.taken_at, width)
     if report.gang is not None:
         yield from _gang(report.gang, width)

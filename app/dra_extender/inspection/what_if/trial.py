@@ -23,11 +23,11 @@ from dra_extender.inspection.why.reported_events import (
     absent_scheduler,
     creation_events,
     scheduler_message,
+    unjudged_filters,
 )
 from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import ModelError, decode, listed
-from dra_extender.model.pod import Pod, WholePod, WholePodSpec, read_pod
-from dra_extender.model.pod_placement import Affinity
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.pod import Pod, WholePod, read_pod
 from dra_extender.nodefit.node_fit import NodeFit
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
@@ -480,8 +480,7 @@ class Unjudged:
         absent = absent_scheduler(self._view, pod, facts, self._acting)
         if absent:
             yield absent
-        with suppress(ModelError):
-            yield from _of_spec(decode("Pod", _POD, data).spec)
+        yield from (further.text for further in unjudged_filters(data))
         if is_new:
             yield "ResourceQuotas"
         found = find_claims(pod, self._view.ledger)
@@ -493,15 +492,3 @@ class Unjudged:
             for reason in reported_reasons(scheduler_message(self._view, pod, facts)):
                 if reason.kind not in JUDGED:
                     yield f"kube-scheduler reports: {reason.text}"
-
-
-def _of_spec(spec: WholePodSpec) -> Iterator[str]:
-    claims = [each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim]
-    claims += [f"of volume {each.name}" for each in spec.volumes or () if each.ephemeral is not None]
-    if claims:
-        yield f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}"
-    affinity = spec.affinity or Affinity()
-    if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
-        yield "affinity to other pods"
-    if any(each.when_unsatisfiable == _STRICT for each in spec.topology_spread_constraints or ()):
-        yield "topology spread constraints"

@@ -4,17 +4,22 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.explain.device_messages import taint_text, toleration_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
+from dra_extender.allocator.rules.capacity import published_amounts
+from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
-from dra_extender.cel.explain.values import shortened
+from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES
-from dra_extender.inspection.why.names import names_there
+from dra_extender.inspection.why.names import is_slip, names_there
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.next_steps import ReasonFacts
+from dra_extender.inspection.why.report import NearestDevice
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import ModelError, listed
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.metadata import split_key
@@ -120,8 +125,42 @@ class FurtherReasons:
             attribute, there = values.constraint.rpartition(" ")[2], self._attributes(facts)
             if attribute not in there:
                 yield f"none of them has {attribute}{names_there(attribute, there)}"
+        if rejection.code is Code.TAINTED and facts.reason.nearest is not None:
+            yield from self._of_taints(facts.reason.nearest, option.tolerations)
+        if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
+            yield from self._of_amounts(facts.reason.nearest, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
+
+    def _of_taints(self, nearest: NearestDevice, tolerations: Sequence[DeviceToleration]) -> Iterator[str]:
+        """Yield which DeviceTaintRules set the taints that keep the device away, and which tolerations nearly tolerate them."""
+        device = self._nearest.published_nearest(nearest)
+        rules = sorted(self._view.ledger.overlays.rules.items())
+        for taint in () if device is None else device.taints:
+            if untolerated((taint,), tolerations) is None:
+                continue
+            setting = [
+                name
+                for name, rule in rules
+                if rule.spec.taint == taint and rule.selector is not None and rule.selector.selects(nearest.device_id)
+            ]
+            if setting:
+                yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting, _MOST_NAMED)}"
+            for toleration in tolerations:
+                if toleration.key == taint.key or is_slip(toleration.key or "", taint.key):
+                    yield f"the request tolerates {toleration_text(toleration)} instead"
+
+    def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
+        """Yield why the request needs another amount of a capacity than it names."""
+        need, device = nearest.capacity, self._nearest.published_nearest(nearest)
+        if need is None or device is None:
+            return
+        asked = published_amounts(option.capacity, device.capacity, nearest.device_id[0]).get(need.capacity)
+        if asked is None:
+            default = "the default of the device counts" if need.needed < need.total else "all of it counts"
+            yield f"the request names no amount of {need.capacity}: {default}"
+        elif asked != need.needed:
+            yield f"the request asks for {quantity_text(asked)}, which the request policy of the device rounds up"
 
     def _of_other_devices(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
         """Yield the further reasons of the search on a node."""

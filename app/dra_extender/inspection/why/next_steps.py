@@ -50,7 +50,6 @@ from dra_extender.inspection.why.trials import (
     without_request,
     without_requests,
 )
-from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -277,10 +276,8 @@ class NextSteps:
         if code in _TOO_FEW and option.count > 1:
             count = facts.reason.count
             most = option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
-            yield (
-                self._edited(facts.rejection, f"ask for {number_of(number, 'device')}", with_fields(count=number))
-                for number in range(most, 0, -1)[:_MOST_COUNTS]
-            )
+            wanted = facts.rejection.claim, facts.rejection.request
+            yield (self._claims.with_count(*wanted, number) for number in range(most, 0, -1)[:_MOST_COUNTS])
         if code is Code.COMBINATION:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
@@ -351,9 +348,8 @@ class NextSteps:
         for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
             allowed = MAX_RESULTS - (sum(counts.values()) - number)
             if 0 < allowed < number:
-                text = f"ask for {number_of(allowed, 'device')}"
-                text += f" in request {request}" if len(counts) > 1 else ""
-                yield self._claims.of_request(rejection.claim, request, text, with_fields(count=allowed))
+                where = f" in request {request}" if len(counts) > 1 else ""
+                yield self._claims.with_count(rejection.claim, request, allowed, where)
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -408,8 +404,8 @@ class NextSteps:
             for option in (option for request in claim.requests for option in request.options):
                 if (claim.label, option.name.partition("/")[0]) != own:
                     for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
-                        text = f"ask for {number_of(number, 'device')} in request {option.name} of claim {claim.label}"
-                        yield self._claims.of_request(claim.label, option.name, text, with_fields(count=number))
+                        where = f" in request {option.name} of claim {claim.label}"
+                        yield self._claims.with_count(claim.label, option.name, number, where)
 
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod without the claim that gets no devices beside its other claims."""

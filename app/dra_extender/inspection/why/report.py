@@ -58,6 +58,13 @@ class ReportedReason(Value, frozen=True):
     kind: ReasonKind
 
 
+class UnjudgedFilter(Value, frozen=True):
+    """What kube-scheduler alone judges of a pod, such as `affinity to other pods`."""
+
+    kind: ReasonKind
+    text: str
+
+
 class HolderShare(Value, frozen=True):
     """A holder, and what it takes of what is short: (counter or capacity, nano-units), or the groups that it brought."""
 
@@ -331,7 +338,8 @@ class NextStep(Value, frozen=True):
     """A change after which the pod fits on these nodes (the first three); `nodes` is empty where that was not tried.
 
     `verified` is DEVICES_AND_NODES, or DEVICES_ONLY where nodes could not be judged or refuse the pod for another reason.
-    `untried` are kinds of reasons that kube-scheduler reports and that no trial judges; with them `verified` is DEVICES_ONLY.
+    `untried` are kinds of reasons that kube-scheduler reports or may have, and that no trial judges; with them `verified` is
+    DEVICES_ONLY.
     `harmful`: the change takes something from somebody, such as the pods in `ends`.
     """
 
@@ -352,13 +360,13 @@ class WhyReport(Value, frozen=True):
     """Why a pod waits.  `age` is in seconds.
 
     `fitting` of `nodes` have the devices that the pod needs; nodes that are not ready, cordoned, tainted against the pod, or being
-    deleted do not count.  `said` is what the pod's condition PodScheduled reports, `reported`
-    its reasons one by one.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.  `events` are what
-    other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
-    them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
-    bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet would not start it.
-    `scores` are those of its node and of the best other one, if there is any; empty where they are not known.  `preferred` are the
-    attributes in which the devices of a bound pod should agree.
+    deleted do not count.  `said` is what the pod's condition PodScheduled reports, `reported` its reasons one by one, `unjudged`
+    what else kube-scheduler alone judges.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.
+    `events` are what other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far
+    as `why` judges them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound`
+    says why it is not bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet
+    would not start it.  `scores` are those of its node and of the best other one, if there is any; empty where they are not known.
+    `preferred` are the attributes in which the devices of a bound pod should agree.
     """
 
     format: str
@@ -385,5 +393,6 @@ class WhyReport(Value, frozen=True):
     gang: GangReport | None = None
     usable: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()
+    unjudged: tuple[UnjudgedFilter, ...] = ()
     next: tuple[NextStep, ...] = ()
     notes: tuple[str, ...] = ()

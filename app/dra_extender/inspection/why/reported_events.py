@@ -3,13 +3,16 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.names import meant_name
-from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
-from dra_extender.model.api_json import listed
-from dra_extender.model.pod import Pod
+from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason, UnjudgedFilter
+from dra_extender.model.api_json import ModelError, decode, listed
+from dra_extender.model.pod import Pod, WholePod
+from dra_extender.model.pod_placement import Affinity
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON
 
@@ -32,6 +35,8 @@ _SAID_OTHERWISE: Final = frozenset({FAILED_SCHEDULING, CLAIM_CREATION, UNAVAILAB
 """What the reasons against nodes, the condition PodScheduled or the missing claim say by themselves."""
 _MOST_EVENTS: Final = 4
 _MOST_NAMED: Final = 3
+_STRICT: Final = "DoNotSchedule"
+_POD: Final = msgspec.json.Decoder(WholePod)
 
 
 def creation_events(view: ClusterView, pod: Pod) -> list[ObjectEvent]:
@@ -95,6 +100,23 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
     return f"no scheduler named {name} has acted on any pod of {where}{hint}"
+
+
+def unjudged_filters(data: bytes) -> Iterator[UnjudgedFilter]:
+    """Yield what kube-scheduler looks at for this pod (API JSON) and nothing here judges; nothing if the pod cannot be read."""
+    try:
+        spec = decode("Pod", _POD, data).spec
+    except ModelError:
+        return
+    claims = [each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim]
+    claims += [f"of volume {each.name}" for each in spec.volumes or () if each.ephemeral is not None]
+    if claims:
+        yield UnjudgedFilter(ReasonKind.VOLUMES, f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}")
+    affinity = spec.affinity or Affinity()
+    if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
+        yield UnjudgedFilter(ReasonKind.OTHER_PODS, "affinity to other pods")
+    if any(each.when_unsatisfiable == _STRICT for each in spec.topology_spread_constraints or ()):
+        yield UnjudgedFilter(ReasonKind.OTHER_PODS, "topology spread constraints")
 
 
 def unbound_reasons(

@@ -13,13 +13,14 @@ from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
-from dra_extender.model.api_json import decode_object
+from dra_extender.model.api_json import decode_object, number_of
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_facts import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, asked_as
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
@@ -37,21 +38,26 @@ EditRequest = Callable[[Json], None]
 class ProposedChange(NamedTuple):
     """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone.
 
-    `harmful`: as in NextStep.
+    `harmful`: as in NextStep.  `count_of`: the request (`claim/request`) whose number of devices changes.
     """
 
     text: str
     changes: tuple[ObjectChange, ...]
     ended: tuple[str, ...] = ()
     harmful: bool = False
+    count_of: str = ""
 
 
 def together(changes: Sequence[ProposedChange]) -> ProposedChange:
-    """Return changes that are made one after the other, as one; pods that several of them end are named together."""
+    """Return changes that are made one after the other, as one; pods that several of them end are named together.
+
+    Of several numbers of devices for one request, the last is named.
+    """
     if len(changes) == 1:
         return changes[0]
+    last = {change.count_of: change for change in changes}
     return ProposedChange(
-        joined([change.text for change in changes]),
+        joined([change.text for change in changes if not change.count_of or last[change.count_of] is change]),
         tuple(change for one in changes for change in one.changes),
         tuple(name for one in changes for name in one.ended),
         any(one.harmful for one in changes),
@@ -83,6 +89,7 @@ class ClaimChanges:
 
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
+        self._pod = pod
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found = find_claims(pod, view.ledger)
@@ -124,6 +131,27 @@ class ClaimChanges:
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
         return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
+
+    def with_count(self, claim: str, request: str, number: int, where: str = "") -> ProposedChange | None:
+        """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
+        if claim == EXTENDED_LABEL:
+            return self._with_extended_resource(request, number)
+        change = self.of_request(
+            claim, request, f"ask for {number_of(number, 'device')}{where}", with_fields(count=number)
+        )
+        return None if change is None else change._replace(count_of=f"{claim}/{request}")
+
+    def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
+        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        found = next(asked_as(self._pod.extended_requests, request), None)
+        if before is None or found is None:
+            return None
+        after, (container, asked) = copy.deepcopy(before), found
+        containers = [*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]]
+        for amounts in containers[container.index]["resources"].values():
+            if asked.resource in amounts:
+                amounts[asked.resource] = str(number)
+        return ProposedChange(f"ask for {number} of {asked.resource}", (ObjectChange(StoredKind.POD, before, after),))
 
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""

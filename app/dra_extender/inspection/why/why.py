@@ -40,6 +40,7 @@ from dra_extender.inspection.why.reported_events import (
     reported_events,
     scheduler_message,
     unbound_reasons,
+    unjudged_filters,
 )
 from dra_extender.inspection.why.scores import node_scores, preferred_attributes
 from dra_extender.inspection.why.trials import refused_together
@@ -241,6 +242,9 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
         usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
         unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),
+        unjudged=()
+        if ended
+        else tuple(unjudged_filters(msgspec.json.encode(view.stored("pods", pod.name, pod.namespace)))),
         beside=found.beside,
         awaited=found.awaited,
         notes=(
@@ -307,14 +311,14 @@ def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod,
 
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
     """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
-    unjudged = [reason for reason in report.reported if reason.kind not in JUDGED]
-    if report.scheduler_absent or any(each.kind is ReasonKind.VOLUMES and not each.nodes for each in unjudged):
+    reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
+    unjudged = dict.fromkeys([*reported, *(further.kind for further in report.unjudged)])
+    if report.scheduler_absent or any(each.kind is ReasonKind.VOLUMES and not each.nodes for each in report.reported):
         return msgspec.structs.replace(report, next=tuple(each for each in report.next if not each.nodes))
     if not unjudged:
         return report
-    untried = tuple(dict.fromkeys(reason.kind for reason in unjudged))
     steps = (
-        msgspec.structs.replace(step, verified=DEVICES_ONLY, untried=untried)
+        msgspec.structs.replace(step, verified=DEVICES_ONLY, untried=tuple(unjudged))
         if step.verified == DEVICES_AND_NODES
         else step
         for step in report.next

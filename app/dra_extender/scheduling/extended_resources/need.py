@@ -3,7 +3,7 @@
 With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such a resource on nodes that do not list it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -174,11 +174,19 @@ def special_uid(pod: Pod) -> str:
 
 def requested_text(containers: Sequence[ContainerRequests], request: str) -> str:
     """Return e.g. `extended resource example.com/gpu of container "main"`; for any other request, the claim that they share."""
+    for container, asked in asked_as(containers, request):
+        return f'extended resource {asked.resource} of container "{container.name}"'
+    return "claim for extended resources"
+
+
+def asked_as(
+    containers: Sequence[ContainerRequests], request: str
+) -> Iterator[tuple[ContainerRequests, ResourceRequest]]:
+    """Yield the container and what it asks for under the name of a request of the claim, if the claim has such a request."""
     for container in containers:
         for asked in container.requests:
             if _name(container, asked) == request:
-                return f'extended resource {asked.resource} of container "{container.name}"'
-    return "claim for extended resources"
+                yield container, asked
 
 
 def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:
