@@ -17,7 +17,7 @@ from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.model.allocation import ClaimPlacement, Placement
+from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -108,7 +108,28 @@ class Allocation:
                 search = self._search or search
             if not self._solved:
                 return self._no_fit(search)
-            return Placement(claims=self._placements(search), steps=self.steps)
+            numbers = itertools.count()
+            new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
+            features, rules = self._node_view.features, self._node_view.rules
+            return Placement(
+                claims=(
+                    tuple(
+                        claim_placement(
+                            claim,
+                            [
+                                request.options[search.chosen.get((index, position), 0)]
+                                for position, request in enumerate(claim.requests)
+                            ],
+                            [pick for pick in search.state.picks if pick.claim == index],
+                            self._node_view,
+                            new_share_id,
+                            binds=features.device_binding_and_status or not rules.unready_devices_while_off,
+                        )
+                        for index, claim in enumerate(self._demand.claims)
+                    )
+                ),
+                steps=self.steps,
+            )
         except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -174,25 +195,6 @@ class Allocation:
             self._earlier_steps += search.steps - self._preferred.steps
             self._search = self._preferred
         return True
-
-    def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
-        numbers = itertools.count()
-        new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
-        features, rules = self._node_view.features, self._node_view.rules
-        return tuple(
-            claim_placement(
-                claim,
-                [
-                    request.options[search.chosen.get((index, position), 0)]
-                    for position, request in enumerate(claim.requests)
-                ],
-                [pick for pick in search.state.picks if pick.claim == index],
-                self._node_view,
-                new_share_id,
-                binds=features.device_binding_and_status or not rules.unready_devices_while_off,
-            )
-            for index, claim in enumerate(self._demand.claims)
-        )
 
     def _no_fit(self, search: Search) -> NoFit:
         """Say why there is no solution.

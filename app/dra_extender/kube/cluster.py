@@ -23,7 +23,7 @@ from dra_extender.kube.leader.election import LeaderElection
 from dra_extender.kube.objects.claims import KubeClaims, KubeClaimTemplates
 from dra_extender.kube.objects.pods import KubePodGroups, KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
-from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector
+from dra_extender.kube.watch.reflector import PROMPT_SECONDS
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
@@ -163,15 +163,14 @@ class KubeCluster:
         for plural, reflector in optional.items():
             while not await reflector.is_synced_within(_LOOK_SECONDS):
                 if reflector.refusals > refusals[plural] or (plural in self._passed_over and reflector.refusals):
-                    self._pass_over(plural, reflector)
+                    if plural not in self._passed_over:
+                        self._passed_over.add(plural)
+                        lost = OPTIONAL_KINDS[plural]
+                        _LOG.warning(
+                            "optional kind is not watched", kind=plural, problem=reflector.last_error, consequence=lost
+                        )
+                        self._sinks[plural].absent()
                     break
-
-    def _pass_over(self, plural: str, reflector: Reflector) -> None:
-        if plural not in self._passed_over:
-            self._passed_over.add(plural)
-            lost = OPTIONAL_KINDS[plural]
-            _LOG.warning("optional kind is not watched", kind=plural, problem=reflector.last_error, consequence=lost)
-            self._sinks[plural].absent()
 
     def _is_passed_over(self, plural: str) -> bool:
         """Return whether the service works without an optional kind, because the account has no right to list it."""

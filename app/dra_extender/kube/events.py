@@ -262,7 +262,10 @@ class KubeEvents:
     async def run(self) -> None:
         """Write until cancelled; raises nothing else."""
         while True:
-            series = await self._next()
+            await self._queue.filled()
+            while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
+                await asyncio.sleep(self._all.wait(now))
+            series = await self._queue.get()
             series.queued = False
             try:
                 await self._write(series)
@@ -277,13 +280,6 @@ class KubeEvents:
     async def flush(self) -> None:
         """Return when what was recorded so far is written or given up; needs `run` beside it."""
         await self._queue.join()
-
-    async def _next(self) -> Series:
-        """Return the next Event, once the limit of all namespaces lets one pass."""
-        await self._queue.filled()
-        while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
-            await asyncio.sleep(self._all.wait(now))
-        return await self._queue.get()
 
     async def _write(self, series: Series) -> None:
         """Store the count of the series: in the Event object that there is, else in a new one."""

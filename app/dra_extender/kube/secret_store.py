@@ -60,7 +60,13 @@ class SecretStore:
             secret = msgspec.json.decode(answer, type=_Secret)
         except (msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
             raise ServerUnavailableError(f"Secret {name} cannot be read: {unreadable}") from unreadable
-        return StoredSecret(secret.metadata, secret.type, _decoded(secret.data or {}))
+        decoded = {}
+        for key, value in (secret.data or {}).items():
+            try:
+                decoded[key] = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError):
+                continue
+        return StoredSecret(secret.metadata, secret.type, decoded)
 
     async def write(self, name: str, data: Mapping[str, bytes], before: StoredSecret | None) -> None:
         """Create the Secret, or replace its data if nobody has changed it since it was read.  All else of it stays."""
@@ -76,13 +82,3 @@ class SecretStore:
             await self._api.send(self._api.call(verb, SECRETS, self._namespace, name, body))
         except ApiCallError as failed:
             raise failed.as_cluster_error() from failed
-
-
-def _decoded(data: Mapping[str, str]) -> Mapping[str, bytes]:
-    decoded = {}
-    for key, value in data.items():
-        try:
-            decoded[key] = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            continue
-    return decoded

@@ -61,8 +61,13 @@ class TokenReviewer:
             ClusterError: the API server does not answer, or does not let us ask.
         """
         try:
-            await self._connect()
-            user = await self._user(token)
+            async with self._lock:
+                if not self._connected:
+                    await self._transport.open()
+                    self._connected = True
+            answer = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
+            status = msgspec.json.decode(answer, type=_TokenReview).status
+            user = status.user if status.authenticated else _User()
             return user.username, bool(user.username) and await self._allowed(user)
         except ApiCallError as failed:
             raise failed.as_cluster_error() from failed
@@ -73,17 +78,6 @@ class TokenReviewer:
 
     async def close(self) -> None:
         await self._transport.close()
-
-    async def _connect(self) -> None:
-        async with self._lock:
-            if not self._connected:
-                await self._transport.open()
-                self._connected = True
-
-    async def _user(self, token: str) -> _User:
-        answer = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
-        status = msgspec.json.decode(answer, type=_TokenReview).status
-        return status.user if status.authenticated else _User()
 
     async def _allowed(self, user: _User) -> bool:
         spec = {

@@ -82,18 +82,16 @@ class FreeAmounts:
             asks = _amounts(read_pod_amounts(data)) if before is None else before.asks
         except ModelError:
             asks = NO_AMOUNTS
-        self._count(pod.uid, before, _Counted(asks, node, pod.finished))
+        now = _Counted(asks, node, pod.finished)
+        self._pods[pod.uid] = now
+        if before is not None:
+            self._add(before.node, before.asks, -1)
+        self._add(now.node, now.asks, 1)
 
     def drop_pod(self, uid: str) -> None:
         before = self._pods.pop(uid, None)
         if before is not None:
             self._add(before.node, before.asks, -1)
-
-    def _count(self, uid: str, before: _Counted | None, now: _Counted) -> None:
-        self._pods[uid] = now
-        if before is not None:
-            self._add(before.node, before.asks, -1)
-        self._add(now.node, now.asks, 1)
 
     def _add(self, node: str, asks: NodeAmounts, times: int) -> None:
         if not node or asks == NO_AMOUNTS:

@@ -134,7 +134,10 @@ class _Cuts:
     def restored(self, value: Any) -> Any:
         """Return the decoded value, its `Raw` parts as they were before the cuts."""
         if isinstance(value, msgspec.Raw):
-            return self._whole(value)
+            text = bytes(value)
+            if self._mark not in text:
+                return value
+            return msgspec.Raw(re.sub(rb'"?<%b:(\d+)>"?' % self._mark, self._part, text))
         if isinstance(value, list | tuple):
             return type(value)(map(self.restored, value))
         if isinstance(value, dict):
@@ -144,12 +147,6 @@ class _Cuts:
             changed = {name: new for name, old in fields.items() if (new := self.restored(old)) is not old}
             return msgspec.structs.replace(value, **changed) if changed else value
         return value
-
-    def _whole(self, value: msgspec.Raw) -> msgspec.Raw:
-        text = bytes(value)
-        if self._mark not in text:
-            return value
-        return msgspec.Raw(re.sub(rb'"?<%b:(\d+)>"?' % self._mark, self._part, text))
 
     def _part(self, found: "re.Match[bytes]") -> bytes:
         part = self.parts[int(found[1])]

@@ -137,16 +137,6 @@ class FitNode(Value, frozen=True, rename=None):
         """
         if self.deleting:
             yield NodeRefusal(filter=NodeFilter.DELETING, text="node(s) were being deleted")
-        yield from self._taints(needs)
-        if not _selected(needs, self):
-            text = "node(s) didn't match Pod's node affinity/selector"
-            yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
-        if conflict(needs.ports, ports):
-            text = "node(s) didn't have free ports for the requested pod ports"
-            yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
-        yield from self._shortages(needs, taken, served)
-
-    def _taints(self, needs: PodNeeds) -> Iterator[NodeRefusal]:
         tolerations = [toleration.of_device() for toleration in needs.tolerations]
         if self.unschedulable and untolerated((CORDONED,), tolerations) is not None:
             yield NodeRefusal(filter=NodeFilter.UNSCHEDULABLE, text="node(s) were unschedulable")
@@ -158,8 +148,12 @@ class FitNode(Value, frozen=True, rename=None):
         )
         if found:
             yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=found)
-
-    def _shortages(self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str]) -> Iterator[NodeRefusal]:
+        if not _selected(needs, self):
+            text = "node(s) didn't match Pod's node affinity/selector"
+            yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
+        if conflict(needs.ports, ports):
+            text = "node(s) didn't have free ports for the requested pod ports"
+            yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
         if taken.get(PODS, 0) + NANO > self.allocatable.get(PODS, 0):
             yield self._shortage("Too many pods", PODS, NANO, taken)
         for resource in sorted(needs.amounts, key=_order):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
@@ -114,20 +113,21 @@ class HoldReporter:
             left -= sum(len(placement.holdings) for placement in hold.placements.values())
             if left < 0:
                 break
-            claims.append(self._held_claim(hold))
+            record = self.ledger.claims.by_uid(hold.claim_uid)
+            claims.append(
+                HeldClaim(
+                    claim_uid=hold.claim_uid,
+                    claim="" if record is None else record.claim.metadata.name,
+                    namespace=hold.namespace,
+                    pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
+                    until=Moment(self.clock.now() + hold.end - self.clock.monotonic()),
+                    nominated=hold.nominated,
+                    nodes=tuple(
+                        HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()
+                    ),
+                )
+            )
         return tuple(claims), len(holds) - len(claims)
-
-    def _held_claim(self, hold: Hold) -> HeldClaim:
-        record = self.ledger.claims.by_uid(hold.claim_uid)
-        return HeldClaim(
-            claim_uid=hold.claim_uid,
-            claim="" if record is None else record.claim.metadata.name,
-            namespace=hold.namespace,
-            pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
-            until=Moment(self.clock.now() + hold.end - self.clock.monotonic()),
-            nominated=hold.nominated,
-            nodes=tuple(HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()),
-        )
 
     def _planned(self) -> Iterator[ReportedPlan]:
         left = MOST_MEMBERS

@@ -151,7 +151,21 @@ def _call_message(evaluation: Evaluation, node: TypedNode, function: str, *, val
 def failure_message(evaluation: Evaluation, node: TypedNode, error: str) -> str:
     """Return the message about a part that failed: what does not exist and what does, or its operands with their types."""
     if isinstance(node, typed_ast.FieldSelection | typed_ast.Index):
-        return _absence_message(evaluation, node)
+        operand = node.operand
+        holder = evaluation.outcome(operand).value
+        key = _key(evaluation, node)
+        text = evaluation.text(node)
+        if type(holder) in MAPS:
+            path = _device_path(evaluation, operand)
+            missing = _missing_attribute(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
+            if not missing:
+                names = [shown(from_map_key(name)) for name in holder]
+                missing = f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
+            return f"{text} does not exist: {missing}"
+        what = f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a"
+        if type(holder) in LISTS:
+            return f"{what} list of {len(holder)}"
+        return f"{what} plain {type_name(holder).removeprefix('kubernetes.')} without anything inside"
     facts = []
     for part in operands(node)[:_SHOWN_ARGUMENTS]:
         outcome = evaluation.outcome(part)
@@ -161,24 +175,6 @@ def failure_message(evaluation: Evaluation, node: TypedNode, error: str) -> str:
             facts.append(f"{evaluation.text(part)} is {shown(outcome.value)}{shape}")
     where = f", where {', '.join(facts)}" if facts else ""
     return f"{evaluation.text(node)} fails: {error}{where}"
-
-
-def _absence_message(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> str:
-    operand = node.operand
-    holder = evaluation.outcome(operand).value
-    key = _key(evaluation, node)
-    text = evaluation.text(node)
-    if type(holder) in MAPS:
-        path = _device_path(evaluation, operand)
-        missing = _missing_attribute(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
-        if not missing:
-            names = [shown(from_map_key(name)) for name in holder]
-            missing = f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
-        return f"{text} does not exist: {missing}"
-    what = f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a"
-    if type(holder) in LISTS:
-        return f"{what} list of {len(holder)}"
-    return f"{what} plain {type_name(holder).removeprefix('kubernetes.')} without anything inside"
 
 
 def _similar_name(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> str:

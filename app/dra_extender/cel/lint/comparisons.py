@@ -33,7 +33,25 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
             if finding is not None:
                 yield finding
         elif node.function in ast.ORDERING_METHODS and node.target is not None and len(node.arguments) == 1:
-            yield from _method(node, node.target, node.arguments[0])
+            target = node.target
+            argument = node.arguments[0]
+            one, two = kind_of(target), kind_of(argument)
+            if one in _QUANTITIES and two in _PLAIN:
+                message = f"{node.function} of a quantity needs a quantity"
+                suggestion = _call(target, node.function, _quantity(argument))
+                yield error(LintCode.CAPACITY_COMPARISON, node.offset, message, suggestion)
+            elif one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
+                yield _of_attribute(node, target, certain=True)
+            elif one in {AccessKind.ATTRIBUTE, AccessKind.SEMVER} and two is AccessKind.TEXT:
+                suggestion = _call(target, node.function, _semver(argument))
+                yield error(
+                    LintCode.VERSION_COMPARISON,
+                    node.offset,
+                    f"{node.function} of a version needs a version",
+                    suggestion,
+                )
+            elif one is AccessKind.CAPACITY and two is AccessKind.SEMVER:
+                yield error(LintCode.CAPACITY_COMPARISON, node.offset, "a capacity is a quantity, not a version")
 
 
 def _operator(
@@ -83,24 +101,6 @@ def _version_as_text(
         return None
     message = f'{symbol} fails for a version, and orders text by characters, "10" before "9"'
     return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
-
-
-def _method(node: ast.CallExpression, target: ast.SyntaxNode, argument: ast.SyntaxNode) -> Iterator[LintFinding]:
-    """Yield the finding about `target.compareTo(argument)` and its like."""
-    one, two = kind_of(target), kind_of(argument)
-    if one in _QUANTITIES and two in _PLAIN:
-        message = f"{node.function} of a quantity needs a quantity"
-        suggestion = _call(target, node.function, _quantity(argument))
-        yield error(LintCode.CAPACITY_COMPARISON, node.offset, message, suggestion)
-    elif one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
-        yield _of_attribute(node, target, certain=True)
-    elif one in {AccessKind.ATTRIBUTE, AccessKind.SEMVER} and two is AccessKind.TEXT:
-        suggestion = _call(target, node.function, _semver(argument))
-        yield error(
-            LintCode.VERSION_COMPARISON, node.offset, f"{node.function} of a version needs a version", suggestion
-        )
-    elif one is AccessKind.CAPACITY and two is AccessKind.SEMVER:
-        yield error(LintCode.CAPACITY_COMPARISON, node.offset, "a capacity is a quantity, not a version")
 
 
 def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain: bool) -> LintFinding:

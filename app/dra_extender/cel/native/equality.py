@@ -94,7 +94,13 @@ def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     if type(one) in LISTS:
         if type(other) not in LISTS or len(one) != len(other):
             return False
-        return _equal_lists(frame, one, other)
+        if len(one) > _FEW and _compares_natively(frame, one) and _compares_natively(frame, other):
+            return same_elements(frame, one, other)
+        for left, right in zip(one, other, strict=True):
+            frame.spend(COMPARISON_WORK)
+            if not elements_equal(frame, left, right):
+                return False
+        return True
     if type(one) in MAPS:
         return type(other) in MAPS and len(one) == len(other) and _equal_maps(frame, one, other)
     if not isinstance(other, Optional) or one.present is not other.present:
@@ -120,16 +126,6 @@ def _value_of_key(values: Mapping[Any, Any], key: Any) -> Any:
         return entry(values, key.value)
     except KeyError:
         return _ABSENT
-
-
-def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    if len(one) > _FEW and _compares_natively(frame, one) and _compares_natively(frame, other):
-        return same_elements(frame, one, other)
-    for left, right in zip(one, other, strict=True):
-        frame.spend(COMPARISON_WORK)
-        if not elements_equal(frame, left, right):
-            return False
-    return True
 
 
 def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:

@@ -169,13 +169,6 @@ LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, lar
 
 
 def _compile_and_cache(pattern: str, owner: str) -> Pattern:
-    compiled = _compile(pattern)
-    cache = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
-    cache.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
-    return compiled
-
-
-def _compile(pattern: str) -> Pattern:
     size = _bounded_size(pattern)
     if re2 is None:
         raise CelRuntimeError(WITHOUT_RE2)
@@ -191,7 +184,10 @@ def _compile(pattern: str) -> Pattern:
         raise CelRuntimeError(f"invalid regular expression {pattern[:60]!r}: {shown[:200]}") from None
     finally:
         re2.purge()
-    return Pattern(regexp, max(regexp.programsize, regexp.reverseprogramsize), memory)
+    compiled = Pattern(regexp, max(regexp.programsize, regexp.reverseprogramsize), memory)
+    cache = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
+    cache.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
+    return compiled
 
 
 def _bounded_size(pattern: str) -> int:

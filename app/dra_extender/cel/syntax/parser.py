@@ -220,20 +220,16 @@ class _Parser:
             if precedence < lowest:
                 return left
             if token.text in _LOGICAL:
-                left = self._logical(token.text, left, precedence)
+                terms = [left]
+                offset = self._token.offset
+                while self._token.text == token.text:
+                    self._advance()
+                    terms.append(self._binary(precedence + 1))
+                left = self._call(f"_{token.text}_", offset, *terms)
                 continue
             self._advance()
             right = self._binary(precedence + 1)
             left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
-
-    def _logical(self, symbol: str, first: SyntaxNode, precedence: int) -> SyntaxNode:
-        """Parse a chain of one logical operator as one call: grouping changes neither the order nor which errors are absorbed."""
-        terms = [first]
-        offset = self._token.offset
-        while self._token.text == symbol:
-            self._advance()
-            terms.append(self._binary(precedence + 1))
-        return self._call(f"_{symbol}_", offset, *terms)
 
     def _prefixed(self, first: Token) -> SyntaxNode:
         """Parse prefixes; by upstream's grammar an even number of equal ones is no operation, so the operand may be of any type."""

@@ -158,7 +158,15 @@ async def find_credentials(
     if default.exists():
         return await _from_file(str(default), settings, clock)
     if settings.server:
-        return await _at_server(settings, clock)
+
+        async def load() -> Configuration:
+            configuration = _blank(settings)
+            configuration.host = settings.server
+            if settings.token:
+                configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
+            return configuration
+
+        return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_named_instead(settings)))
     raise ConfigurationError(
         f"No API server is configured: no kubeconfig was given, KUBECONFIG is not set, {SERVICE_HOST_ENV_NAME} is not set "
         f"(so this is not a pod), and {default} does not exist."
@@ -223,17 +231,6 @@ async def _in_cluster(
 
     identity = Identity(namespace=account.namespace, instead=_named_instead(settings))
     return Credentials("the service account of this pod", await load(), load, clock, identity)
-
-
-async def _at_server(settings: KubeSettings, clock: Clock) -> Credentials:
-    async def load() -> Configuration:
-        configuration = _blank(settings)
-        configuration.host = settings.server
-        if settings.token:
-            configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
-        return configuration
-
-    return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_named_instead(settings)))
 
 
 def _named_instead(settings: KubeSettings) -> tuple[str, ...]:

@@ -84,7 +84,9 @@ def choose(paths: str, settings: KubeSettings) -> KubeconfigChoice:
     cluster = _existing(files, "cluster", settings.cluster) if settings.cluster else {}
     user = _existing(files, "user", settings.user) if settings.user else {}
     user = user or _named(files, "users", "user", user_name) or {}
-    _check_proxy(cluster or _named(files, "clusters", "cluster", cluster_name) or {})
+    proxy = str((cluster or _named(files, "clusters", "cluster", cluster_name) or {}).get("proxy-url") or "")
+    if proxy.startswith(_SOCKS):
+        raise KubeconfigError(f"proxy-url {proxy}: expected http:// or https://, for no SOCKS proxy can be used here")
     return KubeconfigChoice(
         context=str(name),
         cluster=cluster_name,
@@ -188,9 +190,3 @@ def _impersonation(user: Mapping[str, Any]) -> Impersonation:
         uid=str(user.get("as-uid") or ""),
         extra=tuple((str(name), str(value)) for name, values in extra.items() for value in values),
     )
-
-
-def _check_proxy(cluster: Mapping[str, Any]) -> None:
-    proxy = str(cluster.get("proxy-url") or "")
-    if proxy.startswith(_SOCKS):
-        raise KubeconfigError(f"proxy-url {proxy}: expected http:// or https://, for no SOCKS proxy can be used here")

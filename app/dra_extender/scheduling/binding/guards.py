@@ -156,7 +156,10 @@ class GuardClaims:
         try:
             if device is None or not self.needed((device,)):
                 if guard is not None:
-                    await self._delete(guard)
+                    try:
+                        await self._claims.delete(self._namespace, guard.name, guard.uid)
+                    except NotFoundError:
+                        self._forget(guard)
             elif due.is_lost or (
                 # A guard claim that was made before our claim is released waits for that release.
                 guard is not None and guard.device != device and not self._taken((device,), by_us=True)
@@ -213,12 +216,6 @@ class GuardClaims:
         except NotFoundError:
             self._forget(guard)
             raise
-
-    async def _delete(self, guard: Guard) -> None:
-        try:
-            await self._claims.delete(self._namespace, guard.name, guard.uid)
-        except NotFoundError:
-            self._forget(guard)
 
     def _forget(self, guard: Guard) -> None:
         """Forget a guard claim that does not exist: its deletion may have been delivered before the answer that named it."""

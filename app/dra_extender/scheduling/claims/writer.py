@@ -312,7 +312,13 @@ class ClaimWriter:
             try:
                 if problem is not None or not raw:
                     raw = await self._claims.read(namespace, name)
-                _check_alive(read_claim(raw), uid, dying=dying, version=version if tries == 1 else None)
+                claim = read_claim(raw)
+                if claim.metadata.uid != uid:
+                    raise ClaimGoneError(f"claim {_name(claim)} was replaced by another of the same name")
+                if (version if tries == 1 else None) not in (None, claim.metadata.resource_version):
+                    raise RetryableError(f"claim {_name(claim)} has changed")
+                if claim.metadata.deletion_timestamp is not None and not dying:
+                    raise RetryableError(f"claim {_name(claim)} is being deleted")
                 return self._ledger.assume_written(await write(raw))
             except (ConflictError, ServerUnavailableError) as again:
                 problem = again
@@ -432,16 +438,6 @@ def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, st
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
-
-
-def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool, version: str | None) -> None:
-    """Raises RetryableError if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
-    if claim.metadata.uid != uid:
-        raise ClaimGoneError(f"claim {_name(claim)} was replaced by another of the same name")
-    if version not in (None, claim.metadata.resource_version):
-        raise RetryableError(f"claim {_name(claim)} has changed")
-    if claim.metadata.deletion_timestamp is not None and not dying:
-        raise RetryableError(f"claim {_name(claim)} is being deleted")
 
 
 def _name(claim: ClaimHead) -> str:

@@ -144,7 +144,20 @@ class ExtendedClaims:
         """Create the claim, or adopt the claim of its name, which the watch may not have delivered yet."""
         name = f"{pod.namespace}/{name_for(pod)}"
         try:
-            return await self._writing.create(pod.namespace, _body(pod, special), ("", "Pod"))
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+            claim = {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {
+                    "name": name_for(pod),
+                    "generateName": _generate_name(pod),
+                    "namespace": pod.namespace,
+                    "annotations": {EXTENDED_ANNOTATION: "true"},
+                    "ownerReferences": [owner],
+                },
+                "spec": special.claim.record.spec,
+            }
+            return await self._writing.create(pod.namespace, msgspec.json.encode(claim), ("", "Pod"))
         except ConflictError:
             pass
         except (ClusterError, ModelError) as problem:
@@ -191,20 +204,3 @@ def name_for(pod: Pod) -> str:
 
 def _generate_name(pod: Pod) -> str:
     return f"{pod.name}-extended-resources-"
-
-
-def _body(pod: Pod, special: ExtendedClaimNeed) -> bytes:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": name_for(pod),
-            "generateName": _generate_name(pod),
-            "namespace": pod.namespace,
-            "annotations": {EXTENDED_ANNOTATION: "true"},
-            "ownerReferences": [owner],
-        },
-        "spec": special.claim.record.spec,
-    }
-    return msgspec.json.encode(claim)

@@ -308,7 +308,13 @@ class PodGroupClaimController:
             return
         evidence = self._competing.evidence(group, plan)
         if evidence is not None:
-            await self._end_for_good(evidence)
+            self._stop_reason = (
+                f"stopped, because another controller makes the claims of PodGroups: it made {evidence}; "
+                "scheduling.group_claims_enabled is for clusters in which nobody else does"
+            )
+            _LOG.error("the claims of PodGroups are left to another controller", reason=self._stop_reason)
+            self._metrics.group_claims_refused.set(True)
+            await self._withdraw(list(self._ledger.pod_groups.all()))
             return
         suspicion = self._competing.suspicion(group)
         if suspicion is not None:
@@ -387,16 +393,6 @@ class PodGroupClaimController:
     def _forget(self, key: Key) -> None:
         for known in (self._next, self._due, self._problems):
             known.pop(key, None)
-
-    async def _end_for_good(self, evidence: str) -> None:
-        """End the work for the life of the process, and withdraw what is not published."""
-        self._stop_reason = (
-            f"stopped, because another controller makes the claims of PodGroups: it made {evidence}; "
-            "scheduling.group_claims_enabled is for clusters in which nobody else does"
-        )
-        _LOG.error("the claims of PodGroups are left to another controller", reason=self._stop_reason)
-        self._metrics.group_claims_refused.set(True)
-        await self._withdraw(list(self._ledger.pod_groups.all()))
 
     async def _suspend(self, group: PodGroup, suspicion: str) -> None:
         """Do nothing for a group while a claim exists that another controller, or a user, created for it."""

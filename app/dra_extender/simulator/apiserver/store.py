@@ -196,7 +196,9 @@ class Store:
         if kind is StoredKind.CLAIM:
             note_writer({}, thing, manager)
         if kind is StoredKind.POD_GROUP:
-            _protect(metadata)
+            finalizers = metadata.setdefault("finalizers", [])
+            if PROTECTION_FINALIZER not in finalizers:
+                finalizers.append(PROTECTION_FINALIZER)
         self._served.check(kind, thing)
         return self._write(WatchEventType.ADDED, key, thing)
 
@@ -224,7 +226,11 @@ class Store:
         check_unchanged(key, old, thing)
         if kind in _COUNTED and thing.get("spec") != old.get("spec"):
             metadata["generation"] = before.get("generation", 1) + 1
-        if "deletionTimestamp" in before and not metadata.get("finalizers") and not _has_grace(before):
+        if (
+            "deletionTimestamp" in before
+            and not metadata.get("finalizers")
+            and not before.get("deletionGracePeriodSeconds")
+        ):
             return self._remove(key, thing)
         return self._write_changed(key, old, thing, manager)
 
@@ -384,18 +390,6 @@ class Store:
 
     def _now(self) -> str:
         return time_text(self._clock.now())
-
-
-def _protect(metadata: Json) -> None:
-    """Return the finalizer of a new PodGroup, as the admission plugin PodGroupProtection adds it, in place."""
-    finalizers = metadata.setdefault("finalizers", [])
-    if PROTECTION_FINALIZER not in finalizers:
-        finalizers.append(PROTECTION_FINALIZER)
-
-
-def _has_grace(metadata: Json) -> bool:
-    """Return whether a deleted object stays until a deletion without grace, as pods stay until their kubelet has ended them."""
-    return bool(metadata.get("deletionGracePeriodSeconds"))
 
 
 def _assign(pod: Json, node: str, now: str) -> None:

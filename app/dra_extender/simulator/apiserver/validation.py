@@ -100,7 +100,10 @@ def _reservation_offences(old: Json, before: list[Json], after: list[Json], allo
 def _allocation_offences(claim: Json, allocation: Json) -> Iterator[str]:
     devices, where = part(allocation, "devices"), "status.allocation.devices"
     results, configurations = devices.get("results") or [], devices.get("config") or []
-    names = _request_names(claim)
+    names = set()
+    for request in part(claim, "spec", "devices").get("requests") or []:
+        names.add(request["name"])
+        names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or [])
     if len(results) > MAX_RESULTS:
         yield f"{where}.results: Too many: {len(results)}: must have at most {MAX_RESULTS} items"
     for index, result in enumerate(results):
@@ -153,15 +156,6 @@ def _selector_offences(selector: Any) -> Iterator[str]:
         msgspec.convert(selector, NodeSelector).matches("", {})
     except (msgspec.ValidationError, ModelError) as problem:
         yield f"status.allocation.nodeSelector: Invalid value: {problem}"
-
-
-def _request_names(claim: Json) -> set[str]:
-    """Return the names that a result or a configuration may carry: of requests, and request/alternative."""
-    names = set()
-    for request in part(claim, "spec", "devices").get("requests") or []:
-        names.add(request["name"])
-        names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or [])
-    return names
 
 
 def _is_uuid(text: Any) -> bool:

@@ -128,18 +128,15 @@ class _Reader:
         if kind in workloads.POD_KINDS:
             own = self._controls(source, ANNOTATIONS, subject, is_pod=False)
             controls = controls._replace(action=own.action)
-        self._check_fields(source, kind, controls.action, subject)
-        if any(not problem.warning for problem in self._problems[before:]):
-            return
-        yield from self._documents(source, kind, controls, subject)
-
-    def _check_fields(self, source: YamlDocument, kind: str, action: Action, subject: str) -> None:
         for found in schema_problems(kind, source.value):
             # A document that deletes needs only a name; the PodGroups of a Workload have the names of its templates.
             needed = found.path[:1] == _METADATA or kind == workloads.WORKLOAD
-            if action is not Action.DELETE or needed:
-                warning = found.is_expression and action is Action.UNCHECKED
+            if controls.action is not Action.DELETE or needed:
+                warning = found.is_expression and controls.action is Action.UNCHECKED
                 self._problem(source, found.path, found.sentence, subject, warning=warning)
+        if any(not problem.warning for problem in self._problems[before:]):
+            return
+        yield from self._documents(source, kind, controls, subject)
 
     def _documents(self, source: YamlDocument, kind: str, controls: Controls, subject: str) -> Iterator[Document]:
         value = source.value

@@ -10,7 +10,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from
 from dra_extender.nodefit.node_facts import UNLISTED, fit_node_from, reported
 from dra_extender.nodefit.node_fit import NodeFit
-from dra_extender.nodefit.pod_needs import PodNeeds, pod_needs_from
+from dra_extender.nodefit.pod_needs import pod_needs_from
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
 T = TypeVar("T")
@@ -57,7 +57,8 @@ class InTreeFilters:
         needs = pod_needs_from(pod)
         # Pods with the same needs share their verdicts.
         kind_of_pod = msgspec.json.encode(msgspec.structs.replace(needs, key=""))
-        served = self._served()
+        classes = self._objects(StoredKind.CLASS) if self._classes_serve else ()
+        served = frozenset(name for each in classes for name in device_class_from(each).extended_resources)
         bound: dict[str, list[Json]] = {}
         for other in self._objects(StoredKind.POD):
             if node_name := other["spec"].get("nodeName"):
@@ -69,7 +70,10 @@ class InTreeFilters:
             versions = (_version(node), served, *map(_version, pods))
             verdict = self._verdicts.get((kind_of_pod, name))
             if verdict is None or verdict.versions != versions:
-                verdict = _Verdict(versions, self._reasons(needs, node, pods, served))
+                fit_node = self._fit_node(node)
+                beside = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
+                fit = NodeFit(() if fit_node is None else (fit_node,), beside, served)
+                verdict = _Verdict(versions, tuple(reported(fit.refusals(needs, node["metadata"]["name"]))))
                 if len(self._verdicts) >= _MOST_KEPT:
                     self._verdicts.clear()
                 self._verdicts[kind_of_pod, name] = verdict
@@ -78,16 +82,6 @@ class InTreeFilters:
             else:
                 result.fitting.append(name)
         return result
-
-    def _served(self) -> frozenset[str]:
-        classes = self._objects(StoredKind.CLASS) if self._classes_serve else ()
-        return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
-
-    def _reasons(self, needs: PodNeeds, node: Json, pods: Sequence[Json], served: frozenset[str]) -> tuple[str, ...]:
-        fit_node = self._fit_node(node)
-        beside = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
-        fit = NodeFit(() if fit_node is None else (fit_node,), beside, served)
-        return tuple(reported(fit.refusals(needs, node["metadata"]["name"])))
 
 
 class _ReadOnce(Generic[T]):

@@ -188,7 +188,7 @@ class SchedulingLoop:
         if 0 < failures < _RETRIES:
             await asyncio.sleep(self._backoff * failures)
         before = self._seen(pod)
-        self._record(pod, before, await self._attempt(pod), observe)
+        self._record(pod, before, await self._bind(pod, await self._choice(pod)), observe)
 
     async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
@@ -200,7 +200,12 @@ class SchedulingLoop:
         if sum(isinstance(choice, PodBound) for choice in choices) >= unit.needed and unit.wait is None:
             outcomes = await asyncio.gather(*map(self._bind, pods, choices))
         else:
-            outcomes = [_held_back(choice) for choice in choices]
+            outcomes = [
+                PodWaiting(choice.pod, "not enough members of the PodGroup fit")
+                if isinstance(choice, PodBound)
+                else choice
+                for choice in choices
+            ]
         for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
             self._record(pod, seen, outcome, observe)
 
@@ -227,14 +232,18 @@ class SchedulingLoop:
         observe(outcome)
         if isinstance(outcome, PodBound):
             self._parked.pop(uid, None)
-            if pod["spec"].get("schedulingGroup"):
-                self._start(outcome.pod)
+            if pod["spec"].get("schedulingGroup") and self._store.find(outcome.pod) is not None:
+                self._wakes_before_slices = self._cluster.waker.calls
+                self._store.replace(
+                    outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"})
+                )
             return
         self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
-        self._report_unscheduled(outcome.pod, outcome)
-
-    async def _attempt(self, pod: Json) -> Outcome:
-        return await self._bind(pod, await self._choice(pod))
+        if self._store.find(outcome.pod) is None:
+            return
+        reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
+        self._store.replace(outcome.pod, lambda pod: _set_condition(pod, condition))
 
     async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
         """Return the node for the pod; with `wait` the pod is not to be tried, for this reason."""
@@ -287,20 +296,6 @@ class SchedulingLoop:
         scores = await self._extender.prioritize(pod, fitting)
         return PodBound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
 
-    def _start(self, key: Key) -> None:
-        """Start the pod, as a kubelet with every gate does; the service may learn from the start and wake other pods."""
-        if self._store.find(key) is not None:
-            self._wakes_before_slices = self._cluster.waker.calls
-            self._store.replace(key, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
-
-    def _report_unscheduled(self, key: Key, outcome: PodWaiting | SchedulingFailed) -> None:
-        """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""
-        if self._store.find(key) is None:
-            return
-        reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
-        self._store.replace(key, lambda pod: _set_condition(pod, condition))
-
     def _note(self, change: Change) -> None:
         self._changed.set()
         if change.key.kind in _RETRY_ALL:
@@ -332,10 +327,6 @@ def _state(pod: Json) -> bytes:
     kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
     meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
     return msgspec.json.encode((meta, pod["spec"], kept))
-
-
-def _held_back(choice: Outcome) -> Outcome:
-    return PodWaiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, PodBound) else choice
 
 
 def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
