@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare

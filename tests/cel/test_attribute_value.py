@@ -1,8 +1,7 @@
 import pytest
 from dra_extender.cel.device import Attribute, prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 
 DRIVER = "gpu.example.com"
 DEVICE = prepare_device(

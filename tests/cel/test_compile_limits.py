@@ -2,8 +2,7 @@ import pytest
 import re2
 from dra_extender.cel.budget import COMPILE_LIMIT, Budget
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.cel.syntax.parser import MAX_LENGTH
 
 from tests.support.cel.hostile import bound

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 from dra_extender.cel.errors import CelCompileError
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 
 
 def test_an_expression_is_compiled_once() -> None:

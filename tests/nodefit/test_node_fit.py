@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.device import DeviceTaint
-from dra_extender.nodefit.node_facts import NodeFilter, NodeRefusal, fit_node_from, reported
-from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
+from dra_extender.nodefit.node_fit import NodeFilter, NodeFit, NodeRefusal, fit_node_from, read_node_fit, reported
 from dra_extender.nodefit.pod_needs import pod_needs_from, read_pod_needs
 
 from tests.controlplane.objects import node, pod

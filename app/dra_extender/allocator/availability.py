@@ -14,7 +14,7 @@ from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.allocator.state.usage import PoolUsage
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, DeviceRequest, DeviceRequestBody, ResourceClaim
 

@@ -38,8 +38,7 @@ from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import split_key, version_number
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import NodeRefusal
-from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
+from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport

@@ -24,7 +24,7 @@ from dra_extender.model.device import CounterConsumption, Device, DeviceId, Pool
 from dra_extender.model.metadata import split_key
 from dra_extender.model.moment import Moment
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
+from dra_extender.scheduling.claims.preconditions import conditional_devices, evaluate_conditions
 
 AT_ALLOCATION: Final = "at allocation"
 NOW: Final = "now"

@@ -8,7 +8,7 @@ from dra_extender.cel.values.quantity import NANO
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import UNLISTED
+from dra_extender.nodefit.node_fit import UNLISTED
 from dra_extender.nodefit.pod_needs import CPU, MEMORY, read_pod_amounts
 
 _MILLI: Final = NANO // 1_000

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.model.pod import Pod, is_extended
-from dra_extender.nodefit.node_facts import UNLISTED, FitNode, aggregated, read_fit_node, reported
+from dra_extender.nodefit.node_fit import UNLISTED, FitNode, aggregated, read_fit_node, reported
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 

@@ -3,12 +3,222 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from enum import StrEnum
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
+import msgspec
+
+from dra_extender.allocator.explain.device_messages import taint_text
+from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.cel.values.quantity import NANO
-from dra_extender.model.api_json import ModelError
-from dra_extender.nodefit.node_facts import FitNode, NodeFilter, NodeRefusal, read_fit_node
-from dra_extender.nodefit.pod_needs import PODS, HostPort, PodNeeds, read_pod_needs
+from dra_extender.model.api_json import ModelError, Value, decode, from_json
+from dra_extender.model.device import DeviceTaint
+from dra_extender.model.node import WholeNode
+from dra_extender.model.node_selector import NodeSelector
+from dra_extender.nodefit.pod_needs import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    HostPort,
+    PodNeeds,
+    conflict,
+    read_amounts,
+    read_pod_needs,
+)
+
+CORDONED: Final = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""The taint that kube-controller-manager gives a node that is `unschedulable`."""
+CONDITION_TAINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("Ready", "False"): "node.kubernetes.io/not-ready",
+        ("Ready", "Unknown"): "node.kubernetes.io/unreachable",
+        ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+        ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+        ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+        ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    }
+)
+"""The key of the taint that kube-controller-manager gives a node for a condition of this type and status."""
+_PARTLY: Final = CONDITION_TAINTS["MemoryPressure", "True"]
+"""Pods that request memory or CPU tolerate this taint: admission sees to it."""
+UNLISTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), 2**63 * NANO)
+"""What a node has of these if it is to pass for one with plenty of what it does not list."""
+NO_NODES: Final = "no nodes available to schedule pods"
+_FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+
+
+class NodeFilter(StrEnum):
+    """The filter of kube-scheduler that rejects a node; DELETING is none of them."""
+
+    DELETING = "NodeDeleting"
+    UNSCHEDULABLE = "NodeUnschedulable"
+    TAINTS = "TaintToleration"
+    AFFINITY = "NodeAffinity"
+    PORTS = "NodePorts"
+    RESOURCES = "NodeResourcesFit"
+
+
+CLOSED: Final = frozenset({NodeFilter.DELETING, NodeFilter.UNSCHEDULABLE, NodeFilter.TAINTS})
+"""The filters that reject a node for its own state, whatever is free there."""
+
+
+class NodeRefusal(Value, frozen=True):
+    """Why a pod may not go to a node: the filter, and kube-scheduler's words.
+
+    `resource` does not suffice: `needed` and `left` are nano-units.  `taints` are not tolerated.
+    """
+
+    filter: NodeFilter
+    text: str
+    resource: str = ""
+    needed: int = 0
+    left: int = 0
+    taints: tuple[DeviceTaint, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """The words, and which taints they are about."""
+        return ": ".join([self.text, *([", ".join(map(taint_text, self.taints))] if self.taints else [])])
+
+
+def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
+    """Return what kube-scheduler reports of them: it asks no filter after the first one that rejects the node."""
+    _, first = next(groupby(refusals, key=lambda each: each.filter), ("", ()))
+    return tuple(each.text for each in first)
+
+
+def aggregated(total: int, reasons: Iterable[str]) -> str:
+    """Return the sentence of the FailedScheduling event: every reason with the number of nodes, sorted as text.
+
+    As FitError.Error of kube-scheduler, without the note that preemption adds.
+    """
+    if total == 0:
+        return NO_NODES
+    counted = sorted(f"{count} {reason}" for reason, count in Counter(reasons).items())
+    return f"0/{total} nodes are available:" + (f" {', '.join(counted)}." if counted else "")
+
+
+class FitNode(Value, frozen=True, rename=None):
+    """A node as the filters read it; `allocatable` are nano-units by resource."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[DeviceTaint, ...] = ()
+    unschedulable: bool = False
+    deleting: bool = False
+    allocatable: Mapping[str, int] = {}
+
+    @property
+    def closed(self) -> str:
+        """Return why the node takes no ordinary pod because of its state, e.g. `cordoned`, `not-ready`; empty if it does.
+
+        Taints that people give a node to reserve it do not count: the pods that are meant to go there tolerate them.
+        """
+        if self.deleting:
+            return "being deleted"
+        repelling = {taint.key for taint in self.taints if untolerated((taint,), ()) is not None}
+        if self.unschedulable or CORDONED.key in repelling:
+            return "cordoned"
+        return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
+
+    def refusals(
+        self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
+    ) -> Iterator[NodeRefusal]:
+        """Yield why the pod may not come here, in the order of the filters.
+
+        `taken` is what the pods here take, by resource; their number is that of PODS.  `ports` are their ports of the host.  The
+        extended resources `served` are left to device classes where the node has none.
+        """
+        if self.deleting:
+            yield NodeRefusal(filter=NodeFilter.DELETING, text="node(s) were being deleted")
+        tolerations = [toleration.of_device() for toleration in needs.tolerations]
+        if self.unschedulable and untolerated((CORDONED,), tolerations) is not None:
+            yield NodeRefusal(filter=NodeFilter.UNSCHEDULABLE, text="node(s) were unschedulable")
+        found = tuple(
+            taint
+            for taint in self.taints
+            if untolerated((taint,), tolerations) is not None
+            and not (self.unschedulable and (taint.key, taint.effect) == (CORDONED.key, CORDONED.effect))
+        )
+        if found:
+            yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=found)
+        if not _selected(needs, self):
+            text = "node(s) didn't match Pod's node affinity/selector"
+            yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
+        if conflict(needs.ports, ports):
+            text = "node(s) didn't have free ports for the requested pod ports"
+            yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
+        if taken.get(PODS, 0) + NANO > self.allocatable.get(PODS, 0):
+            yield self._shortage("Too many pods", PODS, NANO, taken)
+        for resource in sorted(needs.amounts, key=_order):
+            needed, has = needs.amounts[resource], self.allocatable.get(resource, 0)
+            if needed > has - taken.get(resource, 0) and needed > 0 and (has > 0 or resource not in served):
+                yield self._shortage(f"Insufficient {resource}", resource, needed, taken)
+
+    def _shortage(self, text: str, resource: str, needed: int, taken: Mapping[str, int]) -> NodeRefusal:
+        left = max(0, self.allocatable.get(resource, 0) - taken.get(resource, 0))
+        return NodeRefusal(filter=NodeFilter.RESOURCES, text=text, resource=resource, needed=needed, left=left)
+
+
+def _order(resource: str) -> tuple[int, str]:
+    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), resource)
+
+
+def _selected(needs: PodNeeds, node: FitNode) -> bool:
+    """Return whether selector and affinity let the pod on the node; a malformed term selects nothing (`LazyErrorNodeSelector`)."""
+    if any(node.labels.get(key) != value for key, value in needs.node_selector.items()):
+        return False
+    if needs.affinity is None:
+        return True
+    terms = needs.affinity.node_selector_terms
+    return any(_holds(NodeSelector(node_selector_terms=(term,)), node) for term in terms)
+
+
+def _holds(selector: NodeSelector, node: FitNode) -> bool:
+    try:
+        return selector.matches(node.name, node.labels)
+    except ModelError:
+        return False
+
+
+_DECODER: Final = msgspec.json.Decoder(WholeNode)
+
+
+def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({})) -> FitNode:
+    """Return the node in `data` (API JSON); of a resource that the node does not list it has as much as `unlisted` says.
+
+    Raises:
+        ModelError: not a Node; the message names the field.
+    """
+    return _fit_node(decode("Node", _DECODER, data), unlisted)
+
+
+def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:
+    return _fit_node(from_json("Node", WholeNode, raw), unlisted)
+
+
+def _fit_node(node: WholeNode, unlisted: Mapping[str, int]) -> FitNode:
+    return FitNode(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        taints=(*(node.spec.taints or ()), *_condition_taints(node)),
+        unschedulable=node.spec.unschedulable,
+        deleting=node.metadata.deletion_timestamp is not None,
+        allocatable={**unlisted, **read_amounts(node.status.allocatable)},
+    )
+
+
+def _condition_taints(node: WholeNode) -> Iterator[DeviceTaint]:
+    """Yield the taints that the node is about to get for its conditions."""
+    known = {taint.key for taint in node.spec.taints or () if taint.effect == CORDONED.effect}
+    for condition in node.status.conditions or ():
+        key = CONDITION_TAINTS.get((condition.type, condition.status))
+        if key is not None and key not in known:
+            yield DeviceTaint(key=key, effect="NoSchedule")
+
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
@@ -36,7 +37,6 @@ from dra_extender.scheduling.evaluation.plain_pods import PlainPods
 from dra_extender.scheduling.evaluation.prefetch import RATED_AHEAD, SEARCHED_AHEAD, Prefetch
 from dra_extender.scheduling.evaluation.ranking import InOrder, LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.planner import GangPlanner

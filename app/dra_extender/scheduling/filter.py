@@ -12,6 +12,13 @@ from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.extended_need import (
+    ExtendedClaimNeed,
+    ExtendedNeed,
+    existing_claim,
+    extended_need,
+    named,
+)
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, usable_claims, useless_on
@@ -19,13 +26,6 @@ from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBa
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.extended_resources.need import (
-    ExtendedClaimNeed,
-    ExtendedNeed,
-    existing_claim,
-    extended_need,
-    named,
-)
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.service import HoldService

@@ -21,8 +21,7 @@ from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError

@@ -12,7 +12,7 @@ from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import NoFit
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device_class import device_class_from
 from hypothesis import given

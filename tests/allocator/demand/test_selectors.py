@@ -13,7 +13,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelDeadlineError
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.model.device_class import device_class_from
 
 from tests.support.allocator.building import (

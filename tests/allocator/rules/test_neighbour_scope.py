@@ -13,8 +13,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.budget import COMPILE_LIMIT, Budget
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from hypothesis import given

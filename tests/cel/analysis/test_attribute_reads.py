@@ -4,8 +4,7 @@ import pytest
 from dra_extender.cel.analysis.attributes import read_attributes
 from dra_extender.cel.device import Attribute, prepare_device
 from dra_extender.cel.errors import CelRuntimeError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.cel.syntax.parser import parse
 from hypothesis import given
 from hypothesis import strategies as st

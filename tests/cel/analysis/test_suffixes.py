@@ -4,8 +4,7 @@ import pytest
 from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.device import Attribute, prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from hypothesis import given
 from hypothesis import strategies as st
 

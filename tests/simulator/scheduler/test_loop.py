@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.nodefit.node_facts import aggregated
+from dra_extender.nodefit.node_fit import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.scheduler.loop import (

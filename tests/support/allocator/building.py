@@ -10,7 +10,7 @@ from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption, PoolId

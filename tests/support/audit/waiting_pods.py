@@ -11,10 +11,10 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.extended_need import ExtendedNeed, extended_need
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extended_need
 
 FITS = "pod waits although it fits"
 KEPT = "reservation of a pod that waits"

@@ -14,8 +14,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.program import compile_expression
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement

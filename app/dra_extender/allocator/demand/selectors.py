@@ -14,8 +14,7 @@ from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.explain.nearness import may_hold
 from dra_extender.cel.fair_cache import FairCache
-from dra_extender.cel.program import Program
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import Program, ProgramCache
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 

@@ -29,8 +29,7 @@ from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, Budget
 from dra_extender.cel.errors import CelBudgetError
-from dra_extender.cel.program import Program
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import Program, ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass

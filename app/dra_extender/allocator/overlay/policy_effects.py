@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.overlay.policy import PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 

@@ -31,8 +31,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
-from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
+from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
 
 _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"

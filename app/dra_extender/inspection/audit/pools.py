@@ -16,7 +16,7 @@ from dra_extender.allocator.rules.verdict import (
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import (
     CAPACITY_EXCEEDED,
     COUNTER_OVERDRAWN,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
 from dra_extender.allocator.pools.pools import is_relevant, pool_problem
 from dra_extender.allocator.rules.eligibility import untolerated
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes

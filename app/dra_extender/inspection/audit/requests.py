@@ -13,7 +13,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.explain.values import shortened
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text

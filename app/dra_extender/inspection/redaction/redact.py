@@ -37,7 +37,7 @@ from dra_extender.model.pod import PodObject
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.resource_slice import SliceSpec
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
-from dra_extender.nodefit.node_facts import CONDITION_TAINTS
+from dra_extender.nodefit.node_fit import CONDITION_TAINTS
 
 Rule = Callable[[Any, ClusterNames], Any]
 """From a value in decoded JSON to what stands in its place.  A text in a place where the API has none is a name."""

@@ -16,11 +16,11 @@ from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.moment import Moment, moment
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import CLOSED, NodeFilter, NodeRefusal
-from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
+from dra_extender.nodefit.node_fit import CLOSED, NodeFilter, NodeRefusal
+from dra_extender.scheduling.claims.extended_need import existing_claim, subject_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
-from dra_extender.scheduling.extended_resources.need import existing_claim, subject_of
 
 _FILTERS: Final = (
     NodeFilter.RESOURCES,

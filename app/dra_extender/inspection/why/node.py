@@ -13,7 +13,7 @@ from dra_extender.inspection.why.why import known_pod
 from dra_extender.model.api_json import Value
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.extended_resources.need import subject_of
+from dra_extender.scheduling.claims.extended_need import subject_of
 
 NODE_FORMAT: Final = "dra-extender.io/why-node/v1"
 MOST_DEVICES: Final = 2_000

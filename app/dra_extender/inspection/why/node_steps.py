@@ -15,8 +15,7 @@ from dra_extender.inspection.why.trials import ENDS, NO_CHANGE, ProposedChange, 
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
-from dra_extender.nodefit.node_facts import CONDITION_TAINTS, NodeFilter, NodeRefusal
-from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeFit, NodeRefusal
 from dra_extender.nodefit.pod_needs import PodNeeds
 
 _MOST_NAMED: Final = 3

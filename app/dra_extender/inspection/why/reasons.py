@@ -33,8 +33,8 @@ from dra_extender.inspection.why.report import (
 )
 from dra_extender.inspection.why.trials import ClaimChanges, ProposedChange, Trials
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.extended_need import subject_of
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
-from dra_extender.scheduling.extended_resources.need import subject_of
 
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16

@@ -17,7 +17,7 @@ from dra_extender.model.api_json import decode_object, number_of
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import CLOSED
+from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, asked_as

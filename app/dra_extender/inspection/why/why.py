@@ -52,9 +52,9 @@ from dra_extender.model.metadata import seconds_of, split_key
 from dra_extender.model.moment import moment
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.scheduling.claims.conditions import Readiness
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
+from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
 
 _CLAIMS: Final = frozenset({"resourceclaims"})
 

@@ -22,12 +22,12 @@ from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBin
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
 from dra_extender.scheduling.claims.pod_group_reservations import most_entries, relying
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError

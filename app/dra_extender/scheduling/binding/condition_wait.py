@@ -15,13 +15,13 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.unreserve import Unreserve
-from dra_extender.scheduling.claims.conditions import (
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import (
     ConditionVerdict,
     Readiness,
     conditional_devices,
     evaluate_conditions,
 )
-from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.writer import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError

@@ -16,13 +16,13 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, named
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import excluded, fully_reserved, sort_claims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need, named
 from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.time_slices import CallBudget

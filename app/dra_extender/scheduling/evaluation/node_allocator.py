@@ -25,7 +25,7 @@ from dra_extender.cel.analysis.attributes import rewrite_suffixes
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.errors import CelCompileError, quoted
 from dra_extender.cel.fair_cache import FairCache
-from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.program import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError

@@ -14,12 +14,12 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
+from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandidate
 from dra_extender.scheduling.time_slices import CallBudget

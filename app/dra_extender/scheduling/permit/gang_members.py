@@ -10,14 +10,14 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, usable_claims
-from dra_extender.scheduling.extended_resources.need import (
+from dra_extender.scheduling.claims.extended_need import (
     ExtendedClaimNeed,
     ExtendedNeed,
     existing_claim,
     extended_need,
     special_uid,
 )
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, usable_claims
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"

@@ -20,7 +20,7 @@ from dra_extender.model.managed_fields import Writers
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
-from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.preconditions import ConditionVerdict, Readiness, evaluate_conditions
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods

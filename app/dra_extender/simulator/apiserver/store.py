@@ -13,8 +13,7 @@ from dra_extender.model.metadata import time_text, version_number
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
-from dra_extender.simulator.apiserver.object_heads import read_object_head
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part, read_object_head
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 from dra_extender.simulator.apiserver.validation import (
     InvalidError,

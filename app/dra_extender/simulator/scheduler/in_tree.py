@@ -8,8 +8,7 @@ import msgspec
 
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from
-from dra_extender.nodefit.node_facts import UNLISTED, fit_node_from, reported
-from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.nodefit.node_fit import UNLISTED, NodeFit, fit_node_from, reported
 from dra_extender.nodefit.pod_needs import pod_needs_from
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 

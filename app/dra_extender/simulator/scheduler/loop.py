@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import ModelError
-from dra_extender.nodefit.node_facts import aggregated
+from dra_extender.nodefit.node_fit import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
@@ -234,9 +234,7 @@ class SchedulingLoop:
             self._parked.pop(uid, None)
             if pod["spec"].get("schedulingGroup") and self._store.find(outcome.pod) is not None:
                 self._wakes_before_slices = self._cluster.waker.calls
-                self._store.replace(
-                    outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"})
-                )
+                self._store.replace(outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
             return
         self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
         if self._store.find(outcome.pod) is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from dra_extender.model.pod import NO_COUNT, ContainerRequests
-from dra_extender.scheduling.extended_resources.need import (
+from dra_extender.scheduling.claims.extended_need import (
     MOST_PLACES,
     ExtendedRequests,
     extended_requests,

@@ -21,10 +21,10 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
 from dra_extender.model.templated_claim import suffix_of
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claims.preconditions import useless_on
 from dra_extender.scheduling.claims.writer import ClaimReleasedError, ClaimWriter
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 

@@ -1,1 +1,0 @@
-"""Extended resources that a DeviceClass backs: which a pod needs, and the claim that is made for them."""
