@@ -6,7 +6,7 @@ import httpx
 import pytest
 from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug
 from dra_extender.config.service_settings import is_loopback
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport

@@ -15,7 +15,7 @@ from dra_extender.cli.answers import AnswerFormat, ChangedAnswers
 from dra_extender.cli.app import app
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.report import Cause, WhyReport
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from typer.testing import CliRunner
 

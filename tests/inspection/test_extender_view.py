@@ -14,7 +14,7 @@ from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMember, ReportedPlan
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport

@@ -10,7 +10,7 @@ from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.report import WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.page.devices_view import DeviceState, device_text, pool_states
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template

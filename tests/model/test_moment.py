@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
+from dra_extender.model.metadata import Moment, decoded_moment, encoded_moment
 from hypothesis import given
 from hypothesis import strategies as st
 

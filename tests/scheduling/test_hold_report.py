@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from dra_extender.model.moment import decoded_moment, encoded_moment
+from dra_extender.model.metadata import decoded_moment, encoded_moment
 from dra_extender.scheduling import hold_report
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.simulator.apiserver.objects import StoredKind

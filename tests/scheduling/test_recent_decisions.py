@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
+from dra_extender.model.metadata import Moment, decoded_moment, encoded_moment
 from dra_extender.scheduling.recent_decisions import (
     FORMAT,
     LONGEST_REASON,

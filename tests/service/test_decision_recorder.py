@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from dra_extender.model.lazy_node_names import NodeNames
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.recent_decisions import Decision, Outcome, RecentDecisions

@@ -13,8 +13,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
-from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.controllers.generated_claims import is_finished
+from dra_extender.simulator.controllers.claims import ClaimController, is_finished
 
 from tests.controlplane import objects
 from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices

@@ -23,7 +23,7 @@ from dra_extender.config.settings import Settings
 from dra_extender.service.wiring import serve
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store
-from dra_extender.simulator.controllers.generated_claims import is_finished
+from dra_extender.simulator.controllers.claims import is_finished
 
 from tests.simulation.actors import ControllerManager, Drivers, Kubelets, Rival, Users
 from tests.simulation.api_access import User

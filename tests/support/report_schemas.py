@@ -12,7 +12,7 @@ from dra_extender.inspection.audit import report as audit_report
 from dra_extender.inspection.defrag import report as defrag
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling import hold_report, recent_decisions
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from dra_extender.api.decoding import NULL, Name, Namespace, Uid
-from dra_extender.model.moment import encoded_moment
+from dra_extender.model.metadata import encoded_moment
 from dra_extender.scheduling.ports.errors import OneText
 
 EXTENDER_MIN_SCORE: Final = 0

@@ -135,7 +135,7 @@ class ChangedAnswers:
 def _plain(report: Answer) -> Any:
     import msgspec
 
-    from dra_extender.model.moment import encoded_moment
+    from dra_extender.model.metadata import encoded_moment
 
     return msgspec.to_builtins(report, str_keys=True, enc_hook=encoded_moment)
 
@@ -157,7 +157,7 @@ def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], 
     import msgspec
 
     from dra_extender.inspection.lines import answer_text, origin_lines
-    from dra_extender.model.moment import encoded_moment
+    from dra_extender.model.metadata import encoded_moment
 
     if output is AnswerFormat.JSON:
         text = msgspec.json.format(msgspec.json.encode(report, enc_hook=encoded_moment)).decode()

@@ -21,8 +21,7 @@ from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
-from dra_extender.model.metadata import split_key
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment, split_key
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.preconditions import conditional_devices, evaluate_conditions
 

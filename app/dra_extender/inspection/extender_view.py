@@ -15,7 +15,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.port_forward import get_at, get_through
 from dra_extender.model.api_json import ModelError, decode
-from dra_extender.model.moment import decoded_moment
+from dra_extender.model.metadata import decoded_moment
 from dra_extender.model.pod import WholePod
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT

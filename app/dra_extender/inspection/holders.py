@@ -15,8 +15,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
-from dra_extender.model.metadata import seconds_of
-from dra_extender.model.moment import Moment, moment
+from dra_extender.model.metadata import Moment, moment, seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 
 

@@ -11,7 +11,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import Value, listed
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.claims.extended_claims import name_for
 from dra_extender.scheduling.hold_report import HoldReport
 

@@ -17,7 +17,7 @@ from dra_extender.inspection.objects import (
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery import OPTIONAL_FIELDS, ServerFacts, Support
 from dra_extender.kube.reading import ClusterReading, read_cluster
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.ports.cluster import ClusterError
 
 _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}

@@ -18,7 +18,7 @@ from dra_extender.lint.manifests import LintFile, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.simulator.apiserver.objects import NAMESPACE, Json, Key, StoredKind
 
 _DEVICES: Final = frozenset({"nodes", "deviceclasses", "devicetaintrules", "resourceslices"})

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Union
 from dra_extender.allocator.demand.preferences import DOMAIN
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION

@@ -14,7 +14,7 @@ import msgspec
 from dra_extender.inspection.objects import ALL_KINDS, KINDS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
 from dra_extender.manifests.files import opened, title
 from dra_extender.model.api_json import ModelError, Value, decode_object
-from dra_extender.model.moment import Moment, decoded_moment, encoded_moment
+from dra_extender.model.metadata import Moment, decoded_moment, encoded_moment
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
 MOST_MIB: Final = 256

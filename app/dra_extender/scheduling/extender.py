@@ -42,8 +42,7 @@ from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
 from dra_extender.scheduling.hold_report import HoldReporter
-from dra_extender.scheduling.holds.node_offers import NodeOffers
-from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.service import HoldService, NodeOffers
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import gang_of

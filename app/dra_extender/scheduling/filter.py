@@ -27,8 +27,7 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.holds.node_offers import NodeOffers
-from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.service import HoldService, NodeOffers
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds
 from dra_extender.scheduling.permit.gang_members import gang_of

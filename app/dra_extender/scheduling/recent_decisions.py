@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dra_extender.model.api_json import Value, printable
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 
 FORMAT: Final = "dra-extender.io/decisions/v1"
 MOST_DECISIONS: Final = 256

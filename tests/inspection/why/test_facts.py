@@ -8,7 +8,7 @@ from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause
 from dra_extender.inspection.why.why import why
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 
 from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim

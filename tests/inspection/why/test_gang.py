@@ -11,7 +11,7 @@ from dra_extender.inspection.why.report import Cause, MemberState
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 

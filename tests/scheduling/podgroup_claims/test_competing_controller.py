@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from dra_extender.scheduling.ports.cluster import ConflictError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.controllers.generated_claims import create_claim
+from dra_extender.simulator.controllers.claims import ClaimController, create_claim
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, GRACE, ClaimMakingExtender

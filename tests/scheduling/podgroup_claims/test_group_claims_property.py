@@ -8,7 +8,7 @@ from typing import Any
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.scheduling.podgroup_claims.controller import PUBLISH_DELAY_SECONDS
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.controllers.generated_claims import create_claim
+from dra_extender.simulator.controllers.claims import create_claim
 from hypothesis import given
 from hypothesis import strategies as st
 

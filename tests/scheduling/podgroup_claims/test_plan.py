@@ -4,7 +4,7 @@ import asyncio
 
 from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
-from dra_extender.simulator.controllers.generated_claims import create_claim
+from dra_extender.simulator.controllers.claims import create_claim
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, ClaimMakingExtender

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.snapshot_file import write_snapshot
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.model.resource_claim import FINALIZER
 
 from tests.controlplane.objects import (

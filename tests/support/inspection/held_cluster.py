@@ -2,7 +2,7 @@
 
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 
 from tests.controlplane.objects import DRIVER, device, device_class, request

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.cluster_view import ClusterView, InspectionClock
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 from tests.controlplane import objects

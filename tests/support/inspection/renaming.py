@@ -9,7 +9,7 @@ from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.redaction.redact import Redacted, redacted
 from dra_extender.inspection.why.why import why
-from dra_extender.model.moment import encoded_moment
+from dra_extender.model.metadata import encoded_moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 _NEAREST_NAME = re.compile('; nearest name [^"]*')

@@ -22,7 +22,7 @@ from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims, MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, with_claims
 from dra_extender.simulator.apiserver.store import Store
-from dra_extender.simulator.controllers.generated_claims import (
+from dra_extender.simulator.controllers.claims import (
     claim_for_entry,
     group_claim,
     group_of,

@@ -13,8 +13,7 @@ from dra_extender.inspection.why.names import meant_name, names_there
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
-from dra_extender.model.metadata import seconds_of
-from dra_extender.model.moment import Moment, moment
+from dra_extender.model.metadata import Moment, moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, NodeFilter, NodeRefusal
 from dra_extender.scheduling.claims.extended_need import existing_claim, subject_of

@@ -7,7 +7,7 @@ from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import device_id_of
-from dra_extender.model.moment import Moment
+from dra_extender.model.metadata import Moment
 
 FORMAT: Final = "dra-extender.io/why/v1"
 DEVICES_ONLY: Final = "devices only"

@@ -48,8 +48,7 @@ from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import listed
-from dra_extender.model.metadata import seconds_of, split_key
-from dra_extender.model.moment import moment
+from dra_extender.model.metadata import moment, seconds_of, split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of

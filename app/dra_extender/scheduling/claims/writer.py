@@ -5,11 +5,11 @@ finalizer would never be cleaned up.  Allocation, timestamp and reservation foll
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
@@ -33,7 +33,6 @@ from dra_extender.model.resource_claim import (
     MAX_RESERVATIONS,
     ClaimHead,
     ConsumerReference,
-    ResourceClaim,
     asks_admin_access,
     read_claim,
 )
@@ -54,7 +53,6 @@ MOST_SECONDS: Final = 10.0
 """A tenant can annotate any number of claims, and a webhook can refuse every write; decisions wait no longer than this."""
 _MOST_AT_ONCE: Final = 16
 _LOG = structlog.get_logger(__name__)
-_Answer = TypeVar("_Answer")
 
 
 class ClaimWriter:
@@ -77,7 +75,7 @@ class ClaimWriter:
             RetryableError: the claim does not exist any more, is being deleted, or was allocated by another scheduler; or the API
                 server refused a write, or does not keep shares (then the allocation is released).
         """
-        snapshot = encode_snapshot(placement.allocation, placement.holdings)
+        key, snapshot = record.claim.metadata.key, encode_snapshot(placement.allocation, placement.holdings)
         allocation = placement.allocation
         if self._claims.keeps_groups:
             allocation = with_groups(allocation, placement.holdings)
@@ -88,11 +86,14 @@ class ClaimWriter:
                 if _is_written(claim, placement.allocation, snapshot):
                     if claim.reserved_by(consumer.uid):
                         return raw
-                    return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
+                    with self._counted("reserve"):
+                        return await self._claims.update_status(*key, with_reservations(raw, (consumer,)))
                 raise RetryableError(f"claim {_name(claim)} was allocated by another scheduler")
             if not is_kept(claim, snapshot):
-                raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
-            return await self._update_status("allocate", claim, with_allocation(raw, allocation, consumer))
+                with self._counted("prepare"):
+                    raw = await self._claims.update(*key, with_finalizer_and_snapshot(claim, snapshot))
+            with self._counted("allocate"):
+                return await self._claims.update_status(*key, with_allocation(raw, allocation, consumer))
 
         stored = await self._persist(record, write, live=live)
         await self.check_shares(stored, consumer.uid)
@@ -122,7 +123,10 @@ class ClaimWriter:
                     free = self._ledger.reservation_trials.free_entries(claim, consumer.uid, most)
                     missing += [consumer] if free > len(missing) else []
             added.update(consumer.uid for consumer in missing)
-            return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
+            if not missing:
+                return raw
+            with self._counted("reserve"):
+                return await self._claims.update_status(*claim.metadata.key, with_reservations(raw, missing))
 
         stored = await self._persist(record, write)
         stored.written_for |= added
@@ -158,7 +162,8 @@ class ClaimWriter:
             stored = claim.status.allocation
             if stored is None or known is None or not same_allocation(stored, known) or is_kept(claim, snapshot):
                 return raw
-            return await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
+            with self._counted("prepare"):
+                return await self._claims.update(*claim.metadata.key, with_finalizer_and_snapshot(claim, snapshot))
 
         await self._persist(record, write)
 
@@ -188,7 +193,7 @@ class ClaimWriter:
 
         Return whether the claim is without an allocation now.
         """
-        known = record.claim.status.allocation
+        key, known = record.claim.metadata.key, record.claim.status.allocation
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
@@ -199,14 +204,17 @@ class ClaimWriter:
             if left and len(left) == len(claim.status.reserved_for):
                 return raw
             if left or not deallocates:
-                return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
-            raw = await self._update_status("release", claim, without_allocation(raw))
+                with self._counted("unreserve"):
+                    return await self._claims.update_status(*key, without_reservations(raw, consumers))
+            with self._counted("release"):
+                raw = await self._claims.update_status(*key, without_allocation(raw))
             # The ledger reports the end of the allocation before the next write.
             self._ledger.assume_written(raw)
             released = read_claim(raw)
             if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
                 return raw
-            return await self._update(released, without(released, snapshot=True))
+            with self._counted("prepare"):
+                return await self._claims.update(*key, without(released, snapshot=True))
 
         try:
             return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
@@ -217,7 +225,8 @@ class ClaimWriter:
         """Store a new claim for an owner (its API group and kind); raises a ClusterError, unlike the other writes."""
         counted = partial(self._metrics.upstream.claim_made, owner, admin_access=asks_admin_access(body))
         try:
-            stored = await self._counted("create", self._claims.create(namespace, body))
+            with self._counted("create"):
+                stored = await self._claims.create(namespace, body)
         except ClusterError as problem:
             if not isinstance(problem, ConflictError):
                 counted(success=False)
@@ -233,12 +242,15 @@ class ClaimWriter:
             claim = read_claim(raw)
             # In this order a stop between two writes leaves no allocation that nothing protects.
             if claim.status.allocation is not None:
-                raw = await self._update_status("release", claim, without_allocation(raw))
+                with self._counted("release"):
+                    raw = await self._claims.update_status(namespace, name, without_allocation(raw))
                 self._ledger.assume_written(raw)
                 claim = read_claim(raw)
             if FINALIZER in claim.metadata.finalizers:
-                raw = await self._update(claim, without(claim, finalizer=True))
-            await self._counted("discard", self._claims.delete(namespace, name, claim.metadata.uid))
+                with self._counted("prepare"):
+                    raw = await self._claims.update(namespace, name, without(claim, finalizer=True))
+            with self._counted("discard"):
+                await self._claims.delete(namespace, name, claim.metadata.uid)
             return raw
 
         try:
@@ -331,20 +343,15 @@ class ClaimWriter:
         failed = OutcomeUnknownError if isinstance(problem, ServerUnavailableError) else RetryableError
         raise failed(f"claim {namespace}/{name}: {problem}") from problem
 
-    async def _update(self, claim: ResourceClaim, change: MetadataChange) -> bytes:
-        return await self._counted("prepare", self._claims.update(*claim.metadata.key, change))
-
-    async def _update_status(self, step: str, claim: ResourceClaim, body: bytes) -> bytes:
-        return await self._counted(step, self._claims.update_status(*claim.metadata.key, body))
-
-    async def _counted(self, step: str, call: Awaitable[_Answer]) -> _Answer:
+    @contextmanager
+    def _counted(self, step: str) -> Iterator[None]:
+        """Count the write inside by its step and its outcome."""
         try:
-            answer = await call
+            yield
         except ClusterError as problem:
             self._metrics.claim_writes.labels(step, type(problem).__name__.lower()).inc()
             raise
         self._metrics.claim_writes.labels(step, "ok").inc()
-        return answer
 
 
 _Request = tuple[ConsumerReference, int, asyncio.Future[None]]

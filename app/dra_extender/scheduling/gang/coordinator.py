@@ -254,12 +254,6 @@ class GangCoordinator:
             if plan.group_uid == group_uid:
                 self._drop(key)
 
-    def phase(self, group: PodGroup) -> GangPhase:
-        if self.permit.is_admitted(group):
-            return GangPhase.BOUND
-        plan = self.plans.get(group.metadata.key)
-        return GangPhase.NEW if plan is None or plan.group_uid != group.metadata.uid else plan.phase
-
     def _drop(self, key: GroupKey) -> None:
         plan = self.plans.pop(key, None)
         if plan is not None:
@@ -421,7 +415,7 @@ class GangCoordinator:
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
         """Return whether too few members exist for the gang to start, and none is bound yet."""
-        return snapshot.cannot_start and self.phase(group) is not GangPhase.BOUND
+        return snapshot.cannot_start and not self.permit.is_admitted(group)
 
 
 def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _Failure:

@@ -8,7 +8,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
@@ -137,8 +137,11 @@ class GangPlanner:
         ledger = self.ledger
         question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
 
-        def planned(usage: Callable[[], Usage], without: frozenset[str]) -> Mapping[str, Assignment]:
-            return self._solve(question._replace(without=without), usage, budget).assignments or {}
+        def planned(without: frozenset[str], freed: Sequence[DeviceHolding] = ()) -> Mapping[str, Assignment]:
+            answer = self._solve(
+                question._replace(without=without), lambda: ledger.usage_without(without, freed), budget
+            )
+            return answer.assignments or {}
 
         try:
             answer = self._solve(question, ledger.usage, budget)
@@ -149,13 +152,11 @@ class GangPlanner:
         try:
             without_holds: Mapping[str, Assignment] = {}
             if pod_uid not in assignments and not endable.is_empty:
-                without_holds = planned(lambda: endable.without_loose(ledger), endable.loose)
+                without_holds = planned(endable.loose, endable.freed)
             if pod_uid not in without_holds:
                 return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
-            revocable = planned(lambda: endable.without_stale(ledger), endable.stale) if endable.has_stale else {}
-            multi_node_holds = bool(endable.multi_node) and pod_uid in planned(
-                lambda: endable.without_multi_node(ledger), endable.multi_node
-            )
+            revocable = planned(endable.stale, endable.freed) if endable.has_stale else {}
+            multi_node_holds = bool(endable.multi_node) and pod_uid in planned(endable.multi_node)
         except PlanLimitError:
             return PlanResult(assignments)
         revocable = revocable if pod_uid in revocable else {}

@@ -17,7 +17,7 @@ from dra_extender.scheduling.ports.cluster import Clock
 
 
 class GangPhase(StrEnum):
-    """How far a gang has come.  A phase may return to an earlier one until a member is bound."""
+    """How far the plan of a gang has come.  A phase may return to an earlier one."""
 
     NEW = "new"
     """No member has an assignment."""
@@ -25,8 +25,6 @@ class GangPhase(StrEnum):
     """Members have assignments, which are held; kube-scheduler knows none of them, so that all may change."""
     ANNOUNCED = "announced"
     """kube-scheduler knows the assignments of some members: these change only if the gang does not fit with them."""
-    BOUND = "bound"
-    """A member is bound: the others follow one by one."""
 
 
 @dataclass(slots=True)
@@ -43,7 +41,6 @@ class GangPlan:
 
     @property
     def phase(self) -> GangPhase:
-        """The phase as far as the plan tells, which does not know who is bound."""
         if self.announced:
             return GangPhase.ANNOUNCED
         return GangPhase.PLANNED if self.assignments else GangPhase.NEW

@@ -53,15 +53,6 @@ class EndableHolds:
     def has_stale(self) -> bool:
         return bool(self.stale or self.freed)
 
-    def without_loose(self, ledger: Ledger) -> Usage:
-        return ledger.usage_without(self.loose, self.freed)
-
-    def without_stale(self, ledger: Ledger) -> Usage:
-        return ledger.usage_without(self.stale, self.freed)
-
-    def without_multi_node(self, ledger: Ledger) -> Usage:
-        return ledger.usage_without(self.multi_node)
-
 
 _HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
 _NOTHING: Final = EndableHolds(frozenset(), frozenset(), frozenset())
@@ -140,14 +131,15 @@ class StaleHolds:
                     if isinstance(answer, Placement):
                         yield name, answer
 
-        concerned = _reaching(ledger, endable.freed, under_holds, nodes) if endable.freed else under_holds
-        fits = dict(fitting(concerned, endable.without_loose(ledger), ("loose", endable.loose, endable.freed)))
+        freed = endable.freed
+        concerned = _reaching(ledger, freed, under_holds, nodes) if freed else under_holds
+        fits = dict(fitting(concerned, ledger.usage_without(endable.loose, freed), ("loose", endable.loose, freed)))
         result.without_holds += tuple(claim for placement in fits.values() for claim in placement.claims)
         if fits and endable.has_stale and not result.revocable:
-            stale = fitting(fits, endable.without_stale(ledger), ("stale", endable.stale, endable.freed))
+            stale = fitting(fits, ledger.usage_without(endable.stale, freed), ("stale", endable.stale, freed))
             result.revocable = next((placement.claims for _, placement in stale), ())
         if endable.multi_node != endable.loose:
-            fits = dict(fitting(fits, endable.without_multi_node(ledger), ("multi node", endable.multi_node)))
+            fits = dict(fitting(fits, ledger.usage_without(endable.multi_node), ("multi node", endable.multi_node)))
         for name in fits:
             result.multi_node_holds = True
             result.reject(name, _HELD_FOR_OTHERS)

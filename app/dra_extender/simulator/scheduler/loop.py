@@ -12,8 +12,7 @@ from dra_extender.nodefit.node_fit import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
-from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.controllers.generated_claims import is_finished
+from dra_extender.simulator.controllers.claims import ClaimController, is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
 from dra_extender.simulator.scheduler.in_tree import InTreeFilters
