@@ -19,8 +19,8 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, asked_as
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, asked_as
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
