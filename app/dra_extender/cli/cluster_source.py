@@ -106,26 +106,30 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Which cluster a command asks."""
+    """Which cluster a command asks, as its options say, in the order of the help."""
 
-    snapshot: Path | None = None
-    kubeconfig: Path | None = None
-    context: str | None = None
-    cluster: str = ""
-    user: str = ""
-    server: str = ""
-    token: str = field(default="", repr=False)
-    request_timeout: str = ""
-    impersonate: str = ""
-    groups: tuple[str, ...] = ()
-    extender_url: str = ""
-    snapshot_limit: int | None = None
-    namespace: str | None = None
-    all_namespaces: bool = False
+    namespace: Namespace = None
+    all_namespaces: AllNamespaces = False
+    snapshot: SnapshotFile = None
+    snapshot_limit: SnapshotLimit = None
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+    cluster: KubeconfigCluster = ""
+    user: KubeconfigUser = ""
+    server: Server = ""
+    token: Token = field(default="", repr=False)
+    request_timeout: RequestTimeout = ""
+    impersonate: Impersonate = ""
+    groups: ImpersonateGroups = None
+    extender_url: ExtenderUrl = ""
 
     def options(self) -> tuple[str, ...]:
         """Return the options that name this source on a command line; not the token, which a page or a log could show."""
-        given = (
+        return tuple(str(each) for name, value in self.given() if name != "--token" for each in (name, value))
+
+    def given(self) -> list[tuple[str, object]]:
+        """Return the options that say which cluster or snapshot is asked, and how, each with its value."""
+        options = (
             ("--snapshot", self.snapshot),
             ("--snapshot-limit", self.snapshot_limit),
             ("--kubeconfig", self.kubeconfig),
@@ -133,17 +137,18 @@ class ClusterSource:
             ("--cluster", self.cluster),
             ("--user", self.user),
             ("--server", self.server),
+            ("--token", self.token),
             ("--request-timeout", self.request_timeout),
             ("--as", self.impersonate),
-            *(("--as-group", group) for group in self.groups),
+            *(("--as-group", group) for group in self.groups or ()),
             ("--extender-url", self.extender_url),
         )
-        return tuple(str(each) for name, value in given if value for each in (name, value))
+        return [(name, value) for name, value in options if value]
 
     @property
     def is_given(self) -> bool:
         """Return whether a command line says which cluster or snapshot is asked, or in whose name; limits say neither."""
-        return bool(replace(self, snapshot_limit=None, request_timeout="").options() or self.token)
+        return bool({name for name, _ in self.given()} - {"--snapshot-limit", "--request-timeout"})
 
     def settings(self) -> "KubeSettings":
         """Return how to reach the running cluster."""
@@ -159,7 +164,7 @@ class ClusterSource:
             token=self.token,
             timeouts=Timeouts() if seconds is None else Timeouts(connect=seconds, read=seconds, page=seconds),
             impersonate=self.impersonate,
-            impersonate_groups=self.groups,
+            impersonate_groups=tuple(self.groups or ()),
         )
 
     def read(self, *, explaining: bool = False) -> "ClusterObjects":
@@ -265,11 +270,11 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     A question without an answer, because objects could not be read, ends the program with a message.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    source = tuple(inspect.signature(_source, eval_str=True).parameters.values())
+    source = tuple(inspect.signature(ClusterSource, eval_str=True).parameters.values())
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
-        asked = _source(**{each.name: given.pop(each.name) for each in source})
+        asked = _checked(ClusterSource(**{each.name: given.pop(each.name) for each in source}))
         color = given.pop(_COLOR.name)
         from dra_extender.inspection.objects import UnreadKindsError
         from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
@@ -286,62 +291,21 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     return with_options
 
 
-def _source(  # noqa: PLR0913, PLR0917 - the options
-    namespace: Namespace = None,
-    all_namespaces: AllNamespaces = False,
-    snapshot: SnapshotFile = None,
-    snapshot_limit: SnapshotLimit = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    cluster: KubeconfigCluster = "",
-    user: KubeconfigUser = "",
-    server: Server = "",
-    token: Token = "",
-    request_timeout: RequestTimeout = "",
-    impersonate: Impersonate = "",
-    groups: ImpersonateGroups = None,
-    extender_url: ExtenderUrl = "",
-) -> ClusterSource:
-    running = {
-        "--kubeconfig": kubeconfig,
-        "--context": context,
-        "--cluster": cluster,
-        "--user": user,
-        "--server": server,
-        "--token": token,
-        "--request-timeout": request_timeout,
-        "--as": impersonate,
-        "--as-group": groups,
-        "--extender-url": extender_url,
-    }
-    of_running = [option for option, value in running.items() if value]
-    if snapshot is not None and of_running:
+def _checked(given: ClusterSource) -> ClusterSource:
+    """Return what is given if its options go together, else raise BadParameter; without a namespace if all are asked about."""
+    of_running = dict.fromkeys(name for name, _ in given.given() if not name.startswith("--snapshot"))
+    if given.snapshot is not None and of_running:
         raise typer.BadParameter(f"--snapshot asks a file: {', '.join(of_running)} does not go with it")
-    if groups and not impersonate:
+    if given.groups and not given.impersonate:
         raise typer.BadParameter("--as-group needs --as")
-    if extender_url and not extender_url.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {extender_url!r}")
-    _check_server(server)
+    if given.extender_url and not given.extender_url.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {given.extender_url!r}")
+    _check_server(given.server)
     # A header has no room for anything else; what was given instead is not repeated.
-    if not (token.isascii() and token.isprintable()) or " " in token:
+    if not (given.token.isascii() and given.token.isprintable()) or " " in given.token:
         raise typer.BadParameter("--token: expected printable ASCII without spaces")
-    request_seconds(request_timeout)
-    return ClusterSource(
-        snapshot=snapshot,
-        kubeconfig=kubeconfig,
-        context=context,
-        cluster=cluster,
-        user=user,
-        server=server,
-        token=token,
-        request_timeout=request_timeout,
-        impersonate=impersonate,
-        groups=tuple(groups or ()),
-        extender_url=extender_url,
-        snapshot_limit=snapshot_limit,
-        namespace=None if all_namespaces else namespace or None,
-        all_namespaces=all_namespaces,
-    )
+    request_seconds(given.request_timeout)
+    return replace(given, namespace=None if given.all_namespaces else given.namespace or None)
 
 
 def _check_server(url: str) -> None:

@@ -25,7 +25,7 @@ from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, PodRow
 from dra_extender.inspection.what_if.trial import Trial
-from dra_extender.inspection.what_if.what_if import DEVICES_ONLY, begin_trial, what_if
+from dra_extender.inspection.what_if.what_if import DEVICES_ONLY, what_if
 from dra_extender.model.metadata import split_key
 
 MOST_MOVES: Final = 8
@@ -56,7 +56,7 @@ async def defrag(
         UnreadKindsError: a kind could not be read.
     """
     require(objects.origin, EVERYTHING)
-    plain = begin_trial(CopiedCluster(objects), policy)
+    plain = Trial(CopiedCluster(objects), policy)
     goal = find_goal(plain)
     movable = _movable(plain, goal, most_priority)
     report = DefragReport(
@@ -79,9 +79,11 @@ async def defrag(
     others = [moving for moving in movable.moving if applied.evicted.keys().isdisjoint(moving.keys)]
     everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
+    # What lands next without any change.
+    landing = (key for key, outcome in (await plain.place_waiting()).items() if outcome.kind is OutcomeKind.LANDS)
     required = Required(
         landing=frozenset((*(facts.key for facts in own), *((subject,) if subject else ()))),
-        undisturbed=await _landing(plain),
+        undisturbed=frozenset(landing),
         subject=subject,
         evicted=own,
     )
@@ -131,7 +133,7 @@ def _movable(trial: Trial, goal: Goal, most_priority: int | None) -> Movable:
 def _begun(objects: ClusterObjects, changes: Changes, policy: Overlay | None) -> tuple[Trial, AppliedChanges]:
     copy = CopiedCluster(objects)
     applied = AppliedChanges(copy, changes)
-    return begin_trial(copy, policy), applied
+    return Trial(copy, policy), applied
 
 
 def _kept_on_the_node(
@@ -148,14 +150,6 @@ def _kept_on_the_node(
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
     together = forbidding_budget(trial, own)
     return kept if kept or not together else (forbidden_together(together, own),)
-
-
-async def _landing(trial: Trial) -> frozenset[PodKey]:
-    """Return the pods that land next, without any change; they stay placed."""
-    keys = {waiting.pod.uid: (waiting.pod.namespace, waiting.pod.name) for waiting in trial.waiting()}
-    outcomes = await trial.place_all() | await trial.place_others()
-    await trial.end()
-    return frozenset(keys[uid] for uid, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS)
 
 
 def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:

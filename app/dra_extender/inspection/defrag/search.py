@@ -277,10 +277,8 @@ class MoveSearch:
             for key in dict.fromkeys((*subject, *moved, *sorted(required.landing))):
                 if not trial.nodes_for(self._pod(trial, key)):
                     return _Result(unfit=key)
-            keys = {waiting.pod.uid: (waiting.pod.namespace, waiting.pod.name) for waiting in trial.waiting()}
-            outcomes = await trial.place_all() | await trial.place_others()
-            await trial.end()
-        landed = {keys[uid] for uid, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS}
+            outcomes = await trial.place_waiting()
+        landed = {key for key, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS}
         wanted = required.landing | required.undisturbed | set(moved)
         return _Result(sorted(wanted - landed), sorted(landed - wanted))
 

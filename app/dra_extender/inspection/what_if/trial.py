@@ -5,17 +5,24 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.overlay.policy import Overlay
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holds import held_devices
-from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
-from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, generate_for, is_made
+from dra_extender.inspection.pod_facts import SCHEDULING_GATED, read_pod_facts
+from dra_extender.inspection.what_if.changes import PodKey
+from dra_extender.inspection.what_if.copied_cluster import (
+    ASSUMED,
+    CopiedCluster,
+    generate_claims,
+    generate_for,
+    is_made,
+)
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
 from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.reported_events import (
@@ -27,24 +34,30 @@ from dra_extender.inspection.why.reported_events import (
 )
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.pod import Pod, WholePod, read_pod
-from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.model.pod import Pod, read_pod
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import ratings
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import Options, Weights
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of
 
-_STRICT: Final = "DoNotSchedule"
-_MOST_NAMED: Final = 3
-_POD: Final = msgspec.json.Decoder(WholePod)
-Progress = Callable[[int, int], None]
-"""Takes how many pods were placed, or fit nowhere, and how many there are."""
+NODE_FIT: Final = "NODE_FIT"
+"""The code of nodes that kube-scheduler's own filters refuse."""
+MOST_PODS: Final = 5_000
+"""Waiting pods that are placed; those after them in the queue are said to be left out."""
+NAMESPACE_SECONDS: Final = 60.0
+"""Time after which no further pods of a namespace are placed in one trial."""
+_BIND_SECONDS: Final = 60.0
+"""A bind of a trial has nothing to wait for; one that waits all the same ends then."""
 _MOST_KINDS: Final = 64
 """Pods with different needs whose candidates are kept."""
+_ALL_NODES: Final = 2**31
+
+Progress = Callable[[int, int], None]
+"""Takes how many pods were placed, or fit nowhere, and how many there are."""
 
 
 class Candidates(NamedTuple):
@@ -52,11 +65,6 @@ class Candidates(NamedTuple):
 
     nodes: Sequence[str]
     refused: Mapping[str, str]
-
-
-class _Kind(NamedTuple):
-    needs: PodNeeds
-    refused: dict[str, str]
 
 
 class CandidateNodes:
@@ -67,25 +75,20 @@ class CandidateNodes:
 
     def __init__(self, view: ClusterView) -> None:
         self._names = sorted(view.ledger.nodes)
-        self._fit: NodeFit | None = view.node_fit
-        self._kinds: LruCache[bytes, _Kind] = LruCache(_MOST_KINDS)
-
-    @property
-    def is_known(self) -> bool:
-        return self._fit is not None
+        self._fit = view.node_fit
+        self._kinds: LruCache[bytes, tuple[PodNeeds, dict[str, str]]] = LruCache(_MOST_KINDS)
 
     def for_pod(self, pod: Pod) -> Candidates:
-        anonymous = self.anonymous_needs(pod)
-        if anonymous is None:
+        needs = self.anonymous_needs(pod)
+        if needs is None:
             return Candidates(self._names, {})
-        kind = self._kinds.use(key := msgspec.json.encode(anonymous))
+        kind = self._kinds.use(key := msgspec.json.encode(needs))
         if kind is None:
-            kind = self._kinds[key] = _Kind(anonymous, {})
+            kind = self._kinds[key] = needs, {}
             for name in self._names:
-                self._judge(kind, name)
-        refused = kind.refused
-        names = self._names if not refused else [name for name in self._names if name not in refused]
-        return Candidates(names, refused)
+                self._judge(*kind, name)
+        refused = kind[1]
+        return Candidates([name for name in self._names if name not in refused] if refused else self._names, refused)
 
     def anonymous_needs(self, pod: Pod) -> PodNeeds | None:
         """Return what the pod needs of any node; None where node fit is not judged."""
@@ -94,42 +97,28 @@ class CandidateNodes:
 
     def add(self, data: bytes) -> None:
         """Count a pod that is there or has a node now (API JSON)."""
-        if self._fit is None:
-            return
         with suppress(ModelError):
-            needs = read_pod_needs(data)
-            self._fit.add(needs)
-            if needs.node:
-                for kind in self._kinds.values():
-                    self._judge(kind, needs.node)
+            self._count(read_pod_needs(data))
 
     def move(self, pod: Pod, node: str) -> None:
         """Count the pod on this node; with an empty name, take it off the node that it has."""
         needs = None if self._fit is None else self._fit.needs(pod.key)
-        if self._fit is not None and needs is not None and needs.node != node:
-            self._fit.add(msgspec.structs.replace(needs, node=node))
-            for kind in self._kinds.values():
-                self._judge(kind, node or needs.node)
+        if needs is not None and needs.node != node:
+            self._count(msgspec.structs.replace(needs, node=node), needs.node)
 
-    def _judge(self, kind: _Kind, node: str) -> None:
-        found = () if self._fit is None else self._fit.refusals(kind.needs, node)
+    def _count(self, needs: PodNeeds, before: str = "") -> None:
+        node = needs.node or before
+        if self._fit is not None:
+            self._fit.add(needs)
+            for kind in self._kinds.values() if node else ():
+                self._judge(*kind, node)
+
+    def _judge(self, needs: PodNeeds, refused: dict[str, str], node: str) -> None:
+        found = () if self._fit is None else self._fit.refusals(needs, node)
         if found:
-            kind.refused[node] = found[0].said
+            refused[node] = found[0].said
         else:
-            kind.refused.pop(node, None)
-
-
-def _best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
-    """Pick the nominated node if it fits, otherwise the node with the highest score; break ties by name.
-
-    A member of a gang has the node of its plan.
-    """
-    if result.assigned_node is not None:
-        return result.assigned_node
-    if pod.nominated_node_name in result.fits:
-        return pod.nominated_node_name
-    scores = ratings({name: terms for name, terms in result.score_terms.items() if terms}, weights)
-    return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
+            refused.pop(node, None)
 
 
 def counted(reasons: Counter[str]) -> tuple[ReasonCount, ...]:
@@ -150,17 +139,6 @@ def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
         if record.claim.status.allocation is not None
         for result in record.claim.status.allocation.devices.results
     )
-
-
-NODE_FIT: Final = "NODE_FIT"
-"""The code of nodes that kube-scheduler's own filters refuse."""
-MOST_PODS: Final = 5_000
-"""Waiting pods that are placed; those after them in the queue are said to be left out."""
-NAMESPACE_SECONDS: Final = 60.0
-"""Time after which no further pods of a namespace are placed in one trial."""
-_BIND_SECONDS: Final = 60.0
-"""A bind of a trial has nothing to wait for; one that waits all the same ends then."""
-_ALL_NODES: Final = 2**31
 
 
 class WaitingPod(NamedTuple):
@@ -194,22 +172,22 @@ class Trial:
     `held` is what a running extender holds at the beginning.
     """
 
-    def __init__(self, copy: CopiedCluster, options: Options | None = None, progress: Progress | None = None) -> None:
+    def __init__(self, copy: CopiedCluster, policy: Overlay | None = None, progress: Progress | None = None) -> None:
+        """Begin a trial under the policy, in which waiting pods have the claims that their templates make."""
+        generate_claims(copy)
+        copy.report_conditions()
         self.copy = copy
         self._progress = progress
-        copy.report_conditions()
         # Nobody else waits for the answer: all nodes count, and a search may take its time.  Limits that are counted hold.
-        unhurried = replace(
-            options or Options(),
-            offered_nodes=_ALL_NODES,
-            filter_budget_seconds=math.inf,
-            search_burst_seconds=math.inf,
-        )
+        unhurried = Options(offered_nodes=_ALL_NODES, filter_budget_seconds=math.inf, search_burst_seconds=math.inf)
         self.view = ClusterView(copy.objects(), options=unhurried, cluster=copy.cluster)
+        if policy is not None:
+            self.view.use_policy(policy)
         self.view.extender.learn_expected()
         self.held = held_devices(self.view.ledger, self.view.held)
         self._fit = CandidateNodes(self.view)
-        self._unjudged = Unjudged(self.view)
+        # Pods that the trial places are no trace of their scheduler.
+        self._acting = self.view.acting_schedulers
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def waiting(self) -> list[WaitingPod]:
@@ -223,10 +201,17 @@ class Trial:
                 found.append(WaitingPod(order, pod, facts.gates))
         return sorted(found)
 
-    async def place_all(self) -> dict[str, PodOutcome]:
-        """Place the pods that wait until nothing more fits; where each stands then, by UID.
+    async def place_waiting(self) -> dict[PodKey, PodOutcome]:
+        """Place the pods that wait, those that ask for no devices last; where each stands then, by key."""
+        keys = {found.pod.uid: (found.pod.namespace, found.pod.name) for found in self.waiting()}
+        outcomes = await self._place_with_devices() | await self._place_others()
+        await self.end()
+        return {keys[uid]: outcome for uid, outcome in outcomes.items()}
 
-        Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
+    async def _place_with_devices(self) -> dict[str, PodOutcome]:
+        """Place the pods that ask for devices until nothing more fits; where each stands then, by UID.
+
+        The members of a gang are placed together, at the place of the first of them: at least `minCount` of them, or none.
         """
         outcomes: dict[str, PodOutcome] = {}
         pending: list[Pod] = []
@@ -242,8 +227,19 @@ class Trial:
         while pending and moved:
             found: dict[str, PodOutcome] = {}
             held = len(self.view.ledger.holds)
-            for unit in self._units(pending).values():
-                found.update(await self._place_in_time(unit, outcomes))
+            units = defaultdict[tuple[str, str], list[Pod]](list)
+            for pod in pending:
+                group = None if self.needed_members(pod) is None else pod.pod_group
+                units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
+            for unit in units.values():
+                namespace, start = unit[0].namespace, self.view.monotonic
+                if self._seconds[namespace] > NAMESPACE_SECONDS:
+                    # What tenants write may take long to search.  Outcomes of an earlier round stay.
+                    late = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
+                    found |= {pod.uid: outcomes.get(pod.uid, _waits_for(late)) for pod in unit}
+                else:
+                    found |= await self._place(unit)
+                    self._seconds[namespace] += self.view.monotonic - start
                 if self._progress is not None:
                     self._progress(len(found), len(pending))
             outcomes.update(found)
@@ -252,8 +248,8 @@ class Trial:
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
         return outcomes
 
-    async def place_others(self) -> dict[str, PodOutcome]:
-        """Place the pods that wait and ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
+    async def _place_others(self) -> dict[str, PodOutcome]:
+        """Place the pods that ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
         pods = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
         for waiting_pod in self.waiting():
@@ -276,6 +272,99 @@ class Trial:
     async def place(self, pod: Pod) -> PodOutcome:
         """Place one pod by itself; where it stands then."""
         return (await self._place((pod,)))[pod.uid]
+
+    async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
+        """Bind the pods of a unit, if enough of them have a node."""
+        needed = self.needed_members(unit[0])
+        for pod in unit if needed is not None else ():
+            self.view.extender.gangs.record_offer(pod, self._fit.for_pod(pod).nodes)
+        chosen: list[tuple[Pod, str]] = []
+        outcomes: dict[str, PodOutcome] = {}
+        for pod in unit:
+            candidates = self._fit.for_pod(pod)
+            try:
+                result = self.view.extender.evaluate(pod, candidates.nodes)
+            except RetryableError as problem:
+                outcomes[pod.uid] = _waits_for(str(problem))
+                continue
+            if result.fits:
+                chosen.append((pod, self._best_node(pod, result)))
+                # The next member of a gang finds the node as it is with this one.
+                self._fit.move(*chosen[-1])
+            else:
+                reasons = Counter(candidates.refused.values())
+                for group in result.why():
+                    reasons[group.rejection.reason] += group.nodes
+                outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
+        if needed is not None and len(chosen) < needed:
+            for pod in unit:
+                self.view.extender.forget_plan(pod)
+                self._fit.move(pod, "")
+            held_back = _waits_for(f"its PodGroup needs {needed} more members with a node, {len(chosen)} fit")
+            known = {uid: outcome for uid, outcome in outcomes.items() if outcome.reasons}
+            return {pod.uid: known.get(pod.uid, held_back) for pod in unit}
+        # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
+        disconnected = asyncio.Event()
+        bound = await asyncio.gather(*(self._bind(pod, node, disconnected) for pod, node in chosen))
+        return outcomes | dict(zip((pod.uid for pod, _ in chosen), bound, strict=True))
+
+    def _best_node(self, pod: Pod, result: FilterResult) -> str:
+        """Pick the nominated node if it fits, otherwise the node with the highest score; break ties by name.
+
+        A member of a gang has the node of its plan.
+        """
+        if result.assigned_node is not None:
+            return result.assigned_node
+        if pod.nominated_node_name in result.fits:
+            return pod.nominated_node_name
+        terms = {name: terms for name, terms in result.score_terms.items() if terms}
+        scores = ratings(terms, self.view.options.weights)
+        return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
+
+    async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:
+        key = Key(StoredKind.POD, pod.namespace, pod.name)
+        data = self.copy.store.read(key)
+        try:
+            async with asyncio.timeout(_BIND_SECONDS):
+                await self.view.extender.bind(pod.namespace, pod.name, pod.uid, node, disconnected)
+        except (RetryableError, TimeoutError) as problem:
+            disconnected.set()
+            self._fit.move(pod, "")
+            return _waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
+        self._fit.add(self.copy.store.read(key))
+        records = self._records(self.view.ledger.pods.newest(pod))
+        assumed = {
+            condition.type
+            for record in records
+            for device in record.claim.status.devices
+            for condition in device.conditions or ()
+            if condition.reason == ASSUMED
+        }
+        return PodOutcome(
+            kind=OutcomeKind.LANDS,
+            node=node,
+            devices=_device_names(records),
+            conditions=tuple(sorted(assumed)),
+            unjudged=tuple(dict.fromkeys(self._unjudged(pod, data))),
+        )
+
+    def _unjudged(self, pod: Pod, data: bytes) -> Iterator[str]:
+        """Yield what may keep a pod (API JSON `data`) that would get its devices, and that no trial judges, as half sentences."""
+        view, facts = self.view, read_pod_facts(data)
+        absent = absent_scheduler(view, pod, facts, self._acting)
+        if absent:
+            yield absent
+        yield from (further.text for further in unjudged_filters(data))
+        if is_made(pod.uid):
+            yield "ResourceQuotas"
+        found = find_claims(pod, view.ledger)
+        if not isinstance(found, Rejection) and any(is_made(claim.record.claim.metadata.uid) for claim in found):
+            for event in creation_events(view, pod)[:1]:
+                yield f"Event {event.reason}: {event.message}"
+        if facts.reason != SCHEDULING_GATED:
+            for reason in reported_reasons(scheduler_message(view, pod, facts)):
+                if reason.kind not in JUDGED:
+                    yield f"kube-scheduler reports: {reason.text}"
 
     def evict(self, pod: Json) -> None:
         """End a pod that has a node, and count the pod in its place among those that wait."""
@@ -332,7 +421,7 @@ class Trial:
     @property
     def judges_nodes(self) -> bool:
         """Return whether node fit is judged; it is not where nodes or pods could not be read."""
-        return self._fit.is_known
+        return self.view.node_fit is not None
 
     def refusals(self, pod: Pod) -> Refusals:
         """Return why the pod does not fit, on each node where it does not; nothing is bound."""
@@ -353,14 +442,6 @@ class Trial:
         self._fit.add(data)
         return read_pod(data)
 
-    def _units(self, pods: Sequence[Pod]) -> Mapping[tuple[str, str], Sequence[Pod]]:
-        """Return the queue with the members of each gang at the place of the first of them; other pods by themselves."""
-        units = defaultdict[tuple[str, str], list[Pod]](list)
-        for pod in pods:
-            group = None if self.needed_members(pod) is None else pod.pod_group
-            units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
-        return units
-
     def needed_members(self, pod: Pod) -> int | None:
         """Return how many members of the pod's gang have to land together; None if it is no member of a gang."""
         group = None if pod.pod_group is None else self.view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
@@ -370,125 +451,9 @@ class Trial:
         bound = sum(bool(member.node_name) and not member.finished for member in members)
         return max(group.min_count - bound, 1)
 
-    async def _place_in_time(self, unit: Sequence[Pod], before: Mapping[str, PodOutcome]) -> Mapping[str, PodOutcome]:
-        """As `_place`, while the namespace of the unit has not taken its time; what tenants write may take long to search.
-
-        Afterwards outcomes of an earlier round (`before`) stay.
-        """
-        namespace = unit[0].namespace
-        if self._seconds[namespace] > NAMESPACE_SECONDS:
-            text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
-            return {pod.uid: before.get(pod.uid, _waits_for(text)) for pod in unit}
-        start = self.view.monotonic
-        try:
-            return await self._place(unit)
-        finally:
-            self._seconds[namespace] += self.view.monotonic - start
-
-    async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
-        """Bind the pods of a unit, if enough of them have a node."""
-        needed = self.needed_members(unit[0])
-        for pod in unit if needed is not None else ():
-            self.view.extender.gangs.record_offer(pod, self._fit.for_pod(pod).nodes)
-        chosen: list[tuple[Pod, str]] = []
-        outcomes: dict[str, PodOutcome] = {}
-        for pod in unit:
-            choice = self._choose(pod)
-            if isinstance(choice, str):
-                chosen.append((pod, choice))
-                # The next member of a gang finds the node as it is with this one.
-                self._fit.move(pod, choice)
-            else:
-                outcomes[pod.uid] = choice
-        if needed is not None and len(chosen) < needed:
-            for pod in unit:
-                self.view.extender.forget_plan(pod)
-                self._fit.move(pod, "")
-            held_back = _waits_for(f"its PodGroup needs {needed} more members with a node, {len(chosen)} fit")
-            known = {uid: outcome for uid, outcome in outcomes.items() if outcome.reasons}
-            return {pod.uid: known.get(pod.uid, held_back) for pod in unit}
-        # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
-        disconnected = asyncio.Event()
-        bound = await asyncio.gather(*(self._bind(pod, node, disconnected) for pod, node in chosen))
-        return outcomes | dict(zip((pod.uid for pod, _ in chosen), bound, strict=True))
-
-    def _choose(self, pod: Pod) -> str | PodOutcome:
-        """Return the best node for the pod, or why it waits; a member of a gang has the node of its plan."""
-        candidates = self._fit.for_pod(pod)
-        try:
-            result = self.view.extender.evaluate(pod, candidates.nodes)
-        except RetryableError as problem:
-            return _waits_for(str(problem))
-        if result.fits:
-            return _best_node(pod, result, self.view.options.weights)
-        reasons = Counter(candidates.refused.values())
-        for group in result.why():
-            reasons[group.rejection.reason] += group.nodes
-        return PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
-
-    async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:
-        key = Key(StoredKind.POD, pod.namespace, pod.name)
-        data = self.copy.store.read(key)
-        try:
-            async with asyncio.timeout(_BIND_SECONDS):
-                await self.view.extender.bind(pod.namespace, pod.name, pod.uid, node, disconnected)
-        except (RetryableError, TimeoutError) as problem:
-            disconnected.set()
-            self._fit.move(pod, "")
-            return _waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
-        self._fit.add(self.copy.store.read(key))
-        records = self._records(self.view.ledger.pods.newest(pod))
-        statuses = (device for record in records for device in record.claim.status.devices)
-        assumed = {
-            condition.type
-            for device in statuses
-            for condition in device.conditions or ()
-            if condition.reason == ASSUMED
-        }
-        return PodOutcome(
-            kind=OutcomeKind.LANDS,
-            node=node,
-            devices=_device_names(records),
-            conditions=tuple(sorted(assumed)),
-            unjudged=self._unjudged.reasons(pod, data, is_new=is_made(pod.uid)),
-        )
-
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """Return the claims of a pod that has its node, that for its extended resources included."""
         ledger = self.view.ledger
         found = find_claims(pod, ledger)
         named = () if isinstance(found, Rejection) else tuple(claim.record for claim in found)
         return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
-
-
-class Unjudged:
-    """Finds what may keep a pod that would get its devices, and that no trial judges: volumes, other pods, quotas, its scheduler.
-
-    `view` has the cluster as it is before any pod is placed.
-    """
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-        # Pods that a trial places are no trace of their scheduler.
-        self._acting = view.acting_schedulers
-
-    def reasons(self, pod: Pod, data: bytes, *, is_new: bool) -> tuple[str, ...]:
-        """Return what may keep the pod (API JSON `data`), each as half a sentence; `is_new`: the cluster has no such pod yet."""
-        return tuple(dict.fromkeys(self._found(pod, data, read_pod_facts(data), is_new=is_new)))
-
-    def _found(self, pod: Pod, data: bytes, facts: PodFacts, *, is_new: bool) -> Iterator[str]:
-        absent = absent_scheduler(self._view, pod, facts, self._acting)
-        if absent:
-            yield absent
-        yield from (further.text for further in unjudged_filters(data))
-        if is_new:
-            yield "ResourceQuotas"
-        found = find_claims(pod, self._view.ledger)
-        claims = () if isinstance(found, Rejection) else found
-        if any(is_made(claim.record.claim.metadata.uid) for claim in claims):
-            for event in creation_events(self._view, pod)[:1]:
-                yield f"Event {event.reason}: {event.message}"
-        if facts.reason != SCHEDULING_GATED:
-            for reason in reported_reasons(scheduler_message(self._view, pod, facts)):
-                if reason.kind not in JUDGED:
-                    yield f"kube-scheduler reports: {reason.text}"

@@ -9,11 +9,10 @@ from dra_extender.allocator.overlay.policy import Overlay
 from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
-from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Progress, Trial
-from dra_extender.model.pod import Pod
 
 DEVICES_ONLY: Final = "devices only"
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
@@ -52,8 +51,7 @@ async def what_if(
     changes = changes or Changes()
     before: _Placed | None = None
     if changes:
-        before, unchanged = await _placed(CopiedCluster(objects), policy, progress)
-        await unchanged.end()
+        before, _ = await _placed(CopiedCluster(objects), policy, progress)
     switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
     others = (known for known in objects.origin.gates if known.gate not in switched)
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
@@ -69,7 +67,7 @@ async def what_if(
         found = find_subject(trial, subject)
         notes += found.notes
         filled = await fill(trial, found, most)
-    await trial.end()
+        await trial.end()
     return WhatIfReport(
         format=FORMAT,
         origin=objects.origin,
@@ -90,29 +88,13 @@ class _Placed(msgspec.Struct, frozen=True):
     plain: frozenset[PodKey] = frozenset()
 
 
-def begin_trial(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None = None) -> Trial:
-    """Return a trial under the policy, in which waiting pods have the claims that their templates make."""
-    generate_claims(copy)
-    trial = Trial(copy, progress=progress)
-    if policy is not None:
-        trial.view.use_policy(policy)
-        trial.view.extender.learn_expected()
-    return trial
-
-
 async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:
-    """Place the pods that wait, with the claims that their templates make."""
-    trial = begin_trial(copy, policy, progress)
-    pods: dict[str, Pod] = {each.pod.uid: each.pod for each in trial.waiting()}
-    running = {
-        (pod.namespace, pod.name): trial.outcome_of(pod)
-        for pod in trial.view.ledger.pods.all()
-        if pod.node_name and not pod.finished
-    }
-    outcomes = await trial.place_all() | await trial.place_others()
-    by_key = {(pods[uid].namespace, pods[uid].name): outcome for uid, outcome in outcomes.items()}
-    plain = frozenset((pod.namespace, pod.name) for pod in trial.view.ledger.pods.all() if not pod.needs_devices)
-    return _Placed(by_key, running, plain), trial
+    """Place the pods that wait."""
+    trial = Trial(copy, policy, progress)
+    pods = {(pod.namespace, pod.name): pod for pod in trial.view.ledger.pods.all()}
+    running = {key: trial.outcome_of(pod) for key, pod in pods.items() if pod.node_name and not pod.finished}
+    plain = frozenset(key for key, pod in pods.items() if not pod.needs_devices)
+    return _Placed(await trial.place_waiting(), running, plain), trial
 
 
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
