@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.inspection.extender_view import read_view
+from dra_extender.inspection.running_cluster import read_view
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.recent_decisions import DecisionReport, Outcome
 

@@ -9,12 +9,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from dra_extender.api.protocol import encode
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.extender_view import ExtenderView, read_report, read_view
+from dra_extender.inspection.running_cluster import ExtenderView, read_report, read_view
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.metadata import Moment
+from dra_extender.model.metadata import Moment, decoded_moment
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMember, ReportedPlan
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
@@ -87,7 +87,7 @@ def test_plan_of_a_gang_is_told_to_its_members() -> None:
 )
 def test_answer_that_is_no_report_is_refused_with_a_sentence(data: bytes, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        read_report(data)
+        read_report(data, msgspec.json.Decoder(HoldReport, dec_hook=decoded_moment), FORMAT)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.followed_cluster import FollowedCluster, KeptObjects
+from dra_extender.inspection.running_cluster import FollowedCluster, KeptObjects
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.settings import KubeSettings

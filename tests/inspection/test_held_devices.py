@@ -4,7 +4,7 @@ import msgspec
 from dra_extender.inspection.audit.report import Soundness, audit_report, lasting
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.holds import MOST_LINES, HeldDevices, held_lines
+from dra_extender.inspection.holders import MOST_LINES, HeldDevices, held_lines
 from dra_extender.inspection.text.audit import audit_tree
 from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies

@@ -7,8 +7,6 @@ import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.followed_cluster import FollowedCluster
-from dra_extender.inspection.live import read_live
 from dra_extender.inspection.objects import (
     ALL_KINDS,
     JUDGED,
@@ -18,6 +16,7 @@ from dra_extender.inspection.objects import (
     require,
     require_any,
 )
+from dra_extender.inspection.running_cluster import FollowedCluster, read_live
 from dra_extender.inspection.text.why import tree, waiting_tree
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.why.node import why_on_node

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.objects import UnreadKindsError
+from dra_extender.inspection.running_cluster import FollowedCluster
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.server import PortError, serve

@@ -8,8 +8,8 @@ import httpx
 import msgspec
 import pytest
 from dra_extender.inspection.audit.report import audit_report
-from dra_extender.inspection.extender_view import ExtenderView
 from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.running_cluster import ExtenderView
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import AllocationResult, DeviceHolding

@@ -200,17 +200,15 @@ class ClusterSource:
     async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         from contextlib import aclosing
 
-        from dra_extender.inspection.followed_cluster import readings
-        from dra_extender.inspection.live import with_events
+        from dra_extender.inspection.running_cluster import readings, with_events
 
         async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
             async for objects in found:
                 answer(await with_events(objects, self.settings()))
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
-        from dra_extender.inspection.extender_view import with_holds
-        from dra_extender.inspection.live import read_live
         from dra_extender.inspection.objects import ALL_KINDS, KINDS
+        from dra_extender.inspection.running_cluster import read_live, with_holds
 
         settings = self.settings()
         kinds = ALL_KINDS if explaining else KINDS

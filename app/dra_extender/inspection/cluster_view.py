@@ -12,8 +12,7 @@ import msgspec
 from dra_extender.allocator.overlay.policy import Overlay, PolicyOverlay
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
-from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.holds import place_holds
+from dra_extender.inspection.holders import Holders, place_holds
 from dra_extender.inspection.objects import (
     BUDGETS,
     EVENTS,

@@ -12,7 +12,6 @@ from dra_extender.allocator.availability import (
     taken_devices,
 )
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
@@ -118,7 +117,10 @@ class _Search:
         found = self._found.get(device)
         if found is not None:
             return found
-        return DeviceAvailability(Availability.UNUSABLE, self._problem(device[:2]))
+        pool_id = device[:2]
+        if pool_id not in self._problems:
+            self._problems[pool_id] = self._problem(pool_id)
+        return DeviceAvailability(Availability.UNUSABLE, self._problems[pool_id])
 
     def _nodes(self) -> Sequence[str]:
         ledger, names = self._ledger, set[str]()
@@ -137,41 +139,33 @@ class _Search:
         for published in (*slices.local(name), *slices.near(node)):
             if self._open.get(published.pool_id):
                 sizes[published.pool_id] += len(published.devices)
-        visited = [pool_id for pool_id, size in sizes.items() if self._may_visit(pool_id, size)]
-        if visited:
+        for pool_id, size in tuple(sizes.items()):
+            # Devices that are looked at on a further node count; beyond the bound the open ones stay undecided.
+            if self._left is not None and pool_id in self._visited:
+                self._left -= size
+                if self._left < 0:
+                    self._undecided |= self._open.pop(pool_id)
+                    del sizes[pool_id]
+                    continue
+            self._visited.add(pool_id)
+        if sizes:
             for diagnosis in self._extender.allocator.diagnose_devices(
                 self._demand, node, ANY_DEVICE, explains_selectors=False, among=self._open
             ):
-                self._note(diagnosis)
+                device, code = diagnosis.device_id, diagnosis.code
+                waiting = self._open.get(device[:2], ())
+                if device in waiting and code is not Code.OTHER_NODE:
+                    found = self._found[device] = availability(code)
+                    if not found.depends_on_node:
+                        self._open[device[:2]].discard(device)
                 yield None
         yield None
 
-    def _may_visit(self, pool_id: PoolId, devices: int) -> bool:
-        """Count the devices of a pool that are looked at on a further node; beyond the bound the open ones stay undecided."""
-        if self._left is not None and pool_id in self._visited:
-            self._left -= devices
-            if self._left < 0:
-                self._undecided |= self._open.pop(pool_id)
-                return False
-        self._visited.add(pool_id)
-        return True
-
-    def _note(self, diagnosis: DeviceDiagnosis) -> None:
-        device, code = diagnosis.device_id, diagnosis.code
-        waiting = self._open.get(device[:2])
-        if waiting is None or device not in waiting or code is Code.OTHER_NODE:
-            return
-        found = self._found[device] = availability(code)
-        if not found.depends_on_node:
-            waiting.discard(device)
-
     def _problem(self, pool_id: PoolId) -> str:
-        if pool_id not in self._problems:
-            finding = slice_finding(pool_id, self._ledger.slices.of_pool(pool_id))
-            self._problems[pool_id] = self._closed(pool_id) if finding is None else finding.detail
-        return self._problems[pool_id]
-
-    def _closed(self, pool_id: PoolId) -> str:
+        """Return why no open node offers the devices of the pool."""
+        finding = slice_finding(pool_id, self._ledger.slices.of_pool(pool_id))
+        if finding is not None:
+            return finding.detail
         reaching = self._ledger.slices.nodes_of(pool_id) or ()
         if len(reaching) != 1:
             return "no node that reaches it is open"

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.allocator.availability import DeviceAvailability
+from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import DEVICES, Origin, require, unread
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
-from dra_extender.model.device import Device, DeviceId, PoolId
+from dra_extender.model.device import Device, DeviceId
 
 FORMAT: Final = "dra-extender.io/usage/v1"
 UNKNOWN_CLASS: Final = ""
@@ -85,14 +86,11 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, _COUNTED, namespace)
-    slices = view.ledger.slices.by_name.values()
-    newest: dict[PoolId, int] = {}
-    for part in slices:
-        newest[part.pool_id] = max(part.generation, newest.get(part.pool_id, part.generation))
+    slices = view.ledger.slices
     published = {
-        (*part.pool_id, device.name): device
-        for part in slices
-        if part.generation == newest[part.pool_id]
+        (*pool_id, device.name): device
+        for pool_id in {part.pool_id for part in slices.by_name.values()}
+        for part in published_pool(pool_id, slices.of_pool(pool_id)).published
         for device in part.devices
     }
     sums: dict[_Key, _Sums] = {}
@@ -142,9 +140,8 @@ def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Coun
 
 def _classes(record: ClaimRecord) -> Iterator[str]:
     """Yield the class for each holding, in their order."""
-    allocation = record.claim.status.allocation
-    if allocation is None and record.pending is not None:
-        allocation = record.pending.allocation
+    pending = None if record.pending is None else record.pending.allocation
+    allocation = record.claim.status.allocation or pending
     if allocation is None:
         return
     try:

@@ -13,9 +13,8 @@ from dra_extender.inspection.audit.report import AuditReport, audit_report
 from dra_extender.inspection.class_devices import ClassDevices
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
-from dra_extender.inspection.extender_view import ExtenderView
-from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.objects import ClusterObjects, UnreadKindsError, require, require_any
+from dra_extender.inspection.running_cluster import ExtenderView, FollowedCluster
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why

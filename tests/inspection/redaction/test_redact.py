@@ -13,7 +13,7 @@ from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.inspection.why.fit_error import reported_reasons
+from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.device import CounterConsumption

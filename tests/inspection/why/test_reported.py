@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.allocator.state.reasons import Code, Rejection
-from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.report import ReasonKind
+from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 
 

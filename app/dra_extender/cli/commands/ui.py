@@ -39,7 +39,7 @@ def command(
 
 
 async def _serve(source: ClusterSource, objects: "ClusterObjects | None", port: int) -> None:
-    from dra_extender.inspection.followed_cluster import FollowedCluster
+    from dra_extender.inspection.running_cluster import FollowedCluster
     from dra_extender.page.server import serve
     from dra_extender.page.states import FixedState, FollowedState
     from dra_extender.page.views import CommandLines

@@ -8,7 +8,7 @@ from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_st
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
-from dra_extender.inspection.holds import HeldDevices, held_devices
+from dra_extender.inspection.holders import HeldDevices, held_devices
 from dra_extender.inspection.objects import EVERYTHING, Origin, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
 

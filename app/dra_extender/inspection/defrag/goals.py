@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.inspection.what_if.applied_changes import device_text, names_claim
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, UnreadableChangeError
-from dra_extender.inspection.what_if.reservation import device_text, names_claim
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims

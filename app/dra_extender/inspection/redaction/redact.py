@@ -12,7 +12,7 @@ import msgspec
 from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
 from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, kept
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
-from dra_extender.inspection.why.fit_error import mark_of, reworded
+from dra_extender.inspection.why.reported import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
 from dra_extender.model.allocation import DeviceResult, OpaqueConfiguration
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, Snapshot, allocation_digest

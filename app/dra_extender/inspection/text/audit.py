@@ -6,7 +6,7 @@ from typing import Final
 
 from dra_extender.inspection.audit.findings import Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
-from dra_extender.inspection.holds import held_lines
+from dra_extender.inspection.holders import held_lines
 from dra_extender.inspection.lines import INDENT, WIDTH, as_text, wrapped
 from dra_extender.model.api_json import number_of
 

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.holds import held_lines
+from dra_extender.inspection.holders import held_lines
 from dra_extender.inspection.lines import INDENT, WIDTH, as_text, beside_labels, wrapped
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (

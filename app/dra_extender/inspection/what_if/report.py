@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from dra_extender.inspection.holds import HeldDevices
+from dra_extender.inspection.holders import HeldDevices
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 

@@ -13,7 +13,7 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.overlay.policy import Overlay
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holds import held_devices
+from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, read_pod_facts
 from dra_extender.inspection.what_if.changes import PodKey
 from dra_extender.inspection.what_if.copied_cluster import (
@@ -24,11 +24,11 @@ from dra_extender.inspection.what_if.copied_cluster import (
     is_made,
 )
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.why.fit_error import reported_reasons
-from dra_extender.inspection.why.reported_events import (
+from dra_extender.inspection.why.reported import (
     JUDGED,
     absent_scheduler,
     creation_events,
+    reported_reasons,
     scheduler_message,
     unjudged_filters,
 )

@@ -34,21 +34,17 @@ from dra_extender.inspection.why.names import (
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
-from dra_extender.inspection.why.reported_events import creation_events
+from dra_extender.inspection.why.reported import creation_events
 from dra_extender.inspection.why.trials import (
     ENDS,
     ClaimChanges,
     EditRequest,
+    Json,
     ProposedChange,
     Trials,
     with_capacity,
-    with_capacity_names,
     with_expressions,
     with_fields,
-    with_tolerations,
-    without_constraint,
-    without_request,
-    without_requests,
 )
 from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -336,8 +332,7 @@ class NextSteps:
                         yield from self._nearest.holders_on(diagnosis)
 
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
-        text, edit = f"use the DeviceClass {name}", with_fields(deviceClassName=name)
-        return self._edited(rejection, text, edit)
+        return self._edited(rejection, f"use the DeviceClass {name}", with_fields(deviceClassName=name))
 
     def _edited(self, rejection: Rejection, text: str, edit: EditRequest) -> ProposedChange | None:
         return self._claims.of_request(rejection.claim, rejection.request, text, edit)
@@ -356,24 +351,34 @@ class NextSteps:
         device = None if nearest is None else self._nearest.published_nearest(nearest)
         if device is not None:
             taints = [taint for taint in device.taints if untolerated((taint,), option.tolerations) is not None]
-            text = f"tolerate {', '.join(map(taint_text, taints))}"
-            rejection = facts.rejection
-            yield self._edited(rejection, text, with_tolerations(taints))
+
+            def edit(body: Json) -> None:
+                added = (
+                    {"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect}
+                    for each in taints
+                )
+                body["tolerations"] = [*(body.get("tolerations") or ()), *added]
+
+            yield self._edited(facts.rejection, f"tolerate {', '.join(map(taint_text, taints))}", edit)
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest, rejection = facts.reason.nearest, facts.rejection
         need = None if nearest is None else nearest.capacity
         if need is not None and need.left > 0:
             text = f"ask for {quantity_text(need.left)} of capacity {need.capacity}"
-            edit = with_capacity({need.capacity: need.left})
-            yield self._edited(rejection, text, edit)
+            yield self._edited(rejection, text, with_capacity({need.capacity: need.left}))
         device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
         if device is not None:
             most = {name: most_allowed(capacity) for name, capacity in device.capacity}
             meant = {name: meant_name(name, most) for name in option.capacity if name not in most}
             if meant and all(meant.values()):
+
+                def edit(body: Json) -> None:
+                    requests = body["capacity"]["requests"]
+                    body["capacity"]["requests"] = {meant.get(name) or name: asked for name, asked in requests.items()}
+
                 text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
-                yield self._edited(rejection, text, with_capacity_names(meant))
+                yield self._edited(rejection, text, edit)
             less = {name: most[name] for name, asked in option.capacity.items() if 0 < most.get(name, 0) < asked}
             if less:
                 amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
@@ -385,7 +390,12 @@ class NextSteps:
         constraints = next((claim.constraints for claim in claims if claim.label == facts.rejection.claim), ())
         for index in option.constraints:
             each = constraints[index]
-            edit = without_constraint(each.attribute, distinct=each.distinct)
+            field, value = "distinctAttribute" if each.distinct else "matchAttribute", each.attribute
+
+            def edit(claim: Json, field: str = field, value: str = value) -> None:
+                devices = claim["spec"]["devices"]
+                devices["constraints"] = [found for found in devices["constraints"] if found.get(field) != value]
+
             yield self._claims.of_claim(facts.rejection.claim, f"do without {each.text()}", edit)
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -393,9 +403,21 @@ class NextSteps:
         rejection = facts.rejection
         claims = () if facts.demand is None else facts.demand.claims
         others = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
+        main = rejection.request.partition("/")[0]
+
+        def edit(claim: Json) -> None:
+            devices = claim["spec"]["devices"]
+            devices["requests"] = [request for request in devices["requests"] if request.get("name") != main]
+            constraints = []
+            for constraint in devices.get("constraints") or ():
+                named = constraint.get("requests") or ()
+                kept = [request for request in named if request.partition("/")[0] != main]
+                if kept or not named:
+                    constraints.append({**constraint, "requests": kept} if named else constraint)
+            devices["constraints"] = constraints
+
         if others > 1:
-            text = f"do without request {rejection.request}"
-            yield self._claims.of_claim(rejection.claim, text, without_request(rejection.request))
+            yield self._claims.of_claim(rejection.claim, f"do without request {rejection.request}", edit)
 
     def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
@@ -410,8 +432,10 @@ class NextSteps:
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod without the claim that gets no devices beside its other claims."""
         if facts.demand is not None and len(facts.demand.claims) > 1:
-            claim = facts.rejection.claim
-            yield self._claims.of_claim(claim, f"do without claim {claim}", without_requests)
+            name = facts.rejection.claim
+            yield self._claims.of_claim(
+                name, f"do without claim {name}", lambda claim: claim["spec"].update(devices={})
+            )
 
     def _meant_names(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""

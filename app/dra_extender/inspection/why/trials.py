@@ -13,8 +13,8 @@ from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import decode_object, number_of
-from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
@@ -74,11 +74,8 @@ def joined(texts: Sequence[str]) -> str:
 def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
     """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted; owner and age are left out."""
     pods = (view.pod(*split_key(name)) for name in dict.fromkeys(names))
-    return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in pods if pod is not None and not _leaves(pod))
-
-
-def _leaves(pod: Pod) -> bool:
-    return pod.finished or pod.deleting
+    staying = (pod for pod in pods if pod is not None and not (pod.finished or pod.deleting))
+    return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in staying)
 
 
 NO_CHANGE: Final = ProposedChange("", ())
@@ -98,14 +95,14 @@ class ClaimChanges:
 
     def classes(self, claim: str, request: str) -> Iterator[str]:
         record = self._records.get(claim)
-        for body in () if record is None else _bodies(decode_object("ResourceClaim", record.raw), request):
+        for body in () if record is None else _bodies(_claim_in(record), request):
             yield body.get("deviceClassName", "")
 
     def counts(self, claim: str) -> Mapping[str, int]:
         """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
         record = self._records.get(claim)
         found: dict[str, int] = {}
-        body = {} if record is None else decode_object("ResourceClaim", record.raw)
+        body = {} if record is None else _claim_in(record)
         for request in body.get("spec", {}).get("devices", {}).get("requests") or ():
             exact = request.get("exactly") or {}
             if exact.get("allocationMode") == "ExactCount":
@@ -126,7 +123,7 @@ class ClaimChanges:
         record = self._records.get(claim)
         if record is None:
             return None
-        before = decode_object("ResourceClaim", record.raw)
+        before = _claim_in(record)
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
@@ -157,9 +154,15 @@ class ClaimChanges:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
         request, _, alternative = rejected.partition("/")
         record = self._records.get(claim) if alternative else None
-        for body in () if record is None else _bodies(decode_object("ResourceClaim", record.raw), request):
+        for body in () if record is None else _bodies(_claim_in(record), request):
             name = body.get("name")
-            change = None if name in (None, alternative) else self.of_claim(claim, "", _with_alternative(request, name))
+
+            def edit(after: Json, only: str = f"{request}/{name}") -> None:
+                for each in after["spec"]["devices"]["requests"]:
+                    if each["name"] == request:
+                        each["firstAvailable"] = list(_bodies(after, only))
+
+            change = None if name in (None, alternative) else self.of_claim(claim, "", edit)
             if change is not None:
                 yield f"{request}/{name}", change
 
@@ -183,11 +186,17 @@ class ClaimChanges:
             record = self._view.ledger.claims.by_key(*split_key(holder.claim))
             if record is None or not record.raw:
                 return None
-            before = decode_object("ResourceClaim", record.raw)
+            before = _claim_in(record)
             changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
         used = dict.fromkeys(name for holder in holders for name in holder.consumers)
-        ends = dict.fromkeys(name for holder in holders if not holder.leaving for name in self._staying(holder))
-        texts = [_wait_text(holder) for holder in holders if holder.leaving]
+        of_staying = (name for holder in holders if not holder.leaving for name in holder.consumers)
+        pods = {name: self._view.pod(*split_key(name)) for name in of_staying}
+        ends = [name for name, pod in pods.items() if pod is None or not (pod.finished or pod.deleting)]
+        texts = []
+        for holder in (each for each in holders if each.leaving):
+            whose = f", whose pods {'are' if 'being' in holder.leaving else 'have'} {holder.leaving}"
+            state = f"released{whose}" if holder.consumers else f"gone, which is {holder.leaving}"
+            texts.append(f"wait until claim {holder.claim} is {state}")
         unused = [holder.claim for holder in holders if not (holder.consumers or holder.leaving)]
         texts += [f"delete claim {claim}, which no pod uses" for claim in unused]
         texts += [f"{ENDS}{', '.join(ends)}"] if ends else []
@@ -204,13 +213,6 @@ class ClaimChanges:
         pods = (pod for holder in holders for pod in self._pods(holder.consumers))
         return self._view.may_be_evicted(dict.fromkeys(pods))
 
-    def _staying(self, holder: Holder) -> Iterator[str]:
-        """Yield the consumers of a claim without the pods that have ended or are being deleted."""
-        for name in holder.consumers:
-            pod = self._view.pod(*split_key(name))
-            if pod is None or not _leaves(pod):
-                yield name
-
     def _pods(self, consumers: Iterable[str]) -> Iterator[str]:
         """Yield the pods among the consumers, and the members of the PodGroups."""
         for consumer in consumers:
@@ -221,52 +223,8 @@ class ClaimChanges:
                 yield consumer
 
 
-def _wait_text(holder: Holder) -> str:
-    if not holder.consumers:
-        return f"wait until claim {holder.claim} is gone, which is {holder.leaving}"
-    verb = "are" if "being" in holder.leaving else "have"
-    return f"wait until claim {holder.claim} is released, whose pods {verb} {holder.leaving}"
-
-
-def without_request(name: str) -> Callable[[Json], None]:
-    """Return an edit that takes the request out of the claim and of its constraints."""
-    main = name.partition("/")[0]
-
-    def edit(claim: Json) -> None:
-        devices = claim["spec"]["devices"]
-        devices["requests"] = [request for request in devices.get("requests") or () if request.get("name") != main]
-        constraints = []
-        for constraint in devices.get("constraints") or ():
-            named = constraint.get("requests") or ()
-            kept = [request for request in named if request.partition("/")[0] != main]
-            if kept or not named:
-                constraints.append({**constraint, "requests": kept} if named else constraint)
-        devices["constraints"] = constraints
-
-    return edit
-
-
-def _with_alternative(request: str, alternative: str) -> Callable[[Json], None]:
-    """Return an edit that leaves a request this alternative alone."""
-
-    def edit(claim: Json) -> None:
-        for each in claim["spec"]["devices"]["requests"]:
-            if each["name"] == request:
-                each["firstAvailable"] = list(_bodies(claim, f"{request}/{alternative}"))
-
-    return edit
-
-
-def without_requests(claim: Json) -> None:
-    """Take all requests out of the claim, which is as if its pod did not use it."""
-    claim["spec"]["devices"] = {}
-
-
 def with_fields(**fields: str | int) -> EditRequest:
-    def edit(body: Json) -> None:
-        body.update(fields)
-
-    return edit
+    return lambda body: body.update(fields)
 
 
 def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
@@ -276,25 +234,6 @@ def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
     def edit(body: Json) -> None:
         capacity = body.setdefault("capacity", {})
         capacity["requests"] = {**(capacity.get("requests") or {}), **written}
-
-    return edit
-
-
-def with_capacity_names(names: Mapping[str, str | None]) -> EditRequest:
-    """Return an edit that asks for the same amounts of capacities of other names, by the present ones."""
-
-    def edit(body: Json) -> None:
-        requests = body["capacity"]["requests"]
-        body["capacity"]["requests"] = {names.get(name) or name: amount for name, amount in requests.items()}
-
-    return edit
-
-
-def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
-    added = [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints]
-
-    def edit(body: Json) -> None:
-        body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
     return edit
 
@@ -311,16 +250,9 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
     return edit
 
 
-def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], None]:
-    key = "distinctAttribute" if distinct else "matchAttribute"
-
-    def edit(claim: Json) -> None:
-        devices = claim["spec"]["devices"]
-        devices["constraints"] = [
-            constraint for constraint in devices.get("constraints") or () if constraint.get(key) != attribute
-        ]
-
-    return edit
+def _claim_in(record: ClaimRecord) -> Json:
+    found: Json = decode_object("ResourceClaim", record.raw)
+    return found
 
 
 def _bodies(claim: Json, request: str) -> Iterator[Json]:

@@ -1,6 +1,6 @@
 """Why all pods of a cluster wait: equal pods are judged once, and pods with one cause are one row."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from math import inf
 from typing import Final, NamedTuple
 
@@ -17,10 +17,9 @@ from dra_extender.inspection.why.cause import (
     rejections_by_closeness,
     reported_by_closeness,
 )
-from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.gang import unready_summary
-from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
-from dra_extender.inspection.why.reported_events import absent_scheduler, scheduler_message
+from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind, ReportedReason
+from dra_extender.inspection.why.reported import absent_scheduler, reported_reasons, scheduler_message
 from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import split_key
@@ -51,8 +50,8 @@ class WaitingCause(Value, frozen=True):
 
     cause: Cause
     text: str
-    pods: int
-    oldest: str
+    pods: int = 0
+    oldest: str = ""
     age: float | None = None
     code: str = ""
     wanted: str = ""
@@ -79,18 +78,12 @@ class WaitingReport(Value, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class _Row(NamedTuple):
-    """What pods of one row have in common."""
-
-    cause: Cause
-    text: str
-    code: str
-    wanted: str
-
-
 class _Waiting(NamedTuple):
+    """A pod that waits, and what its scheduler has reported of it."""
+
     pod: Pod
     facts: PodFacts
+    reported: tuple[ReportedReason, ...]
 
     @property
     def order(self) -> tuple[float, str]:
@@ -118,20 +111,27 @@ def waiting(
     readable = next((each.namespace for each in unread(view.origin, _PODS)), "") if namespace is None else ""
     namespace = namespace or readable or None
     require(view.origin, _PODS, namespace)
-    found = sorted(
-        (
-            _Waiting(pod, view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name)))
-            for pod in view.ledger.pods.all()
-            if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace)
-        ),
-        key=lambda waiting_pod: waiting_pod.order,
-    )
+    found = []
+    for pod in view.ledger.pods.all():
+        if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace):
+            facts = view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name))
+            found.append(_Waiting(pod, facts, reported_reasons(scheduler_message(view, pod, facts))))
+    found.sort(key=lambda waiting_pod: waiting_pod.order)
     keys = [_signature(view, waiting_pod) for waiting_pod in found]
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
     for key, waiting_pod in zip(keys, found, strict=True):
         rows.add(key, waiting_pod)
-    ordered = sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
-    causes = [_waiting_cause(view, row, pods, rows.details[row]) for row, pods in ordered]
+    causes = [
+        msgspec.structs.replace(
+            row,
+            detail=rows.details[row],
+            pods=len(pods),
+            oldest=pods[0].pod.key,
+            age=None if pods[0].facts.created is None else max(0.0, view.now - pods[0].facts.created),
+            names=tuple(pod.pod.key for pod in pods[:_MOST_NAMES]),
+        )
+        for row, pods in sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
+    ]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
     notes = [*map(str, view.unreadable)]
@@ -161,14 +161,14 @@ class _Rows:
 
     def __init__(self, view: ClusterView, most_evaluated: int, most_searched: int) -> None:
         self._view = view
-        self._known: dict[Hashable, tuple[_Row, bool]] = {}
+        self._known: dict[Hashable, tuple[WaitingCause, bool]] = {}
         self._left = most_evaluated
         self._end = view.monotonic + MOST_SECONDS
         self.late = False
         nodes = tuple(view.ledger.nodes)
         self.sample = nodes[:: -(-len(nodes) // max(_LEAST_SAMPLE, most_searched)) or 1]
-        self.found: dict[_Row, list[_Waiting]] = {}
-        self.details: dict[_Row, str] = {}
+        self.found: dict[WaitingCause, list[_Waiting]] = {}
+        self.details: dict[WaitingCause, str] = {}
         self.unasked = self.sampled = 0
 
     def add(self, key: Hashable, each: _Waiting) -> None:
@@ -201,99 +201,60 @@ class _Rows:
 
 
 def _signature(view: ClusterView, each: _Waiting) -> Hashable:
+    """Return what is equal for pods that wait for one cause."""
     pod, facts = each.pod, each.facts
     if facts.gates:
         return facts.gates
     if pod.pod_group is not None and pod.needs_devices:
         return ("group", pod.namespace, pod.pod_group)
-    fit = view.node_fit
-    needs = None if fit is None else fit.needs(pod.key)
+    needs = None if view.node_fit is None else view.node_fit.needs(pod.key)
     other = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
-    reported = tuple((reason.kind, reason.text) for reason in reported_reasons(scheduler_message(view, pod, facts)))
-    return (
-        pod.scheduler_name,
-        _claims_signature(view, pod),
-        tuple(pod.extended_requests),
-        pod.extended_claim,
-        other,
-        reported,
-    )
-
-
-def _claims_signature(view: ClusterView, pod: Pod) -> Hashable:
+    reported = tuple((reason.kind, reason.text) for reason in each.reported)
     found = find_claims(pod, view.ledger)
     if isinstance(found, Rejection):
-        return (found.code, found.claim, found.detail)
-    return tuple(
-        (each.label, each.record.spec_digest)
-        if each.record.claim.status.allocation is None and each.record.pending is None
-        else each.record.claim.metadata.uid
-        for each in found
-    )
+        claims: Hashable = (found.code, found.claim, found.detail)
+    else:
+        claims = tuple(
+            (claim.label, claim.record.spec_digest)
+            if claim.record.claim.status.allocation is None and claim.record.pending is None
+            else claim.record.claim.metadata.uid
+            for claim in found
+        )
+    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, other, reported
 
 
-def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
-    """Return the row of a pod, and what is said of this pod alone."""
+def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:
+    """Return the row of a pod, without pods, and what is said of this pod alone."""
+    text = code = wanted = detail = ""
     match verdict.cause:
         case Cause.GATED:
-            return _Row(verdict.cause, ", ".join(each.facts.gates), "", ""), ""
+            text = ", ".join(each.facts.gates)
         case Cause.CONDITIONS:
             first = verdict.awaited[0]
             text = f"{first.state}: {', '.join(first.conditions)} of {first.device.partition('/')[0]}"
-            return _Row(verdict.cause, text, "", ""), ""
         case Cause.NODES:
-            return _Row(verdict.cause, verdict.beside[0].text, verdict.beside[0].code, ""), ""
+            text, code = verdict.beside[0].text, verdict.beside[0].code
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
-            return _Row(verdict.cause, _reported_text(view, each, verdict), "", ""), ""
+            # What kube-scheduler reports, the closest nodes first; else what was judged of nodes.
+            reasons = [reason for reason in each.reported if reason.kind is not ReasonKind.DEVICES]
+            texts = [reason.text for reason in reported_by_closeness(reasons) or verdict.beside]
+            absent = absent_scheduler(view, each.pod, each.facts, view.acting_schedulers)
+            text = absent or ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
         case Cause.UNKNOWN:
-            texts = dict.fromkeys(
-                reason.text for reason in reported_reasons(scheduler_message(view, each.pod, each.facts))
-            )
-            said = f"; kube-scheduler reports: {', '.join(texts)}" if texts else ""
-            return _Row(verdict.cause, f"{verdict.summary}{said}", "", ""), ""
-    return _of_rejection(view, each.pod, verdict)
-
-
-def _of_rejection(view: ClusterView, pod: Pod, verdict: PodCause) -> tuple[_Row, str]:
-    result = verdict.result
-    if result is None:
-        return _Row(verdict.cause, verdict.summary, "", ""), ""
-    reasons = rejections_by_closeness(view, pod, result)
-    if not reasons:
-        return _Row(verdict.cause, "the cluster has no nodes", "", ""), ""
-    rejection = reasons[0].rejection
-    option = None if result.demand is None else result.demand.option(rejection.claim, rejection.request)
-    detail = rejection.detail if rejection.code not in OF_DEVICES else ""
-    if rejection.code is Code.GANG_INCOMPLETE:
-        # The evaluation took the pod for one that a node takes, as kube-scheduler asks about no other.
-        detail = unready_summary(view, pod) or detail
-    wanted = "" if option is None else option.device_class.name
-    return _Row(verdict.cause, rejection.code.value, rejection.code.name, wanted), detail
-
-
-def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
-    """Return what kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
-    reasons = [
-        reason
-        for reason in reported_reasons(scheduler_message(view, each.pod, each.facts))
-        if reason.kind is not ReasonKind.DEVICES
-    ]
-    texts = [reason.text for reason in reported_by_closeness(reasons)]
-    texts = texts or [reason.text for reason in verdict.beside]
-    absent = absent_scheduler(view, each.pod, each.facts, view.acting_schedulers)
-    return absent or ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
-
-
-def _waiting_cause(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) -> WaitingCause:
-    created = pods[0].facts.created
-    return WaitingCause(
-        cause=row.cause,
-        text=row.text,
-        code=row.code,
-        wanted=row.wanted,
-        detail=detail,
-        pods=len(pods),
-        oldest=pods[0].pod.key,
-        age=None if created is None else max(0.0, view.now - created),
-        names=tuple(pod.pod.key for pod in pods[:_MOST_NAMES]),
-    )
+            texts = list(dict.fromkeys(reason.text for reason in each.reported))
+            text = verdict.summary + (f"; kube-scheduler reports: {', '.join(texts)}" if texts else "")
+        case _ if verdict.result is None:
+            text = verdict.summary
+        case _:
+            reasons_against = rejections_by_closeness(view, each.pod, verdict.result)
+            if not reasons_against:
+                return WaitingCause(cause=verdict.cause, text="the cluster has no nodes"), ""
+            rejection, demand = reasons_against[0].rejection, verdict.result.demand
+            option = None if demand is None else demand.option(rejection.claim, rejection.request)
+            detail = rejection.detail if rejection.code not in OF_DEVICES else ""
+            if rejection.code is Code.GANG_INCOMPLETE:
+                # The evaluation took the pod for one that a node takes, as kube-scheduler asks about no other.
+                detail = unready_summary(view, each.pod) or detail
+            wanted = "" if option is None else option.device_class.name
+            text, code = rejection.code.value, rejection.code.name
+    return WaitingCause(cause=verdict.cause, text=text, code=code, wanted=wanted), detail

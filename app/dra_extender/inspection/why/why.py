@@ -13,11 +13,10 @@ import msgspec
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, refused, uses
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holds import held_notes
+from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.objects import require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
-from dra_extender.inspection.why.fit_error import reported_reasons
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.next_steps import reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -34,10 +33,11 @@ from dra_extender.inspection.why.report import (
     ReasonKind,
     WhyReport,
 )
-from dra_extender.inspection.why.reported_events import (
+from dra_extender.inspection.why.reported import (
     JUDGED,
     absent_scheduler,
     reported_events,
+    reported_reasons,
     scheduler_message,
     unbound_reasons,
     unjudged_filters,
