@@ -1,6 +1,6 @@
 """What is allocated together and must not be: the allocator's rules over what each pool has in use."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, frozen_rules, is_neighbour, scope_of
@@ -77,24 +77,10 @@ def neighbour_violations(
         newest[part.pool_id] = max(newest.get(part.pool_id, 0), part.generation)
     current = [part for part in slices if part.generation == newest[part.pool_id]]
     published = {(*part.pool_id, device.name): (part, device) for part in current for device in part.devices}
-    nodes: dict[PoolId, set[str | None]] = {}
-    for part in current:
-        if part.devices:
-            nodes.setdefault(part.pool_id, set()).add(part.node_name)
     held: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:
         held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
-    scopes: dict[DeviceId, NeighbourScope] = {}
-    for device_id, found in held.items():
-        where, live = published.get(device_id, (None, None))
-        counter_sets = frozenset(entry.counter_set for holding in found for entry in holding.drawn(live))
-        if where is None or live is None:
-            # A device that is not published any more is where its pool is.
-            of_pool = nodes.get(device_id[:2], set())
-            node = next(iter(of_pool)) if len(of_pool) == 1 else None
-            scopes[device_id] = NeighbourScope(device_id[:2], node, counter_sets)
-        else:
-            scopes[device_id] = scope_of(where, live, counter_sets)
+    scopes = _scopes(held, current, published)
     programs, wanted = ProgramCache(), None if pools is None else frozenset(pools)
     for device_id, found in held.items():
         for rule in frozen_rules(found, published[device_id][1] if device_id in published else None):
@@ -106,6 +92,29 @@ def neighbour_violations(
                     detail = f"compatible only with {rule.expression}, {problem} {other[2]}"
                     yield InvariantViolation(rule=NEIGHBOURS, about="/".join(device_id), detail=detail)
                 yield None
+
+
+def _scopes(
+    held: Mapping[DeviceId, Sequence[DeviceHolding]],
+    current: Sequence[ResourceSlice],
+    published: Mapping[DeviceId, tuple[ResourceSlice, Device]],
+) -> Mapping[DeviceId, NeighbourScope]:
+    """Return where each allocated device is.  A device that is not published any more is where its pool is."""
+    nodes: dict[PoolId, set[str | None]] = {}
+    for part in current:
+        if part.devices:
+            nodes.setdefault(part.pool_id, set()).add(part.node_name)
+    scopes: dict[DeviceId, NeighbourScope] = {}
+    for device_id, found in held.items():
+        where, live = published.get(device_id, (None, None))
+        counter_sets = frozenset(entry.counter_set for holding in found for entry in holding.drawn(live))
+        if where is None or live is None:
+            of_pool = nodes.get(device_id[:2], set())
+            node = next(iter(of_pool)) if len(of_pool) == 1 else None
+            scopes[device_id] = NeighbourScope(device_id[:2], node, counter_sets)
+        else:
+            scopes[device_id] = scope_of(where, live, counter_sets)
+    return scopes
 
 
 def _incompatibility(expression: str, other: tuple[ResourceSlice, Device] | None, programs: ProgramCache) -> str:
