@@ -1,11 +1,10 @@
 """Each optional part of DRA, on and off, with the semantics that the gate of that name has in released schedulers."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.features import FIELD_OF_NAME, UPSTREAM, Features
+from dra_extender.allocator.state.features import UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
@@ -27,7 +26,6 @@ from tests.support.allocator.building import (
 )
 
 Answer = Placement | NoFit
-Ask = Callable[[Features], Answer]
 
 TAINTED = {"name": "t", "taints": [{"key": "broken", "effect": "NoSchedule"}]}
 WAITING = {"name": "w", "bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
@@ -158,9 +156,3 @@ def test_compatibility_groups() -> None:
     assert reasons(ask(slices, claim_of(exactly()), features=off)).rejections[0].code is Code.GROUPS_OFF
     plain = [counters_of(set=9), slice_of(consuming("a"), consuming("b"), count=2)]
     assert picks(ask(plain, claim_of(exactly()), usage=[held("a")], features=off)) == [["b"]]
-
-
-def test_every_feature_has_a_test_here() -> None:
-    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    refused = {"admin_access", "prioritized_list", "consumable_capacity", "derived_attributes"}
-    assert set(FIELD_OF_NAME.values()) == {each for each in tested if each in FIELD_OF_NAME.values()} | refused

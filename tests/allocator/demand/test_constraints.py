@@ -12,7 +12,7 @@ from dra_extender.model.device import Device
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.allocator.building import DRIVER, ask, claim_of, either, every, exactly, picks, reasons, slice_of
+from tests.support.allocator.building import DRIVER, ask, claim_of, exactly, picks, reasons, slice_of
 
 SCALARS = dataclasses.replace(Features(), list_type_attributes=False)
 ATTRIBUTE = f"{DRIVER}/k"
@@ -36,60 +36,9 @@ def test_attribute_is_found_by_its_full_name_or_bare_in_the_domain_of_the_driver
     assert lookup(ATTRIBUTE, "other.example.com", Device(name="d", attributes=(("k", bare),))) is None
 
 
-@pytest.mark.parametrize("features", [Features(), SCALARS])
-def test_all_devices_of_a_claim_have_one_value(features: Features) -> None:
-    slices = devices({"int": 1}, {"int": 2}, {"string": "2"}, {"int": 2})
-    assert picks(ask(slices, claim_of(exactly(2), constraints=MATCH), features=features)) == [["d2", "d4"]]
-
-
-@pytest.mark.parametrize("features", [Features(), SCALARS])
-def test_device_without_the_attribute_is_refused_even_alone(features: Features) -> None:
-    found = reasons(ask([slice_of("d")], claim_of(exactly(), constraints=MATCH), features=features))
-    assert (found.verdict, found.rejections[0].code) == ("no", Code.CONSTRAINT)
-    assert found.rejections[0].detail == f"d does not satisfy matchAttribute {ATTRIBUTE}, which it does not have"
-
-
-def test_sets_must_have_a_common_value_and_the_running_set_widens_again_on_backtracking() -> None:
-    slices = devices({"ints": [1, 2]}, {"ints": [1]}, {"ints": [2]}, {"ints": [2]})
-    assert picks(ask(slices, claim_of(exactly(3), constraints=MATCH))) == [["d1", "d3", "d4"]]
-
-
-@pytest.mark.parametrize("features", [Features(), SCALARS])
-def test_distinct_compares_with_every_device_so_far(features: Features) -> None:
-    slices = devices({"int": 1}, {"int": 2}, {"int": 1}, {"int": 3})
-    found = ask(slices, claim_of(exactly(3), constraints=DISTINCT), features=features)
-    assert picks(found) == [["d1", "d2", "d4"]]
-
-
 def test_sets_of_distinct_devices_are_disjoint() -> None:
     slices = devices({"ints": [1, 2]}, {"ints": [2, 3]}, {"int": 3}, {"strings": ["1"]})
     assert picks(ask(slices, claim_of(exactly(3), constraints=DISTINCT))) == [["d1", "d3", "d4"]]
-
-
-def test_constraint_applies_to_the_requests_it_names() -> None:
-    slices = devices({"int": 1}, {"int": 2}, {"int": 2})
-    constraints = [{"matchAttribute": ATTRIBUTE, "requests": ["b"]}]
-    claim = claim_of(exactly(1, name="a"), exactly(2, name="b"), constraints=constraints)
-    assert picks(ask(slices, claim)) == [["d1", "d2", "d3"]]
-
-
-@pytest.mark.parametrize(("named", "found"), [("r", ["d2", "d3"]), ("r/a0", ["d2", "d3"]), ("r/a1", ["d1", "d2"])])
-def test_alternatives_take_part_by_main_name_or_by_their_own(named: str, found: list[str]) -> None:
-    slices = devices({"int": 1}, {"int": 2}, {"int": 2})
-    claim = claim_of(either(exactly(2), exactly(3)), constraints=[{"matchAttribute": ATTRIBUTE, "requests": [named]}])
-    assert picks(ask(slices, claim)) == [found]
-
-
-def test_mode_all_against_a_constraint_is_fatal_and_ends_the_alternatives() -> None:
-    slices = devices({"int": 1}, {"int": 2})
-    found = reasons(ask(slices, claim_of(either(every(), exactly()), constraints=MATCH)))
-    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.CONSTRAINT)
-    assert found.rejections[0].device == "d2"
-
-
-def test_constraints_do_not_reach_across_claims() -> None:
-    slices = devices({"int": 1}, {"int": 2})
-    assert picks(ask(slices, *(claim_of(exactly(), constraints=MATCH) for _ in range(2)))) == [["d1"], ["d2"]]
 
 
 values = st.one_of(

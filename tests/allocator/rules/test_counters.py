@@ -75,27 +75,6 @@ def test_search_leaves_a_large_partition_for_two_small_ones() -> None:
     assert picks(ask(slices, claim_of(exactly(2)))) == [["s1", "s2"]]
 
 
-def test_device_refused_for_a_taint_returns_its_counters() -> None:
-    tainted = consuming("tainted", amount=4, taints=[{"key": "broken", "effect": "NoSchedule"}])
-    slices = [counters_of(set=4), slice_of(tainted, consuming("good", amount=4), count=2)]
-    assert picks(ask(slices, claim_of(exactly()))) == [["good"]]
-
-
-def test_pools_of_one_name_of_two_drivers_have_counters_of_their_own() -> None:
-    slices = [
-        counters_of(set=1),
-        slice_of(consuming("a"), count=2),
-        slice_of(
-            name="counters-2",
-            driver="nic.example.com",
-            count=2,
-            sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}],
-        ),
-        slice_of(consuming("b"), name="slice-2", driver="nic.example.com", count=2),
-    ]
-    assert picks(ask(slices, claim_of(exactly(2)))) == [["a", "b"]]
-
-
 def test_vanished_device_without_snapshot_frees_its_counters() -> None:
     """As upstream: nothing is known of what it drew."""
     slices = [counters_of(set=1), slice_of(consuming("a"), count=2)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.reasons import Code, NoFit
+from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation import Placement
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,17 +20,13 @@ from tests.support.allocator.building import (
     either,
     every,
     exactly,
-    held,
     picks,
     pools_of,
     reasons,
     slice_of,
-    typed,
 )
 from tests.support.allocator.reference_search import Demanded, Option, Reference, Request
 from tests.support.examples import examples
-
-TYPE = 'device.attributes["gpu.example.com"].type == "{}"'
 
 
 def numbered(count: int, prefix: str = "d") -> list[str]:
@@ -48,30 +44,6 @@ def numbered(count: int, prefix: str = "d") -> list[str]:
 )
 def test_one_more_than_there_are_tries_combinations_not_permutations(slices: list[Any]) -> None:
     assert reasons(ask(slices, claim_of(exactly(5)))).steps == 16
-
-
-def test_backtracking_into_an_earlier_request() -> None:
-    """Any two devices, then one of type x, which the first attempt used up."""
-    slices = [slice_of(typed("d1", "x"), typed("d2", "y"), typed("d3", "y"))]
-    found = ask(slices, claim_of(exactly(2, name="two"), exactly(name="x", expression=TYPE.format("x"))))
-    assert picks(found) == [["d2", "d3", "d1"]]
-    assert found.steps == 12
-
-
-def test_backtracking_across_slices_and_pools_takes_as_many_steps() -> None:
-    slices = [slice_of(typed("d1", "x"), pool="p1"), slice_of(typed("d2", "y"), typed("d3", "y"), pool="p2")]
-    found = ask(slices, claim_of(exactly(2, name="two"), exactly(name="x", expression=TYPE.format("x"))))
-    assert found.steps == 12
-
-
-def test_backtracking_with_alternatives() -> None:
-    """Three of type y do not exist; two of any leave the wrong one for "two of any, or one x" at first."""
-    slices = [slice_of(typed("d1", "x"), typed("d2", "y"), typed("d3", "y"))]
-    first = either(exactly(3, expression=TYPE.format("y")), exactly(2), name="r1")
-    second = either(exactly(2), exactly(1, expression=TYPE.format("x")), name="r2")
-    found = ask(slices, claim_of(first, second))
-    assert picks(found) == [["d2", "d3", "d1"]]
-    assert found.steps == 26
 
 
 def test_alternatives_that_are_too_large_are_cut_at_once() -> None:
@@ -98,16 +70,6 @@ def test_too_many_devices_skip_the_device_loops_of_earlier_requests() -> None:
     assert found.steps == 24
 
 
-def test_no_claims_fit_everywhere() -> None:
-    found = ask([])
-    assert picks(found) == []
-    assert found.steps == 1
-
-
-def test_count_of_zero_is_satisfied_without_a_device() -> None:
-    assert picks(ask([], claim_of(exactly(0)))) == [[]]
-
-
 def test_demands_deeper_than_the_interpreter_can_recurse_are_searched() -> None:
     slices = [slice_of(*numbered(32, prefix=f"p{pool}-"), pool=f"p{pool:02}") for pool in range(40)]
     found = ask(slices, *(claim_of(exactly(32), name=f"claim-{index}") for index in range(40)))
@@ -119,11 +81,6 @@ def test_search_that_hits_its_step_limit_never_says_does_not_fit() -> None:
     found = reasons(allocate(demand, NODE, pools, Held(), max_steps=15))
     assert (found.verdict, found.rejections[0].code) == ("fatal", Code.SEARCH_LIMIT)
     assert reasons(allocate(demand, NODE, pools, Held(), max_steps=16)).verdict == "no"
-
-
-def test_deadline_ends_a_search() -> None:
-    found = reasons(ask([slice_of(*numbered(8))], claim_of(exactly(9)), deadline=lambda: True))
-    assert [each.code for each in found.rejections] == [Code.SEARCH_LIMIT]
 
 
 @pytest.mark.parametrize("wanted", [exactly(), exactly(2), every(), exactly(9)])
@@ -215,11 +172,3 @@ def demand_or_none(claims: list[Any]) -> Any:
         for claim in claims
     )
     return None if too_many else demand_of(*claims)
-
-
-def test_taken_devices_are_passed_over() -> None:
-    found = ask([slice_of("a", "b")], claim_of(exactly()), usage=[held("a")])
-    assert picks(found) == [["b"]]
-    none = ask([slice_of("a", "b")], claim_of(exactly(2)), usage=[held("a")])
-    assert isinstance(none, NoFit)
-    assert none.rejections[0].detail == "1 of 2 devices found; a"
