@@ -67,12 +67,6 @@ async def test_it_ends_with_the_claim(claims: ClaimIndex) -> None:
     assert not await claims.delivered(UID, "3", 10.0)
 
 
-async def test_what_is_not_waited_for_any_more_is_forgotten(claims: ClaimIndex) -> None:
-    with pytest.raises(TimeoutError):
-        await claims.delivered(UID, "3", 0.001)
-    assert not claims.change_of(UID)._waiters
-
-
 async def test_a_cancellation_that_comes_together_with_the_delivery_is_not_lost(claims: ClaimIndex) -> None:
     wait = await begun(claims, 3)
     claims.store(claim(3), from_watch=True)

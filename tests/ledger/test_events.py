@@ -21,23 +21,6 @@ def test_a_closed_subscription_gets_nothing_and_leaves_the_others_alone() -> Non
     assert (first, second) == ([], [NodeRemoved("n1")])
 
 
-def test_one_handler_may_subscribe_twice_and_close_one_of_them() -> None:
-    events, seen = LedgerEvents(), list[NodeRemoved]()
-    one, _ = events.subscribe(NodeRemoved, seen.append), events.subscribe(NodeRemoved, seen.append)
-    one.close()
-    one.close()
-    events.publish(NodeRemoved("n1"))
-    assert seen == [NodeRemoved("n1")]
-
-
-def test_a_subscription_that_its_handler_closes_takes_no_event_from_the_others() -> None:
-    events, seen = LedgerEvents(), list[NodeRemoved]()
-    once = events.subscribe(NodeRemoved, lambda _: once.close())
-    events.subscribe(NodeRemoved, seen.append)
-    events.publish(NodeRemoved("n1"))
-    assert seen == [NodeRemoved("n1")]
-
-
 def test_an_error_of_one_handler_reaches_the_publisher_after_all_others_were_called() -> None:
     events, seen = LedgerEvents(), list[NodeRemoved]()
 

@@ -34,13 +34,6 @@ def test_namespace_with_too_many_holds_loses_its_oldest_and_no_other_namespace_d
     assert sorted(each.claim_uid for each in book.all()) == ["c2", "c3", "c4", "other"]
 
 
-def test_nominated_hold_ends_at_its_latest_time() -> None:
-    book = HoldBook(lambda _: None)
-    book.place(hold("c", expires=10.0, latest=100.0))
-    book.narrow_to("c", "n0", nominated=True)
-    assert [book.expire(now) for now in (10.0, 99.0, 100.0)] == [0, 0, 1]
-
-
 def test_end_says_whether_the_hold_was_used() -> None:
     ended = list[tuple[str, int, bool]]()
     book = HoldBook(lambda _: None, lambda hold, kept, allocated: ended.append((hold.claim_uid, len(kept), allocated)))

@@ -56,7 +56,6 @@ OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.EVENTS: (KubeEvents, "run"),
     BackgroundTask.CREDENTIALS: (Credentials, "keep_fresh"),
 }
-ONCE = {BackgroundTask.LEASE, BackgroundTask.BIND, BackgroundTask.RESERVATIONS, BackgroundTask.CALLBACK}
 Failing = Callable[[type, str, int], list[int]]
 
 
@@ -224,7 +223,3 @@ async def test_a_handler_that_fails_costs_one_object(
     assert counted.of("unreadable") == [(kind,)]
     assert f"1 of the {kind} cannot be read, such as ns/o0: {problem.__name__}" in str(delivery.unreadable())
     assert len(seen) == 2
-
-
-def test_every_task_has_a_case() -> None:
-    assert set(BackgroundTask) == {*OF_SERVICE, *OF_CLUSTER, *ONCE}

@@ -86,36 +86,10 @@ def partitioned(**groups: tuple[str, ...]) -> MadeCluster:
     return made
 
 
-def test_what_is_held_blocks_others_as_what_is_allocated_does() -> None:
-    view = partitioned().view()
-    hold(view.ledger, "half-0", "half-1")
-
-    assert count(view) == {"held": 2, "blocked by counters": 2}
-
-
-def test_a_partition_is_blocked_by_groups_beside_one_without_a_group_in_common() -> None:
-    made = partitioned(half_0=("mig",), half_1=("mig", "x"), small=("vgpu",), whole=("mig",))
-    made.running("a", "n1", "half-0", request("r", "gpu"))
-
-    assert count(made.view()) == {"allocated": 1, "usable": 1, "blocked by counters": 1, "blocked by groups": 1}
-
-
 def test_a_device_with_groups_is_blocked_where_groups_are_switched_off() -> None:
     view = ClusterView(partitioned(small=("vgpu",)).cluster(), Features(compatibility_groups=False))
 
     assert count(view) == {"usable": 3, "blocked by groups": 1}
-
-
-def test_all_devices_of_an_incomplete_pool_are_unusable_and_those_of_an_older_generation_do_not_count() -> None:
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(
-        resource_slice("one-of-two", node="n1", devices=[device("gpu-0")], slice_count=2),
-        resource_slice("old", node="n2", devices=[device("gone")], generation=1),
-        resource_slice("new", node="n2", devices=[device("here")], generation=2),
-    )
-
-    assert count(made.view()) == {"usable": 1, "unusable": 1}
 
 
 def test_metric_devices_and_page_say_the_same_of_every_kind_of_device() -> None:

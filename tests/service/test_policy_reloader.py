@@ -77,15 +77,6 @@ async def test_a_changed_file_takes_effect_on_what_it_concerns_and_wakes(
     assert count(metrics, "taken") == 2
 
 
-async def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path, ledger: Ledger, metrics: Metrics) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(GOOD)
-    watch = watch_of(file, ledger, metrics)
-    await watch.load()
-    await watch.check()
-    assert count(metrics, "taken") == 1
-
-
 async def test_a_mounted_config_map_is_followed_when_its_link_is_exchanged(
     tmp_path: Path, ledger: Ledger, metrics: Metrics
 ) -> None:

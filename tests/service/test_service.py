@@ -162,21 +162,6 @@ async def test_once_the_caches_are_complete_the_verbs_are_answered() -> None:
         assert await site.post("filter", PASS_THROUGH) == {"NodeNames": ["a"]}
 
 
-async def test_a_stop_while_loading_ends_the_service() -> None:
-    async with running() as site:
-        await site.client.get("/livez")
-
-
-async def test_a_pod_is_bound_in_the_cluster() -> None:
-    async with running() as site:
-        uid = create_pod(site.cluster)
-        site.cluster.slow.go.set()
-        await site.until_ready()
-        body = {"PodName": "p", "PodNamespace": "ns", "PodUID": uid, "Node": "a"}
-        assert await site.post("bind", body) == {"Error": ""}
-        assert (await site.cluster.pods.read("ns", "p")).node_name == "a"
-
-
 async def test_a_stop_answers_waiting_binds_and_lets_the_write_in_flight_end() -> None:
     """The caller has its answer at once; the process stays until the write has ended."""
     async with running() as site:

@@ -68,12 +68,6 @@ async def called(server: TlsServer, context: ssl.SSLContext) -> tuple[int, bytes
 
 
 @on_both_loops
-async def test_a_caller_with_a_certificate_of_the_authority_is_answered(ours: Issuer) -> None:
-    async with serve_tls(settings(ours)) as server:
-        assert await called(server, caller(ours.bundle(), ours.client())) == (200, b'{"NodeNames":["a"]}')
-
-
-@on_both_loops
 async def test_a_caller_without_a_certificate_gets_no_connection(ours: Issuer) -> None:
     async with serve_tls(settings(ours)) as server:
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):

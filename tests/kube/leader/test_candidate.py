@@ -15,14 +15,6 @@ def taken_by(identity: str, before: LeaseRecord | None, now: float, version: str
     return replace(held_lease(before, identity, duration=TIMES.duration, now=now), version=version)
 
 
-def test_a_lease_that_nobody_has_is_taken_at_once() -> None:
-    candidate = LeaseView("a", TIMES)
-    candidate.saw(None, 100.0)
-    assert candidate.may_take(100.0)
-    candidate.saw(THEIRS.released(0.0), 101.0)
-    assert candidate.may_take(101.0)
-
-
 def test_a_silent_holder_is_waited_for_by_our_own_clock_from_the_moment_we_saw_it() -> None:
     """What its renewal time says does not matter: its clock may be years away."""
     candidate = LeaseView("a", TIMES)

@@ -154,14 +154,6 @@ async def test_a_watch_asks_for_bookmarks_and_for_an_end_and_begins_at_the_versi
         ]
 
 
-async def test_objects_reach_the_feed_byte_by_byte_as_sent(bench: Bench) -> None:
-    async with bench.running():
-        odd = b'{"metadata":{"name":"a","resourceVersion":"101","uid":"u"}, "future": {"x" : 1.0e3},"text":"\\u00e9"}'
-        bench.send(b'{"type":"ADDED","object":' + odd + b"}")
-        await until(lambda: bench.feed.raw)
-        assert bench.feed.raw == [odd]
-
-
 async def test_changes_and_deletions_arrive_in_order(bench: Bench) -> None:
     bench.put("a")
     async with bench.running():
@@ -182,17 +174,6 @@ async def test_a_bookmark_moves_the_version_from_which_a_watch_resumes(bench: Be
         await until(lambda: len(bench.watches()) == 2)
         assert bench.watches()[1]["resourceVersion"] == "17"
         assert (len(bench.lists()), bench.feed.told, bench.sleeper.pauses) == (1, ["+a"], [])
-
-
-async def test_what_happened_between_two_watches_is_not_lost(bench: Bench) -> None:
-    async with bench.running():
-        bench.put("a")
-        await until(lambda: bench.feed.told)
-        bench.fail("watch", Fault(answer=(502, b"bad gateway")))
-        bench.server.cut_watches()
-        bench.put("b")
-        await until(lambda: "+b" in bench.feed.told)
-        assert (bench.feed.told, len(bench.lists())) == (["+a", "+b"], 1)
 
 
 @pytest.mark.parametrize("as_event", [False, True], ids=["as an answer", "as an event"])

@@ -64,34 +64,6 @@ def test_a_pod_starts_pending_and_limits_become_requests(store: Store) -> None:
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
 
 
-def test_a_status_write_leaves_metadata_and_spec_alone(store: Store) -> None:
-    thing = stored(store)
-    thing["metadata"].update(annotations={"a": "b"}, finalizers=["f"], labels={"l": "m"})
-    thing["spec"]["devices"]["requests"] = []
-    thing["status"] = {"allocation": allocation()}
-    before = stored(store)
-    # The names of requests that count are those of the stored spec.
-    after = store.update_status(StoredKind.CLAIM, thing)
-    assert after["spec"] == before["spec"]
-    assert after["metadata"].keys() == before["metadata"].keys()
-
-
-def test_an_allocation_never_changes_but_may_be_sent_again_or_cleared(store: Store) -> None:
-    thing = allocate(store)
-    assert store.update_status(StoredKind.CLAIM, thing) == thing
-    other = stored(store)
-    other["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
-    with pytest.raises(RequestRejectedError, match="immutable"):
-        store.update_status(StoredKind.CLAIM, other)
-    late = stored(store)
-    late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
-    with pytest.raises(RequestRejectedError, match="immutable"):
-        store.update_status(StoredKind.CLAIM, late)
-    cleared = stored(store)
-    cleared["status"] = {}
-    assert "allocation" not in store.update_status(StoredKind.CLAIM, cleared).get("status", {})
-
-
 CONDITIONS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
 
 
@@ -149,35 +121,6 @@ def test_each_release_keeps_the_fields_it_knows(minor: int, *, groups: bool, con
     assert ("allocationTimestamp" in kept) is (minor > 34)
 
 
-@pytest.mark.parametrize(("minor", "shares"), [(35, False), (36, True)])
-def test_sharing_by_capacity_is_kept_since_its_gate_is_on(minor: int, *, shares: bool) -> None:
-    store = Store(Steady(), served_by(minor))
-    published = slice_with_everything()
-    capacity = {"m": {"value": "8", "requestPolicy": {"default": "1"}}}
-    published["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": capacity}
-    device = store.create(StoredKind.SLICE, published)["spec"]["devices"][0]
-    assert ("allowMultipleAllocations" in device) is ("requestPolicy" in device["capacity"]["m"]) is shares
-    wanted = claim("c")
-    wanted["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"m": "1"}}
-    thing = store.create(StoredKind.CLAIM, wanted)
-    assert ("capacity" in thing["spec"]["devices"]["requests"][0]["exactly"]) is shares
-    share_id = "6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1"
-    thing["status"] = {"allocation": allocation(result(shareID=share_id, consumedCapacity={"m": "1"}))}
-    kept = store.update_status(StoredKind.CLAIM, thing)["status"]["allocation"]["devices"]["results"][0]
-    assert ("shareID" in kept) is ("consumedCapacity" in kept) is shares
-
-
-@pytest.mark.parametrize(("minor", "kept"), [(36, False), (37, True)])
-def test_what_devices_take_of_their_node_and_their_partition_type_are_kept_since_they_have_these_names(
-    minor: int, *, kept: bool
-) -> None:
-    published = slice_with_everything()
-    published["spec"]["partitionTypeAttribute"] = "gpu.example.com/profile"
-    published["spec"]["devices"][0]["nodeAllocatableResources"] = {"cpu": {"overhead": {"perPod": "1"}}}
-    spec = Store(Steady(), served_by(minor)).create(StoredKind.SLICE, published)["spec"]
-    assert ("partitionTypeAttribute" in spec) is ("nodeAllocatableResources" in spec["devices"][0]) is kept
-
-
 @pytest.mark.parametrize("minor", [34, 35, 36, 37])
 def test_slice_with_devices_beside_counters_is_kept_by_1_34_alone(minor: int) -> None:
     """Later releases refuse it, created or made by an update, with this message."""
@@ -202,35 +145,6 @@ def test_slice_with_devices_beside_counters_is_kept_by_1_34_alone(minor: int) ->
 def test_an_unknown_release_is_refused(minor: int) -> None:
     with pytest.raises(ValueError, match=f"cannot emulate Kubernetes 1.{minor}"):
         served_by(minor)
-
-
-def _new_selector(spec: Json) -> None:
-    spec["nodeSelector"] = {"a": "b"}
-
-
-def _new_image(spec: Json) -> None:
-    spec["containers"][0]["image"] = "other"
-
-
-def test_specs_that_never_change_are_kept(store: Store) -> None:
-    thing = stored(store)
-    thing["spec"]["devices"]["requests"][0]["name"] = "other"
-    with pytest.raises(RequestRejectedError, match="spec: Invalid value: field is immutable"):
-        store.update(StoredKind.CLAIM, thing)
-    running = store.create(StoredKind.POD, pod("p"))
-    _new_selector(running["spec"])
-    with pytest.raises(RequestRejectedError, match="immutable"):
-        store.update(StoredKind.POD, running)
-    running = store.get(Key(StoredKind.POD, "default", "p"))
-    _new_image(running["spec"])
-    assert store.update(StoredKind.POD, running)["spec"]["containers"][0]["image"] == "other"
-    piece = store.create(StoredKind.SLICE, slice_with_everything())
-    piece["spec"]["pool"]["generation"] = 2
-    piece = store.update(StoredKind.SLICE, piece)
-    assert piece["metadata"]["generation"] == 2
-    piece["spec"]["pool"]["name"] = "other"
-    with pytest.raises(RequestRejectedError, match=r"spec\.pool\.name"):
-        store.update(StoredKind.SLICE, piece)
 
 
 def test_a_nodes_status_is_stored_and_amounts_become_text(store: Store) -> None:

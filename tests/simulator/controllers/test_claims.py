@@ -54,15 +54,6 @@ def test_a_template_entry_gets_a_claim_of_its_own(store: Store) -> None:
     assert status["resourceClaimStatuses"] == [{"name": "gpu", "resourceClaimName": found["metadata"]["name"]}]
 
 
-def test_settling_again_changes_nothing(store: Store) -> None:
-    store.create(StoredKind.TEMPLATE, template("t"))
-    store.create(StoredKind.POD, templated("p"))
-    ClaimController(store).reconcile()
-    version = store.version
-    ClaimController(store).reconcile()
-    assert store.version == version
-
-
 def test_a_claim_that_was_made_and_not_recorded_is_found_again(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t"))
     store.create(StoredKind.POD, templated("p"))
@@ -100,20 +91,6 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
     assert not freed["metadata"].get("finalizers")
 
 
-def test_without_the_finalizer_nothing_is_deallocated(store: Store) -> None:
-    store.create(StoredKind.CLAIM, claim("c"))
-    reserve(store, "c", "gone", finalizer=False)
-    ClaimController(store).reconcile()
-    assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"] == {"allocation": allocation()}
-
-
-def test_an_allocation_without_reservation_stays(store: Store) -> None:
-    store.create(StoredKind.CLAIM, claim("c"))
-    reserve(store, "c")
-    ClaimController(store).reconcile()
-    assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["allocation"]
-
-
 def test_a_deleted_claim_goes_when_no_pod_uses_it(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))
@@ -124,17 +101,6 @@ def test_a_deleted_claim_goes_when_no_pod_uses_it(store: Store) -> None:
     store.delete(Key(StoredKind.POD, "default", "p"))
     ClaimController(store).reconcile()
     assert store.find(Key(StoredKind.CLAIM, "default", "c")) is None
-
-
-def test_a_generated_claim_goes_with_its_pod(store: Store) -> None:
-    store.create(StoredKind.TEMPLATE, template("t"))
-    uid = running(store, templated("p"))
-    ClaimController(store).reconcile()
-    name = store.all(StoredKind.CLAIM)[0]["metadata"]["name"]
-    reserve(store, name, uid)
-    store.delete(Key(StoredKind.POD, "default", "p"))
-    ClaimController(store).reconcile()
-    assert store.all(StoredKind.CLAIM) == []
 
 
 def test_a_running_pod_gets_the_reservation_that_was_forgotten(store: Store) -> None:

@@ -7,7 +7,7 @@ from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.scheduler.loop import PodBound, PodWaiting, SchedulingFailed
 
-from tests.simulator.scheduler.test_loop import Bench, refuse
+from tests.simulator.scheduler.test_loop import Bench
 from tests.support.simulator.things import Steady, allocation, node, pod, template
 
 ENTRY = {"name": "gpu", "resourceClaimTemplateName": "t"}
@@ -54,16 +54,6 @@ def test_a_group_gets_one_claim_that_all_its_pods_are_told(store: Store) -> None
     )
 
 
-def test_an_entry_that_the_group_does_not_have_is_the_pods_own(store: Store) -> None:
-    store.create(StoredKind.TEMPLATE, template("t"))
-    store.create(StoredKind.POD_GROUP, group(ENTRY))
-    other = {"name": "other", "resourceClaimTemplateName": "t"}
-    store.create(StoredKind.POD, member("a", ENTRY, other))
-    ClaimController(store).reconcile()
-    assert len(claims(store)) == 2
-    assert recorded(store, StoredKind.POD, "a") == [*recorded(store, StoredKind.POD_GROUP, "g"), claims(store)[1]]
-
-
 def test_reservation_and_claim_go_with_the_group_and_not_with_its_pods(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t"))
     made = store.create(StoredKind.POD_GROUP, group(ENTRY))
@@ -104,18 +94,6 @@ async def test_a_gang_waits_for_its_group_and_for_enough_members(bench: Bench) -
     await bench.rest()
     assert bench.node_of("a")
     assert bench.node_of("b")
-
-
-async def test_no_member_is_bound_when_too_few_fit(bench: Bench) -> None:
-    bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
-    bench.extender.filter = lambda body: (
-        {"NodeNames": ["node-1"]} if body["Pod"]["metadata"]["name"] == "a" else refuse("full")(body)
-    )
-    bench.add(member("a"), member("b"))
-    outcomes = await bench.rest()
-    assert "bind" not in bench.extender.verbs()
-    assert {type(each) for each in outcomes} == {PodWaiting}
-    assert bench.node_of("a") is None
 
 
 async def test_all_members_are_asked_before_any_is_bound_and_bound_at_once(bench: Bench) -> None:

@@ -56,12 +56,6 @@ async def test_each_example_proves_itself(file: StoryFile) -> None:
     assert trouble <= {'Pod default/template-missing: resourceclaimtemplates "forgotten" not found'}
 
 
-def test_every_scenario_has_its_example() -> None:
-    numbers = [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))]
-    assert len(set(numbers)) == len(numbers)
-    assert {f"{number:02}" for number in (*range(1, 9), *range(10, 17))} <= set(numbers)
-
-
 @pytest.mark.parametrize("minor", [34, 35, 36])
 async def test_stories_with_a_policy_need_nothing_of_the_api_server(minor: int) -> None:
     """Groups, counters apart from amounts, conditions: what an older server drops, the policy supplies."""
@@ -98,10 +92,6 @@ async def test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_serve
         settings = with_policy(SETTINGS, file)
         played = await run_story("08", load_files([path]), partial(serve, settings=settings), served=served_by(minor))
         assert (failures(played) == []) is holds
-
-
-def test_each_policy_belongs_to_a_story() -> None:
-    assert {path.name for path in (EXAMPLES / "policies").iterdir()} <= {path.name for path in EXAMPLES.glob("*.yaml")}
 
 
 def test_examples_name_the_scheduler_and_use_the_released_api() -> None:

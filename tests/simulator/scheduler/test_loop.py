@@ -223,14 +223,6 @@ def test_reasons_are_aggregated_as_kube_scheduler_does(total: int, reasons: list
     assert aggregated(total, reasons) == text
 
 
-async def test_without_nodes_the_extender_is_not_asked(bench: Bench) -> None:
-    bench.add(pod("p"))
-    outcome = (await bench.rest())[0]
-    assert isinstance(outcome, PodWaiting)
-    assert outcome.message == "no nodes available to schedule pods"
-    assert bench.extender.calls == []
-
-
 async def test_a_nominated_node_is_tried_first_and_alone(bench: Bench) -> None:
     bench.add(node("n1"), node("n2"), pod("p"))
     bench.cluster.store.replace(
@@ -264,14 +256,6 @@ async def test_higher_priority_goes_first_and_then_the_older_pod(bench: Bench) -
     bench.add(node("n1"), pod("first"), pod("second"), pod("urgent", priority=10))
     outcomes = await bench.rest()
     assert [outcome.pod.name for outcome in outcomes] == ["urgent", "first", "second"]
-
-
-async def test_a_parked_pod_rests_until_something_wakes_it(bench: Bench) -> None:
-    bench.add(node("n1"), pod("p"))
-    bench.extender.filter = refuse("no")
-    # The second attempt answers the condition that the first one wrote; it has the same text, and so it is the last.
-    assert len(await bench.rest()) == 2
-    assert await bench.rest() == []
 
 
 WAKES: dict[str, Callable[[Bench], object]] = {
@@ -339,14 +323,6 @@ async def test_no_answer_is_a_failure_and_not_the_end(bench: Bench) -> None:
     (condition,) = bench.pod("p")["status"]["conditions"]
     assert condition["reason"] == "SchedulerError"
     assert "connection refused" in condition["message"]
-
-
-async def test_nothing_in_the_answer_means_no_node(bench: Bench) -> None:
-    bench.add(node("n1"), pod("p"))
-    bench.extender.filter = lambda _: {}
-    outcome = (await bench.rest())[0]
-    assert isinstance(outcome, PodWaiting)
-    assert outcome.message == "0/1 nodes are available:"
 
 
 async def test_success_without_a_binding_is_found_out(bench: Bench) -> None:
