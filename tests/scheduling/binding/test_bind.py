@@ -1,7 +1,6 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
@@ -96,7 +95,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
 
     world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "p2-gpu-x"), own)
     world.sync()
-    world.cluster.watch.attach({kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"})
+    world.silence("pods")
     world.cluster.store.replace(Key(StoredKind.POD, "default", "p2"), name)
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
     async with world.watching():

@@ -221,9 +221,7 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(
     world.add_claim("all", count=2)
     world.add_pod("p3", "all")
     async with world.watching():
-        world.cluster.watch.attach(
-            {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "resourceclaims"}
-        )
+        world.silence("resourceclaims")
         with pytest.raises(RetryableError, match="connection refused"):
             await world.bind("p1", "n1")
         with pytest.raises(RetryableError, match="does not fit on node n1 any more"):

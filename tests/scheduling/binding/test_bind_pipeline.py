@@ -299,9 +299,7 @@ async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(w
     """The process was killed right after the write, before it could look at what the server had kept."""
     world.node("n3")
     world.slice("n3", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
-    body = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": "3Gi"}}}
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "share"}, "spec": spec})
+    world.add_claim("share", capacity={"requests": {"memory": "3Gi"}})
     world.add_pod("p2", "share")
     world.cluster.store._served = Served(shares=False)
 

@@ -85,13 +85,7 @@ def two_nodes() -> InMemoryExtender:
 def their_pod(
     world: InMemoryExtender, claim: str = "theirs", scheduler: str = "theirs", name: str = "theirs", **spec: Any
 ) -> None:
-    body = {
-        "schedulerName": scheduler,
-        "containers": [{"name": "main", "image": "pause"}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
-        **spec,
-    }
-    world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": body})
+    world.add_pod(name, *([] if "resourceClaims" in spec else [claim]), schedulerName=scheduler, **spec)
 
 
 def many_pods(world: InMemoryExtender, selector: Callable[[int], str], number: int = PODS) -> None:
@@ -149,9 +143,7 @@ def without_class(world: InMemoryExtender) -> None:
 
 
 def with_admin_access(world: InMemoryExtender) -> None:
-    body = {"deviceClassName": "gpu", "count": 1, "adminAccess": True}
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": "theirs"}, "spec": spec})
+    world.add_claim("theirs", adminAccess=True)
     their_pod(world)
 
 

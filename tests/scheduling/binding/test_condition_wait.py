@@ -183,17 +183,11 @@ async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(w
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-def foreign(world: InMemoryExtender, device: str) -> None:
-    """Another scheduler allocates this device to a claim of its own."""
-    world.add_claim("foreign")
-    world.allocate("foreign", device)
-
-
 async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: InMemoryExtender) -> None:
     await world.extender.start()
     async with world.watching():
         bind = await waiting(world)
-        foreign(world, "gpu-0")
+        world.allocate_foreign("gpu-0")
         with pytest.raises(RetryableError, match=r"another writer allocated device .*/n1/gpu-0 first"):
             await asyncio.wait_for(bind, 60)
     await world.extender.stop()
@@ -215,7 +209,7 @@ async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
         bind = await waiting(world)
         world.report("Attached")
         await bind
-        foreign(world, "gpu-0")
+        world.allocate_foreign("gpu-0")
         await world.cluster.watch.caught_up()
         await turns()
     await world.extender.stop()

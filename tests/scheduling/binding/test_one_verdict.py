@@ -28,11 +28,8 @@ def named(name: str) -> str:
 
 def add_pod(world: InMemoryExtender, pod: str, wanted: str, memory: str = "") -> None:
     """A pod with a claim of its own for the device of this name; `memory` of it, if it is shared."""
-    body: Json = {"deviceClassName": "gpu", "count": 1, "selectors": [{"cel": {"expression": named(wanted)}}]}
-    if memory:
-        body["capacity"] = {"requests": {"memory": memory}}
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": f"{pod}-claim"}, "spec": spec})
+    capacity: Json = {"capacity": {"requests": {"memory": memory}}} if memory else {}
+    world.add_claim(f"{pod}-claim", selector=named(wanted), **capacity)
     world.add_pod(pod, f"{pod}-claim")
 
 

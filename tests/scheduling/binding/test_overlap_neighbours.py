@@ -30,12 +30,6 @@ def a_world(**features: bool) -> InMemoryExtender:
     return world
 
 
-def foreign(world: InMemoryExtender, device: str) -> None:
-    """Another scheduler allocates this device to a claim of its own."""
-    world.add_claim("foreign")
-    world.allocate("foreign", device)
-
-
 async def waiting_for_mig_0(world: InMemoryExtender) -> asyncio.Task[None]:
     """A bind that waits for mig-0, which is the only free device of its mode."""
     world.add_claim("other", selector="device.attributes[device.driver].mode == 'mig'")
@@ -54,7 +48,7 @@ async def test_a_neighbour_that_does_not_fit_makes_the_bind_give_way() -> None:
     await world.extender.start()
     async with world.watching():
         bind = await waiting_for_mig_0(world)
-        foreign(world, "vgpu")
+        world.allocate_foreign("vgpu")
         await world.cluster.watch.caught_up()
         # The bind may have given way already, for it looks again when the neighbour comes.
         if world.devices("c1"):
@@ -72,7 +66,7 @@ async def test_neighbours_do_not_count_with_compatibility_off() -> None:
     await world.extender.start()
     async with world.watching():
         bind = await waiting_for_mig_0(world)
-        foreign(world, "vgpu")
+        world.allocate_foreign("vgpu")
         await world.cluster.watch.caught_up()
         world.report("Attached")
         await asyncio.wait_for(bind, 30)

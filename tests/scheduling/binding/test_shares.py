@@ -18,10 +18,7 @@ from tests.support.turns import turns
 LIMIT = {"memory": {"value": "8Gi"}}
 
 
-def add_claim(world: InMemoryExtender, name: str, memory: str = "3Gi") -> None:
-    body: Json = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": memory}}}
-    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+WANTED = {"requests": {"memory": "3Gi"}}
 
 
 @pytest.fixture
@@ -32,7 +29,7 @@ def world() -> InMemoryExtender:
         world.slice(node, [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}])
     world.device_class()
     for index in range(3):
-        add_claim(world, f"c{index}")
+        world.add_claim(f"c{index}", capacity=WANTED)
         world.add_pod(f"p{index}", f"c{index}")
     return world
 
@@ -82,10 +79,7 @@ async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: InMem
     """Two fit into the device beside each other, though each is offered two nodes; a third does not."""
     for node in ("n1", "n2"):
         world.delete(StoredKind.SLICE, f"{node}-devices")
-    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}]
-    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": devices}
-    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    world.fabric({"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT})
     for pod in ("p0", "p1"):
         assert set((await world.filter(pod, "n1", "n2")).fitting) == {"n1", "n2"}
     assert list((await world.filter("p2", "n1", "n2")).fitting) == []
@@ -181,7 +175,7 @@ async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_mo
 ) -> None:
     """API servers do not look at consumedCapacity, and some users write the status of their claims."""
     for name, amount, number in (("forged", "-1000Gi", 1), ("honest", "6Gi", 2)):
-        add_claim(world, name)
+        world.add_claim(name, capacity=WANTED)
         share = {"shareID": f"00000000-0000-4000-8000-00000000000{number}", "consumedCapacity": {"memory": amount}}
         found = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0", **share}
         allocated = world.claim(name) | {"status": {"allocation": {"devices": {"results": [found]}}}}

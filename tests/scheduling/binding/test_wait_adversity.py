@@ -180,22 +180,10 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
     world.node("n1")
     world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
     world.device_class()
-    world.create(
-        StoredKind.POD_GROUP,
-        {
-            "metadata": {"name": "g", "namespace": "default"},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
-        },
-    )
+    world.add_group("g", 2)
     for name in ("p1", "p2"):
         world.add_claim(name)
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "schedulingGroup": {"podGroupName": "g"},
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-        }
-        world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        world.add_member("g", name, name)
     async with world.watching():
         binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
         await turns()

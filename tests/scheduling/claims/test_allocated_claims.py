@@ -5,7 +5,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import InMemoryExtender
 
 FEATURE = "DRAOptionalNodeOperations"
 LACKS_FEATURE = 'node(s): claim "shared": node does not support the devices of the claim'
@@ -21,9 +21,7 @@ def declare(world: InMemoryExtender, node: str, *features: str) -> None:
 
 def network(world: InMemoryExtender, *devices: Json, **spec: object) -> None:
     """Devices that every node reaches."""
-    pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
-    body = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": list(devices), **spec}
-    world.create(StoredKind.SLICE, {"metadata": {"name": "net"}, "spec": body})
+    world.fabric(*devices, name="net", allNodes=True, **spec)
 
 
 def republish(world: InMemoryExtender, *devices: Json) -> None:

@@ -2,12 +2,11 @@
 
 import pytest
 from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupReservation
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.pod_group_reservations import UNABLE_SECONDS
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.crowds import GROUP, TRIAL, CrowdExtender, crowded, names
+from tests.support.scheduling.crowds import GROUP, NAMED, TRIAL, CrowdExtender, crowded, names
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 
 CROWDED = "is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
@@ -180,9 +179,7 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     claim = world.claim("shared")
     uid = world.pod("first")["metadata"]["uid"]
     claim["status"]["reservedFor"].append({"resource": "pods", "name": "first", "uid": uid})
-    world.cluster.watch.attach(
-        {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "resourceclaims"}
-    )
+    world.silence("resourceclaims")
     world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.started("first")
     await world.look()
@@ -278,18 +275,8 @@ async def test_the_reservation_of_a_podgroup_that_is_gone_ends_whatever_kube_con
 async def test_members_of_a_gang_of_which_none_is_bound_find_nothing_out() -> None:
     """They would wait for each other at the gate, and for a start that comes after it."""
     world = await crowded({"n1": True})
-    spec = {
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
-        "schedulingPolicy": {"gang": {"minCount": 1}},
-    }
-    world.create(StoredKind.POD_GROUP, {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec})
-    pod = {
-        "schedulerName": "dra-extender-scheduler",
-        "containers": [{"name": "main", "image": "pause"}],
-        "resourceClaims": spec["resourceClaims"],
-        "schedulingGroup": {"podGroupName": "gang"},
-    }
-    world.create(StoredKind.POD, {"metadata": {"name": "member"}, "spec": pod})
+    world.add_group("gang", 1, resourceClaims=[NAMED])
+    world.add_member("gang", "member", resourceClaims=[NAMED])
     async with world.watching():
         assert await world.try_all(["member"]) == ["member"]
         assert "nothing is found out by members of a gang of which none is bound" in world.messages("member")[-1]

@@ -57,9 +57,7 @@ def prepared() -> InMemoryExtender:
     for node in NODES:
         world.node(node)
         world.slice(node, [part("d0", "a"), part("d1", "b")])
-    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": []}
-    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    world.fabric()
     for index in range(PODS):
         world.add_claim(f"c{index}", selector=f'{TYPE} == "{"ab"[index % 2]}"')
         world.add_pod(f"p{index}", f"c{index}")

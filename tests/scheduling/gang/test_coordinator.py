@@ -57,24 +57,12 @@ class GangExtender(InMemoryExtender):
         """A pod of the gang that wants one device of this size, or any."""
         selector = "" if size == "any" else f'device.attributes["{DRIVER}"].size == "{size}"'
         self.add_claim(name, selector=selector)
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": name, "resourceClaimName": name}],
-            "schedulingGroup": {"podGroupName": gang},
-        }
-        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.add_member(gang, name, name)
 
     def extended_member(self, gang: str, name: str, resource: str, *claims: str) -> None:
         """A pod of the gang that wants one of an extended resource, and uses these claims."""
         container = {"name": "main", "image": "pause", "resources": {"limits": {resource: "1"}}}
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [container],
-            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
-            "schedulingGroup": {"podGroupName": gang},
-        }
-        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.add_member(gang, name, *claims, containers=[container])
 
     async def ask(self, pods: Sequence[str], *nodes: str) -> dict[str, list[str]]:
         """The nodes that each pod is offered, asked in this order."""

@@ -17,28 +17,15 @@ class FabricExtender(GangExtender):
 
     def pool(self, name: str, rack: str, devices: int) -> None:
         match = {"key": "rack", "operator": "In", "values": [rack]}
-        where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [match]}]}} if rack else {"allNodes": True}
-        spec = {
-            "driver": DRIVER,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [
-                {"name": f"far-{index}", "attributes": {"kind": {"string": "far"}}} for index in range(devices)
-            ],
-            **where,
-        }
-        self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
+        where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [match]}]}} if rack else {}
+        far = [{"name": f"far-{index}", "attributes": {"kind": {"string": "far"}}} for index in range(devices)]
+        self.fabric(*far, name=name, **where)
 
     def wants(self, pod: str, kind: str) -> None:
         """A member that wants a device of its node, a far one, or any."""
         selector = "true" if kind == "any" else f'device.attributes["{DRIVER}"].kind == "{kind}"'
         self.add_claim(pod, selector=selector)
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": pod, "resourceClaimName": pod}],
-            "schedulingGroup": {"podGroupName": "g"},
-        }
-        self.create(StoredKind.POD, {"metadata": {"name": pod}, "spec": spec})
+        self.add_member("g", pod, pod)
 
 
 async def test_a_far_device_is_left_to_the_member_that_can_use_no_other() -> None:

@@ -120,12 +120,7 @@ async def test_too_few_members_give_up_in_words() -> None:
 
 async def test_members_without_devices_wait_with_the_others(world: GangExtender) -> None:
     await offered(world)
-    spec = {
-        "schedulerName": "dra-extender-scheduler",
-        "containers": [{"name": "main", "image": "pause"}],
-        "schedulingGroup": {"podGroupName": "g"},
-    }
-    world.create(StoredKind.POD, {"metadata": {"name": "plain"}, "spec": spec})
+    world.add_member("g", "plain")
     plain = asyncio.create_task(world.bind("plain", "n1"))
     await turns()
     assert not plain.done()

@@ -2,10 +2,8 @@
 
 import pytest
 from dra_extender.ledger.pod_groups import GroupReservation
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.reclaim.release_reasons import ConsumerState, group_state
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
 from tests.support.scheduling.world import InMemoryExtender
@@ -39,16 +37,9 @@ def world() -> InMemoryExtender:
     world = small_world()
     world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
     world.add_claim("shared")
-    group = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"resourceClaims": [ENTRY]}}
-    world.create(StoredKind.POD_GROUP, group)
+    world.add_group("team", resourceClaims=[ENTRY])
     for name in ("m1", "m2"):
-        spec: Json = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [ENTRY],
-            "schedulingGroup": {"podGroupName": "team"},
-        }
-        world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        world.add_member("team", name, resourceClaims=[ENTRY])
     return world
 
 
@@ -67,8 +58,7 @@ async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_do
 
 async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: InMemoryExtender) -> None:
     await world.abandoned("m1")
-    feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
-    world.cluster.watch.attach(feeds)
+    world.silence("pods")
     pod = world.pod("m2")
     await world.cluster.pods.bind("default", "m2", pod["metadata"]["uid"], "n1")
 

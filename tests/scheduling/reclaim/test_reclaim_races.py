@@ -5,7 +5,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -82,8 +81,7 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
 async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: InMemoryExtender) -> None:
     """Our pod watch is behind."""
     await world.abandoned("p1")
-    feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
-    world.cluster.watch.attach(feeds)
+    world.silence("pods")
     edit_pod(world, bound_to("n1"))
 
     await pass_by(world, GRACE)

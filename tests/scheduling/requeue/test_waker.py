@@ -186,17 +186,11 @@ async def test_a_pod_group_that_appears_wakes_its_members(monkeypatch: pytest.Mo
     """Another group's appearance wakes nobody."""
     async with started("n0") as world:
         monkeypatch.setattr(world.ledger.pod_groups, "served", True)
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c1"}],
-            "schedulingGroup": {"podGroupName": "team"},
-        }
-        world.create(StoredKind.POD, {"metadata": {"name": "member"}, "spec": spec})
+        world.add_member("team", "member", "c1")
         assert list((await world.filter("member", "n0")).fitting) == []
-        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "other", "namespace": "default"}, "spec": {}})
+        world.add_group("other")
         assert await pokes(world) == 0
-        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": {}})
+        world.add_group("team")
         assert await pokes(world) == 1
         assert list((await world.filter("member", "n0")).fitting) == ["n0"]
 
@@ -204,24 +198,13 @@ async def test_a_pod_group_that_appears_wakes_its_members(monkeypatch: pytest.Mo
 async def test_a_member_that_makes_its_gang_complete_wakes_the_others() -> None:
     """Also one that kube-scheduler never asks about, because its own filters reject every node for it."""
     async with started("n0", "n1") as world:
-        gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": gang})
+        world.add_group("team", 2)
         for name in ("first", "second"):
             world.add_claim(name)
-
-        def member(name: str) -> None:
-            spec = {
-                "schedulerName": "dra-extender-scheduler",
-                "containers": [{"name": "main", "image": "pause"}],
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-                "schedulingGroup": {"podGroupName": "team"},
-            }
-            world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
-
-        member("first")
+        world.add_member("team", "first", "first")
         assert list((await world.filter("first", "n0", "n1")).fitting) == []
         assert await pokes(world) == 0
-        member("second")
+        world.add_member("team", "second", "second")
         async with asyncio.timeout(60):
             while not await pokes(world):
                 pass

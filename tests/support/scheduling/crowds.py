@@ -28,13 +28,7 @@ class CrowdExtender(InMemoryExtender):
         self.device_class()
         for name in able:
             self.a_node(name)
-        spec = {
-            "driver": "gpu.example.com",
-            "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1},
-            "allNodes": True,
-            "devices": [{"name": "gpu-0"}],
-        }
-        self.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+        self.fabric({"name": "gpu-0"})
         self.add_claim("shared")
         self.group()
 
@@ -57,10 +51,7 @@ class CrowdExtender(InMemoryExtender):
 
     def group(self, min_count: int = 0) -> None:
         """The PodGroup, with the claim."""
-        spec: Json = {"resourceClaims": [NAMED]}
-        if min_count:
-            spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
-        self.create(StoredKind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+        self.add_group(GROUP, min_count, resourceClaims=[NAMED])
 
     def members(self, *names: str, node: str = "") -> None:
         """Pods of the group; with a node, they are bound to it."""

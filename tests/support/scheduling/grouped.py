@@ -56,19 +56,10 @@ class PodGroupExtender(InMemoryExtender):
     def devices_everywhere(self, count: int = 1, *, conditions: bool = False) -> None:
         """A pool of devices that both nodes reach."""
         device: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]} if conditions else {}
-        spec = {
-            "driver": "gpu.example.com",
-            "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1},
-            "allNodes": True,
-            "devices": [{"name": f"gpu-{index}", **device} for index in range(count)],
-        }
-        self.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+        self.fabric(*({"name": f"gpu-{index}", **device} for index in range(count)))
 
     def group(self, *entries: Json, min_count: int = 0) -> None:
-        spec: Json = {"resourceClaims": list(entries)}
-        if min_count:
-            spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
-        self.create(StoredKind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+        self.add_group(GROUP, min_count, resourceClaims=list(entries))
 
     def template(self) -> None:
         request = {"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}
@@ -77,14 +68,8 @@ class PodGroupExtender(InMemoryExtender):
 
     def member(self, name: str, *entries: Json, named: bool = True) -> None:
         """A pod of the group; without `named` the API server has dropped that."""
-        spec: Json = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "resourceClaims": list(entries or (NAMED,)),
-        }
-        if named:
-            spec["schedulingGroup"] = {"podGroupName": GROUP}
-        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        group: Json = {"schedulingGroup": {"podGroupName": GROUP}} if named else {}
+        self.add_pod(name, resourceClaims=list(entries or (NAMED,)), **group)
 
     def manage(self, *, gate: bool = True) -> None:
         """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""

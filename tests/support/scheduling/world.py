@@ -123,27 +123,50 @@ class InMemoryExtender:
         spec = {"driver": DRIVER, "pool": pool, "nodeName": node, "devices": devices}
         self.create(StoredKind.SLICE, {"metadata": {"name": f"{node}-devices"}, "spec": spec})
 
+    def fabric(self, *devices: Json, name: str = "fabric", **reach: Any) -> None:
+        """Publish devices that every node reaches, or those that `reach` names."""
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "pool": pool, "devices": list(devices), **(reach or {"allNodes": True})}
+        self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
+
     def device_class(self, name: str = "gpu", expression: str = f'device.driver == "{DRIVER}"', **spec: Any) -> None:
         self.create(
             StoredKind.CLASS,
             {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}], **spec}},
         )
 
-    def add_claim(self, name: str, *, count: int = 1, selector: str = "", class_name: str = "gpu") -> None:
-        body: Json = {"deviceClassName": class_name, "count": count}
+    def add_claim(
+        self, name: str, *, count: int = 1, selector: str = "", class_name: str = "gpu", **request: Any
+    ) -> None:
+        body: Json = {"deviceClassName": class_name, "count": count, **request}
         if selector:
             body["selectors"] = [{"cel": {"expression": selector}}]
         spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
         self.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
 
-    def add_pod(self, name: str, *claims: str, resources: Mapping[str, str] | None = None) -> None:
+    def add_pod(self, name: str, *claims: str, resources: Mapping[str, str] | None = None, **fields: Any) -> None:
+        """Create a pod that uses these claims; `fields` of its spec replace others."""
         container: Json = {"name": "main", "image": "pause", "resources": {"requests": dict(resources or {})}}
         spec = {
             "schedulerName": "dra-extender-scheduler",
             "containers": [container],
             "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
         }
-        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": {**spec, **fields}})
+
+    def add_member(self, group: str, name: str, *claims: str, **fields: Any) -> None:
+        """Create a pod of the PodGroup."""
+        self.add_pod(name, *claims, schedulingGroup={"podGroupName": group}, **fields)
+
+    def add_group(self, name: str, min_count: int = 0, **fields: Any) -> None:
+        """Create a PodGroup, of which so many pods are bound together or none."""
+        policy: Json = {"schedulingPolicy": {"gang": {"minCount": min_count}}} if min_count else {}
+        metadata = {"name": name, "namespace": "default"}
+        self.create(StoredKind.POD_GROUP, {"metadata": metadata, "spec": {**policy, **fields}})
+
+    def silence(self, kind: str) -> None:
+        """Let the watch bring no news of this kind any more."""
+        self.cluster.watch.attach({name: feed for name, feed in sinks_of(self.ledger).items() if name != kind})
 
     def allocate(self, claim: str, device: str, *, pool: str = "n1", writer: str = "") -> None:
         """Let another scheduler allocate this device to the claim."""
@@ -151,6 +174,11 @@ class InMemoryExtender:
         result = {"request": "req", "driver": DRIVER, "pool": pool, "device": device}
         stored["status"] = {"allocation": {"devices": {"results": [result]}}}
         self.cluster.store.update_status(StoredKind.CLAIM, stored, writer)
+
+    def allocate_foreign(self, device: str, *, pool: str = "n1") -> None:
+        """Let another scheduler allocate this device to a claim of its own, called `foreign`."""
+        self.add_claim("foreign")
+        self.allocate("foreign", device, pool=pool)
 
     def report(self, condition: str, claim: str = "c1") -> None:
         """Let the driver say this, and nothing else, of every device of the claim."""
