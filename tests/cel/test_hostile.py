@@ -4,12 +4,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from dra_extender.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, EvaluationFrame
+from dra_extender.cel.cost import ROUND_WORK, EvaluationFrame
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelCostError, CelDeadlineError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
 
-from tests.support.cel.hostile import ACCEPTED, ALL, MANY_CALLS, REFUSED_AT_ONCE, STOPPED, bound
+from tests.support.cel.hostile import ACCEPTED, MANY_CALLS, REFUSED_AT_ONCE, STOPPED, bound
 
 HUNGRY = (
     *(
@@ -49,10 +49,6 @@ def test_what_grows_without_bound_or_calls_without_end_is_stopped_by_the_cost_th
     program = compile_expression(expression)
     with pytest.raises(CelCostError):
         program.matches(DEVICE)
-
-
-def test_there_are_at_least_sixty_hostile_expressions() -> None:
-    assert len(ALL) == len(REFUSED_AT_ONCE) + len(ACCEPTED) + len(STOPPED) + len(MANY_CALLS) >= 60
 
 
 def test_a_cost_error_is_not_absorbed_by_a_logical_operator() -> None:
@@ -141,11 +137,6 @@ def test_a_deadline_that_is_never_reached_changes_nothing() -> None:
     program = compile_expression("lists.range(1000).all(x, x >= 0)")
     assert program.matches(DEVICE, deadline=lambda: False)
     assert program.evaluate(DEVICE, deadline=lambda: False) == program.evaluate(DEVICE)
-
-
-def test_the_limits_are_those_the_api_promises() -> None:
-    assert COST_LIMIT == 1_000_000
-    assert WORK_LIMIT >= COST_LIMIT
 
 
 @pytest.mark.parametrize(
