@@ -16,19 +16,16 @@ from tests.bench import (
     allocator_area,
     binding_area,
     cel_area,
-    claims_area,
     document,
     filter_area,
     fits_area,
     memory_area,
-    offered_nodes_area,
     page_area,
     see_area,
     tenants_area,
     throughput_area,
     tls_area,
     tracing_area,
-    workloads_area,
 )
 from tests.bench.report import show
 from tests.bench.rows import BenchError, Row, read_rows, write_rows
@@ -44,19 +41,19 @@ AREAS: Final[dict[str, Area]] = {
     "allocator": allocator_area.measure,
     "binding": binding_area.measure,
     "cel": cel_area.measure,
-    "claims": claims_area.measure,
+    "claims": throughput_area.claims,
     "filter": filter_area.measure,
     "fits": fits_area.measure,
     "memory": memory_area.measure,
     "page": page_area.measure,
     "see": see_area.measure,
     "tenants": tenants_area.measure,
-    "throughput": throughput_area.measure,
+    "throughput": throughput_area.throughput,
     "tls": tls_area.measure,
     "tracing": tracing_area.measure,
-    "workloads": workloads_area.measure,
+    "workloads": throughput_area.workloads,
 }
-ON_REQUEST: Final[dict[str, Area]] = {"offered-nodes": offered_nodes_area.measure}
+ON_REQUEST: Final[dict[str, Area]] = {"offered-nodes": throughput_area.offered_nodes}
 
 
 def main() -> int:

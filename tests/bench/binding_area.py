@@ -18,7 +18,7 @@ from tests.bench.contenders import IN_TREE, ours
 from tests.bench.filter_area import body
 from tests.bench.loopback_client import LoopbackClient
 from tests.bench.processes import Helper, helper
-from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.rows import BenchError, Goal, Row, compare, within
 from tests.bench.scale import Scale
 from tests.bench.wake_latency import wake_latencies
 
@@ -27,7 +27,6 @@ MEGABYTES: Final = 200.0
 MILLISECONDS: Final = 20.0
 WAKE_MILLISECONDS: Final = 2_000.0
 NODES: Final = 200
-_GOAL: Final = Goal("<=", 1.0)
 _UNDISTURBED: Final = Goal("<=", 1.2)
 _HOLD_SECONDS: Final = 1.0
 _ALL_WAIT_SECONDS: Final = 120.0
@@ -55,15 +54,7 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     waiting = await _disturbance(scale, workdir)
     what = f"{scale.waiting} waiting binds"
     return [
-        compare(
-            AREA,
-            "condition True to Binding",
-            "ms p50",
-            [(each, MILLISECONDS) for each in medians],
-            "goal",
-            goal=_GOAL,
-            details=details,
-        ),
+        within(AREA, "condition True to Binding", "ms p50", medians, MILLISECONDS, details=details),
         compare(
             AREA,
             "condition True to Binding, against in-tree",
@@ -71,22 +62,20 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             list(zip(medians, [median(run) for run in in_tree], strict=True)),
             "in-tree plugin, which polls",
         ),
-        compare(
+        within(
             AREA,
             "slice published to Binding of the pod that waits for it",
             "ms p50",
-            [(median(woken), WAKE_MILLISECONDS)],
-            "goal",
-            goal=_GOAL,
+            [median(woken)],
+            WAKE_MILLISECONDS,
             details={"highest ms": max(woken)},
         ),
-        compare(
+        within(
             AREA,
             f"{what}: memory",
             "MB",
-            [(waiting.megabytes, MEGABYTES)],
-            "goal",
-            goal=_GOAL,
+            [waiting.megabytes],
+            MEGABYTES,
             details={"resident MB": waiting.resident},
         ),
         compare(AREA, f"{what}: filter", "us p50", waiting.rounds, "filter with none waiting", goal=_UNDISTURBED),

@@ -19,7 +19,7 @@ from dra_extender.cel.errors import CelError
 from dra_extender.cel.program import ProgramCache, compile_expression
 
 from tests.bench.cel_peers import DEVICE
-from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.rows import BenchError, Goal, Row, compare, within
 from tests.bench.scale import Scale
 from tests.controlplane.build import cache_folder
 from tests.controlplane.extender import REPOSITORY
@@ -33,7 +33,6 @@ HOSTILE_MEGABYTES: Final = 64.0
 _EACH: Final = Goal(">=", 1.3)
 _MEAN: Final = Goal(">=", 4.0)
 _COMPILE: Final = Goal("<=", 1.2)
-_WITHIN: Final = Goal("<=", 1.0)
 _A: Final = 'device.attributes["gpu.nvidia.com"]'
 SELECTORS: Final = {
     "driver": 'device.driver == "gpu.nvidia.com"',
@@ -81,15 +80,16 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
         unit = "per s" if place == 0 else "us"
         rows.append(compare(AREA, f"geometric mean: {what}", unit, pairs, "fastest of each", goal=goal))
     programs = scale.cel_programs
-    size = [(_cached_megabytes(programs), PROGRAM_MEGABYTES * programs)]
-    rows.append(compare(AREA, f"{programs} cached programs", "MB", size, "goal", goal=_WITHIN))
+    size, bound = [_cached_megabytes(programs)], PROGRAM_MEGABYTES * programs
+    rows.append(within(AREA, f"{programs} cached programs", "MB", size, bound))
     hostile = dict(list(HOSTILE.items())[:: scale.hostile_step])
     slowest = [_slowest_hostile(hostile, device, scale.hostile_rounds) for _ in rounds]
-    pairs = [(spent, HOSTILE_MILLISECONDS) for _, spent in slowest]
+    spent = [milliseconds for _, milliseconds in slowest]
     aim = f"goal; slowest: {max(slowest, key=itemgetter(1))[0]}"
-    rows.append(compare(AREA, f"slowest of {len(hostile)} hostile expressions", "ms CPU", pairs, aim, goal=_WITHIN))
-    held = [(max(_hostile_megabytes(text, device) for text in hostile.values()), HOSTILE_MEGABYTES)]
-    rows.append(compare(AREA, f"largest of {len(hostile)} hostile expressions", "MB", held, "goal", goal=_WITHIN))
+    case = f"slowest of {len(hostile)} hostile expressions"
+    rows.append(within(AREA, case, "ms CPU", spent, HOSTILE_MILLISECONDS, peer_name=aim))
+    held = [max(_hostile_megabytes(text, device) for text in hostile.values())]
+    rows.append(within(AREA, f"largest of {len(hostile)} hostile expressions", "MB", held, HOSTILE_MEGABYTES))
     return rows
 
 

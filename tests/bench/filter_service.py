@@ -3,13 +3,11 @@
 import argparse
 import asyncio
 import signal
-from collections.abc import Mapping
 
 import uvloop
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.options import PlacementPolicy
 from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble
@@ -20,26 +18,6 @@ from dra_extender.telemetry.metrics import Metrics
 
 from tests.bench import slow_workload, workload
 from tests.controlplane import objects
-
-
-class Embedded(MemoryCluster):
-    """A cluster in memory that keeps feeds up to date by itself."""
-
-    _watching: asyncio.Task[None] | None = None
-
-    async def start(self, feeds: Mapping[str, EventSink]) -> None:
-        """See WatchedCluster."""
-        self.watch.attach(feeds)
-        self._watching = asyncio.create_task(self.watch.keep_delivering())
-
-    async def wait_synced(self) -> None:
-        """Attaching has told everything."""
-
-    async def stop(self) -> None:
-        """See WatchedCluster."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
 
 
 def populate(cluster: MemoryCluster, nodes: int, pods: int, *, full: bool) -> None:
@@ -91,7 +69,7 @@ def _occupy(cluster: MemoryCluster, index: int) -> None:
     )
 
 
-async def serve(cluster: Embedded, settings: Settings) -> None:
+async def serve(cluster: MemoryCluster, settings: Settings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     service = assemble(settings, cluster, Metrics())
@@ -111,7 +89,7 @@ def main() -> None:
     parser.add_argument("--placement", type=PlacementPolicy, default=PlacementPolicy.UPSTREAM)
     arguments = parser.parse_args()
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
-    cluster = Embedded()
+    cluster = MemoryCluster()
     populate(cluster, arguments.nodes, arguments.pods, full=arguments.full)
     if arguments.waiting:
         populate_waiting(cluster, arguments.nodes, arguments.waiting)

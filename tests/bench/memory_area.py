@@ -1,4 +1,3 @@
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +11,10 @@ import aiohttp
 from tests.bench.accounting import memory_megabytes, processor_seconds
 from tests.bench.heavy_slices import DEVICES
 from tests.bench.processes import helper
-from tests.bench.rows import Goal, Row, compare
+from tests.bench.rows import Goal, Row, compare, within
 from tests.bench.scale import Scale
 from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.kubeconfig import Access, write_kubeconfig
 
 AREA: Final = "memory"
 MEGABYTES: Final = 400.0
@@ -23,7 +23,6 @@ _START_SECONDS: Final = 300.0
 REQUESTS: Final = {1_000: 256.0, 5_000: 1024.0}
 """Nodes at most -> megabytes."""
 SECONDS: Final = 10.0
-_WITHIN: Final = Goal("<=", 1.0)
 _LINEAR: Final = Goal("<=", 1.25)
 
 
@@ -59,23 +58,8 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     what = f"{large} slices of {DEVICES} devices"
     growth = f"{large} slices against {small}"
     return [
-        compare(
-            AREA,
-            f"{what}: resident",
-            "MB",
-            [(each.resident, MEGABYTES) for each in many],
-            "goal",
-            goal=_WITHIN,
-            details=details,
-        ),
-        compare(
-            AREA,
-            f"{what}: cold synchronisation",
-            "s",
-            [(each.synchronised, SECONDS) for each in many],
-            "goal",
-            goal=_WITHIN,
-        ),
+        within(AREA, f"{what}: resident", "MB", [each.resident for each in many], MEGABYTES, details=details),
+        within(AREA, f"{what}: cold synchronisation", "s", [each.synchronised for each in many], SECONDS),
         compare(
             AREA,
             f"{growth}: memory",
@@ -109,13 +93,13 @@ async def _cluster(nodes: int, loads: int, workdir: Path) -> Row:
     """A cluster with eight pods on each node, that have a claim each: what the chart's value for its size has to suffice for."""
     async with _server(nodes, workdir, PLACED) as server:
         found = [await _load(server, workdir) for _ in range(loads)]
-    return compare(
+    return within(
         AREA,
         f"{nodes} nodes, a slice of {DEVICES} devices and {PLACED} claims on each: resident",
         "MB",
-        [(each.resident, _requested(nodes)) for each in found],
-        "extender.resources.requests.memory",
-        goal=_WITHIN,
+        [each.resident for each in found],
+        _requested(nodes),
+        peer_name="extender.resources.requests.memory",
         details={
             "peak MB": median(each.peak for each in found),
             "process start to ready, processor s": median(each.processor for each in found),
@@ -136,7 +120,8 @@ async def _server(count: int, workdir: Path, placed: int = 0) -> AsyncIterator[s
 
 
 async def _load(server: str, workdir: Path) -> Load:
-    extender = ExtenderProcess(workdir, _kubeconfig(server, workdir), name="memory")
+    kubeconfig = write_kubeconfig(workdir / "slice-server.json", Access(server, "", "bench"))
+    extender = ExtenderProcess(workdir, kubeconfig, name="memory")
     began = time.monotonic()
     try:
         await extender.start(seconds=_START_SECONDS)
@@ -148,17 +133,3 @@ async def _load(server: str, workdir: Path) -> Load:
         return Load(resident, peak, ready - first, ready - began, processor)
     finally:
         await extender.terminate()
-
-
-def _kubeconfig(server: str, workdir: Path) -> Path:
-    path = workdir / "slice-server.json"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "bench", "cluster": {"server": server}}],
-        "users": [{"name": "bench", "user": {"token": "bench"}}],
-        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        "current-context": "bench",
-    }
-    path.write_text(json.dumps(config))
-    return path

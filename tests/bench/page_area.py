@@ -9,13 +9,12 @@ from dra_extender.page.rendering import Renderer
 from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines, Views
 
-from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.rows import BenchError, Row, within
 from tests.bench.scale import Scale
 from tests.support.inspection.large_cluster import DEVICES_OF_A_NODE, large_cluster
 
 AREA: Final = "page"
 SECONDS: Final = 1.0
-_WITHIN: Final = Goal("<=", 1.0)
 _VIEWS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "Pending": ("pending", {}),
     "a pod": ("pending", {"pod": "ml/wait-0001"}),
@@ -42,13 +41,12 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             first.append(_seconds(views, path, reports, query))
             later.append(_seconds(views, path, reports, query))
         rows.append(
-            compare(
+            within(
                 AREA,
                 f"{nodes} nodes, {nodes * DEVICES_OF_A_NODE} devices: {name}",
                 "s of CPU",
-                [(each, SECONDS) for each in first],
-                "goal",
-                goal=_WITHIN,
+                first,
+                SECONDS,
                 details={"next answer s": median(later), "the state before it s": median(states)},
             )
         )

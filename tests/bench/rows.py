@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -26,6 +26,9 @@ class Goal:
 
     def __str__(self) -> str:
         return f"{self.relation} {self.value:g}"
+
+
+WITHIN: Final = Goal("<=", 1.0)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +83,20 @@ def compare(
         rounds=len(rounds),
         details={name: _short(value) for name, value in (details or {}).items()},
     )
+
+
+def within(
+    area: str,
+    case: str,
+    unit: str,
+    figures: Sequence[float],
+    bound: float,
+    *,
+    peer_name: str = "goal",
+    details: Mapping[str, float] | None = None,
+) -> Row:
+    """Return the row of these figures, which may not exceed a bound."""
+    return compare(area, case, unit, [(each, bound) for each in figures], peer_name, goal=WITHIN, details=details)
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

@@ -11,7 +11,7 @@ from dra_extender.inspection.what_if.report import OutcomeKind
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.resource_claim import FINALIZER
 
-from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.rows import BenchError, Goal, Row, compare, within
 from tests.bench.scale import Scale
 from tests.bench.see_worker import ADDED, TEMPLATE
 from tests.controlplane.extender import REPOSITORY
@@ -28,7 +28,6 @@ FILL_SECONDS: Final = 10.0
 WHAT_IF_SECONDS: Final = 3.0
 MORE_NODES: Final = 10
 READ_MEGABYTES: Final = 40.0
-_WITHIN: Final = Goal("<=", 1.0)
 _AT_LEAST: Final = Goal(">=", 1.0)
 _WAITING: Final = "train"
 
@@ -40,33 +39,30 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     found = [await _asked(file, scale.see_nodes) for _ in range(scale.loads)]
     what = f"{scale.see_nodes} nodes, {scale.see_nodes * DEVICES} devices"
     return [
-        compare(
+        within(
             AREA,
             f"{what}: why, beside reading the file",
             "s of CPU",
-            [(each["why"], CPU_SECONDS) for each in found],
-            "goal",
-            goal=_WITHIN,
+            [each["why"] for each in found],
+            CPU_SECONDS,
             details={"of it to fill the ledger s": found[0]["ledger"], "file unpacked MB": found[0]["megabytes"]},
         ),
         *(
-            compare(
+            within(
                 AREA,
                 f"{what}: {command}, beside reading the file and filling the ledger",
                 "s of CPU",
-                [(each[command], ANSWER_SECONDS) for each in found],
-                "goal",
-                goal=_WITHIN,
+                [each[command] for each in found],
+                ANSWER_SECONDS,
             )
             for command in ("audit", "devices", "usage")
         ),
-        compare(
+        within(
             AREA,
             f"{what}: what-if with {ADDED} nodes more, {found[0]['copies']} copies of a pod placed, beside reading the file",
             "s of CPU",
-            [(each["fill"], FILL_SECONDS) for each in found],
-            "goal",
-            goal=_WITHIN,
+            [each["fill"] for each in found],
+            FILL_SECONDS,
             details={"nodes with something stranded": found[0]["stranded"]},
         ),
         *[await _asked_what_if(scale, added) for added in (0, MORE_NODES)],
@@ -96,14 +92,8 @@ async def _asked_what_if(scale: Scale, added: int) -> Row:
         if len(report.pods) != waiting or (landed > 0) != (added > 0):
             raise BenchError(f"what-if: {landed} of {len(report.pods)} pods land")
     asked = f"what-if with {added} nodes more" if added else "what-if, what happens next"
-    return compare(
-        AREA,
-        f"{nodes} nodes, {len(objects.of_kind('pods'))} pods: {asked}",
-        "s of CPU",
-        [(each, WHAT_IF_SECONDS) for each in seconds],
-        "goal",
-        goal=_WITHIN,
-    )
+    case = f"{nodes} nodes, {len(objects.of_kind('pods'))} pods: {asked}"
+    return within(AREA, case, "s of CPU", seconds, WHAT_IF_SECONDS)
 
 
 def _cluster(nodes: int) -> MadeCluster:

@@ -4,7 +4,16 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from tests.controlplane.objects import Object, consumption, counter_set, device, device_class, request
+from tests.controlplane.objects import (
+    Object,
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    request,
+    resource_claim,
+    resource_claim_template,
+)
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.support.e2e.driver import ATTACHED, FAILED
 from tests.support.e2e.namespace_fixture import NamespaceFixture
@@ -28,28 +37,13 @@ async def furnish(scene: NamespaceFixture, nodes: int) -> None:
     await scene.api.create(DEVICE_CLASSES, device_class(f"{scene.name}-{WHOLE}", whole, extendedResourceName=EXTENDED))
     await asyncio.gather(*(_node(scene, f"n{number}") for number in range(nodes)))
     for kind in KINDS:
-        await scene.api.create(
-            RESOURCE_CLAIM_TEMPLATES,
-            {
-                "apiVersion": RESOURCE_CLAIM_TEMPLATES.group_version,
-                "kind": "ResourceClaimTemplate",
-                "metadata": {"name": kind, "namespace": scene.name},
-                "spec": {"spec": {"devices": {"requests": [_request(scene, kind)]}}},
-            },
-        )
+        template = resource_claim_template(kind, scene.name, _request(scene, kind))
+        await scene.api.create(RESOURCE_CLAIM_TEMPLATES, template)
 
 
 async def named_claim(scene: NamespaceFixture, name: str, kind: str) -> None:
     """A claim that several pods may use."""
-    await scene.api.create(
-        RESOURCE_CLAIMS,
-        {
-            "apiVersion": RESOURCE_CLAIMS.group_version,
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": scene.name},
-            "spec": {"devices": {"requests": [_request(scene, kind)]}},
-        },
-    )
+    await scene.api.create(RESOURCE_CLAIMS, resource_claim(name, scene.name, _request(scene, kind)))
 
 
 def choose(random: Random) -> str:

@@ -50,9 +50,9 @@ def allocated(claim: Object, *uids: str, **fields: Any) -> Object:
     return {**claim, "status": status}
 
 
-async def put_status(server: ContractServer, claim: Object, user: str = "") -> Answer:
+async def put_status(server: ContractServer, claim: Object) -> Answer:
     """Replace the claim's status."""
-    return await server.ask("PUT", server.claims(claim["metadata"]["name"], "status"), claim, user=user)
+    return await server.ask("PUT", server.claims(claim["metadata"]["name"], "status"), claim)
 
 
 async def test_allocation_and_reservation_are_written_together_and_taken_back(server: ContractServer) -> None:

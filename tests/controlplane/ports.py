@@ -3,7 +3,6 @@ import random
 import socket
 import sys
 from collections import deque
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import islice
@@ -16,17 +15,16 @@ _KEPT: Final = 256
 """Reservations that a process holds at a time; the oldest end first."""
 
 
-def free_ports(count: int, chosen: Iterator[int] | None = None) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Different TCP ports of the loopback interface on which nobody listens.
 
     On Linux they are below those that the kernel gives to outgoing connections and to listeners that ask for any, and no other
     process gets them from here while this one holds its reservations.  Elsewhere they are free when this returns, no more.
-    `chosen` are the ports to try on Linux.
     """
     if sys.platform != "linux":
         return _chosen_by_the_kernel(count)
     below = int(_RANGE.read_text(encoding="ascii").split()[0])
-    choose = chosen or iter(lambda: random.SystemRandom().randrange(_LOWEST, below), below)
+    choose = iter(lambda: random.SystemRandom().randrange(_LOWEST, below), below)
     return list(islice(filter(_is_reserved_now, choose), count))
 
 

@@ -149,7 +149,7 @@ class Component:
             self._process = None
 
 
-def whole_lines(log: Path, begin: int = 0) -> list[str]:
-    """The lines of a file from this byte on, without a last one that is still being written."""
-    written = log.read_bytes()[begin:]
+def whole_lines(log: Path) -> list[str]:
+    """The lines of a file, without a last one that is still being written."""
+    written = log.read_bytes()
     return [line.decode(errors="replace") for line in written[: written.rfind(b"\n") + 1].splitlines()]

@@ -11,14 +11,14 @@ _INHERITED: Final = ("cpuset.cpus", "cpuset.mems")
 """A new folder of version 1 has none of these, and takes no process before."""
 
 
-def create(name: str, root: Path = ROOT) -> None:
+def create(name: str) -> None:
     """Make the node's folders, with all the controllers that the machine gives on."""
-    if is_unified(root):
-        _delegate(root)
-        (root / name).mkdir(exist_ok=True)
-        _delegate(root / name)
+    if is_unified():
+        _delegate(ROOT)
+        (ROOT / name).mkdir(exist_ok=True)
+        _delegate(ROOT / name)
         return
-    for hierarchy in hierarchies(root):
+    for hierarchy in hierarchies():
         folder = hierarchy / name
         folder.mkdir(exist_ok=True)
         for file in _INHERITED:
@@ -26,30 +26,30 @@ def create(name: str, root: Path = ROOT) -> None:
                 (folder / file).write_text((hierarchy / file).read_text())
 
 
-def remove(name: str, root: Path = ROOT) -> list[Path]:
+def remove(name: str) -> list[Path]:
     """Remove the node's folders as far as they are empty; returns those that stay, because a process has not ended yet."""
-    for folder in left(name, root):
+    for folder in left(name):
         for path, _, _ in os.walk(folder, topdown=False):
             with suppress(OSError):
                 Path(path).rmdir()
-    return left(name, root)
+    return left(name)
 
 
-def left(name: str, root: Path = ROOT) -> list[Path]:
+def left(name: str) -> list[Path]:
     """The node's folders that exist."""
-    return [folder for hierarchy in (root, *hierarchies(root)) if (folder := hierarchy / name).is_dir()]
+    return [folder for hierarchy in (ROOT, *hierarchies()) if (folder := hierarchy / name).is_dir()]
 
 
-def is_unified(root: Path = ROOT) -> bool:
+def is_unified() -> bool:
     """Whether the machine has version 2 alone."""
-    return (root / "cgroup.controllers").exists()
+    return (ROOT / "cgroup.controllers").exists()
 
 
-def hierarchies(root: Path = ROOT) -> Iterator[Path]:
+def hierarchies() -> Iterator[Path]:
     """The hierarchies of version 1, with that of version 2 beside them."""
-    if not is_unified(root) and root.is_dir():
+    if not is_unified() and ROOT.is_dir():
         yield from (
-            each for each in sorted(root.iterdir()) if not each.is_symlink() and (each / "cgroup.procs").exists()
+            each for each in sorted(ROOT.iterdir()) if not each.is_symlink() and (each / "cgroup.procs").exists()
         )
 
 

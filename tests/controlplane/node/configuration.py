@@ -84,13 +84,9 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor
 """
 
 
-def snapshotter(folder: Path, mounts: str | None = None) -> str:
-    """How containerd keeps layers in a folder: an overlay, unless the folder lies in one already, as it does in a container.
-
-    `mounts`: /proc/self/mountinfo, by default that of this process.
-    """
-    text = MOUNTS.read_text() if mounts is None else mounts
-    found = [(Path(line.split()[4]), line.partition(" - ")[2].split()[0]) for line in text.splitlines()]
+def snapshotter(folder: Path) -> str:
+    """How containerd keeps layers in a folder: an overlay, unless the folder lies in one already, as it does in a container."""
+    found = [(Path(line.split()[4]), line.partition(" - ")[2].split()[0]) for line in MOUNTS.read_text().splitlines()]
     _, kind = max((len(point.parts), kind) for point, kind in found if folder.is_relative_to(point))
     return "native" if kind == "overlay" else "overlayfs"
 

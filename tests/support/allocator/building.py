@@ -94,9 +94,9 @@ def every(name: str = "r", expression: str | None = None, **more: Any) -> Json:
     return request
 
 
-def amount_of(amount: str, count: int = 1, name: str = "r", **more: Any) -> Json:
+def amount_of(amount: str, name: str = "r", **more: Any) -> Json:
     """A request for so much of capacity "m" of each device."""
-    return exactly(count, name, capacity={"requests": {"m": amount}}, **more)
+    return exactly(1, name, capacity={"requests": {"m": amount}}, **more)
 
 
 def either(*options: Json, name: str = "r") -> Json:

@@ -52,6 +52,7 @@ NEVER_TWICE: Final = frozenset({AWAY, KUBELET})
 _LEDGER: Final = (NODES, DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, POD_GROUPS, RESOURCE_CLAIMS, PODS)
 _NOT_FOUND = 404
 _AUTO: Final = GroupReservation.AUTO
+_SECONDS: Final = 60.0
 
 
 async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[InvariantViolation, ...]:
@@ -89,22 +90,20 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
     return (*await findings(api, kubelets), *await asyncio.to_thread(tuple, waiting))
 
 
-async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 60.0) -> None:
-    """No finding: of the rules in NEVER at once, of the others within `seconds`, when controllers have done their part.
+async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO) -> None:
+    """No finding: of the rules in NEVER at once, of the others a little later, when controllers have done their part.
 
     What is found in the end is printed.
     """
-    await _expect_none(api, partial(findings, api, kubelets), seconds)
+    await _expect_none(api, partial(findings, api, kubelets))
 
 
-async def expect_rest(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 60.0) -> None:
+async def expect_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> None:
     """As `expect_sound`, and every pod that fits is bound, and nothing is kept for pods that wait."""
-    await _expect_none(api, partial(findings_at_rest, api, kubelets), seconds)
+    await _expect_none(api, partial(findings_at_rest, api, kubelets))
 
 
-async def _expect_none(
-    api: ApiClient, look: Callable[[], Awaitable[tuple[InvariantViolation, ...]]], seconds: float
-) -> None:
+async def _expect_none(api: ApiClient, look: Callable[[], Awaitable[tuple[InvariantViolation, ...]]]) -> None:
     last: tuple[InvariantViolation, ...] = ()
 
     async def sound() -> bool:
@@ -114,7 +113,7 @@ async def _expect_none(
         return not last
 
     try:
-        await api.wait_for(sound, seconds, "the audit has no finding")
+        await api.wait_for(sound, _SECONDS, "the audit has no finding")
     except TimeoutError:
         _printed(last)
         raise

@@ -26,12 +26,10 @@ async def may(api: ApiClient, asked: Object) -> bool:
 
 
 @asynccontextmanager
-async def without_right(
-    world: InstalledExtender, verb: str, group: str, resource: str, tolerated: str = "orbidden"
-) -> AsyncIterator[None]:
-    """Take one right from the role of the service, and give it back at the end; its log may have lines with `tolerated`."""
+async def without_right(world: InstalledExtender, verb: str, group: str, resource: str) -> AsyncIterator[None]:
+    """Take one right from the role of the service, and give it back at the end; its log may say that something is forbidden."""
     rules = (await world.api.get(CLUSTER_ROLES, ACCOUNT))["rules"]
-    world.tolerated.append(tolerated)
+    world.tolerated.append("orbidden")
     await _set_rules(world, [each for rule in rules for each in _without(rule, verb, group, resource)])
     await _until(world, verb, group, resource, allowed=False)
     try:

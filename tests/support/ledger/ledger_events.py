@@ -25,12 +25,10 @@ def raw_node(name: str, version: int, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"node-{name}", "resourceVersion": str(version), "labels": labels}}
 
 
-def raw_slice(
-    name: str, version: int, *, pool: str, node: str | None, devices: int, generation: int = 1
-) -> dict[str, Any]:
+def raw_slice(name: str, version: int, *, pool: str, node: str | None, devices: int) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "driver": "gpu.example.com",
-        "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": f"{name}-{index}"} for index in range(devices)],
     }
     spec |= {"nodeName": node} if node else {"allNodes": True}

@@ -96,26 +96,26 @@ class PodScene(NamespaceFixture):
         pod = await self._wait(name, lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), "ends", seconds)
         return str(pod["status"]["phase"])
 
-    async def wait_until_gone(self, name: str, seconds: float = GONE_SECONDS) -> None:
+    async def wait_until_gone(self, name: str) -> None:
         """Wait until the pod does not exist any more."""
 
         async def gone() -> bool:
             return all(each["metadata"]["name"] != name for each in await self.api.list(PODS, self.name))
 
-        await self.api.wait_for(gone, seconds, f"pod {name} is gone")
+        await self.api.wait_for(gone, GONE_SECONDS, f"pod {name} is gone")
 
     async def container_id(self, name: str, container: str = "main") -> str:
         """Which container of the runtime is the pod's container of this name now."""
         statuses = (await self.read(name))["status"].get("containerStatuses", ())
         return next((str(each.get("containerID", "")) for each in statuses if each["name"] == container), "")
 
-    async def wait_until_restarted(self, name: str, before: str, container: str = "main") -> None:
+    async def wait_until_restarted(self, name: str, before: str) -> None:
         """Wait until the pod's container is another one of the runtime than `before`, and runs."""
 
         async def another() -> bool:
-            return await self.container_id(name, container) not in ("", before)
+            return await self.container_id(name) not in ("", before)
 
-        await self.api.wait_for(another, RUN_SECONDS, f"container {container} of pod {name} has been started again")
+        await self.api.wait_for(another, RUN_SECONDS, f"the container of pod {name} has been started again")
         await self.wait_until_running(name)
 
     async def wait_for_kubelet_event(self, name: str, reason: str) -> str:

@@ -51,7 +51,7 @@ async def find_wrongly_prepared(nodes: RealNodes) -> list[str]:
     return found
 
 
-async def expect_prepared(nodes: RealNodes, seconds: float = SECONDS) -> None:
+async def expect_prepared(nodes: RealNodes) -> None:
     """Every device that a kubelet has prepared is prepared rightly, when kubelets have done their part."""
     last: list[str] = []
 
@@ -61,18 +61,18 @@ async def expect_prepared(nodes: RealNodes, seconds: float = SECONDS) -> None:
         return not last
 
     try:
-        await nodes.api.wait_for(right, seconds, "kubelets have prepared what is allocated, and nothing else")
+        await nodes.api.wait_for(right, SECONDS, "kubelets have prepared what is allocated, and nothing else")
     except TimeoutError as late:
         raise AssertionError("\n".join(last)) from late
 
 
-async def expect_nothing_prepared(nodes: RealNodes, seconds: float = SECONDS) -> None:
+async def expect_nothing_prepared(nodes: RealNodes) -> None:
     """No CDI file is left on any node, of any driver."""
 
     async def nothing() -> bool:
         return not any(node.cdi() for node in nodes)
 
-    await nodes.api.wait_for(nothing, seconds, "no CDI file is left on any node")
+    await nodes.api.wait_for(nothing, SECONDS, "no CDI file is left on any node")
 
 
 def refused(nodes: RealNodes) -> list[str]:
