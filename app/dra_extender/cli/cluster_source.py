@@ -190,21 +190,20 @@ class ClusterSource:
 
         End the program with a message if the cluster cannot be read.
         """
+        from contextlib import aclosing
+
+        from dra_extender.inspection.running_cluster import readings, with_events
         from dra_extender.runtime.installation import run
+
+        async def follow() -> None:
+            async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
+                async for objects in found:
+                    answer(await with_events(objects, self.settings()))
 
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
         with suppress(KeyboardInterrupt), _ends_unless_read():
-            run(self._follow(answer))
-
-    async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
-        from contextlib import aclosing
-
-        from dra_extender.inspection.running_cluster import readings, with_events
-
-        async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
-            async for objects in found:
-                answer(await with_events(objects, self.settings()))
+            run(follow())
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.objects import ALL_KINDS, KINDS

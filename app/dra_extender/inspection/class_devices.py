@@ -36,20 +36,23 @@ class ClassDevices:
     def of_class(self, name: str) -> frozenset[DeviceId] | None:
         """Return the devices of a class; None if there is no such class, or if too many kinds of devices have been judged."""
         if name not in self._known:
-            self._known[name] = self._judged(name)
+            found = self._classes.get(name)
+            expressions = [
+                each.cel.expression for each in (found.spec.selectors if found else ()) if each.cel is not None
+            ]
+            self._left -= len(self._kinds) if expressions else 0
+            selectors = SelectorList(expressions, self._programs)
+            self._known[name] = (
+                None
+                if found is None or self._left < 0
+                else frozenset(
+                    device
+                    for kind, (published, position) in self._kinds.items()
+                    if _means(selectors, published, position)
+                    for device in self._devices[kind]
+                )
+            )
         return self._known[name]
-
-    def _judged(self, name: str) -> frozenset[DeviceId] | None:
-        found = self._classes.get(name)
-        if found is None:
-            return None
-        expressions = [each.cel.expression for each in found.spec.selectors if each.cel is not None]
-        self._left -= len(self._kinds) if expressions else 0
-        if self._left < 0:
-            return None
-        selectors = SelectorList(expressions, self._programs)
-        meant = (kind for kind, (published, position) in self._kinds.items() if _means(selectors, published, position))
-        return frozenset(device for kind in meant for device in self._devices[kind])
 
 
 def _means(selectors: SelectorList, published: ResourceSlice, position: int) -> bool:

@@ -3,13 +3,13 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from textwrap import wrap
 from typing import Final, ParamSpec
 
-from dra_extender.inspection.objects import NAMED, GateState, Origin, unknown_text, unread
+from dra_extender.inspection.objects import JUDGED, NAMED, GateState, Origin, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
 
@@ -113,12 +113,24 @@ def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
     missing = unread(origin, NAMED)
     if missing:
         facts.append(("partial", unknown_text(missing)))
-    return tuple(line for label, text in facts if text for line in _labelled(label, text, columns))
+    return tuple(
+        line
+        for label, text in facts
+        if text
+        for line in wrap(
+            printable(text),
+            columns,
+            initial_indent=f"{label:<{_COLUMN}}",
+            subsequent_indent=" " * _COLUMN,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
 
 
-def unknown_lines(origin: Origin, kinds: Collection[str], namespace: str | None, columns: int) -> Iterator[str]:
-    """Yield the lines that come first in an answer that lacks some of these kinds; arguments as for `unread`."""
-    missing = unread(origin, kinds, namespace)
+def unknown_lines(origin: Origin, columns: int) -> Iterator[str]:
+    """Yield the lines that come first in an answer about pods that wait if kinds that it depends on could not be read."""
+    missing = unread(origin, JUDGED)
     if missing:
         yield from wrapped(f"not known: {unknown_text(missing)}", "", columns)
 
@@ -134,15 +146,3 @@ def _gates(origin: Origin) -> str:
             "not known, taken as on" if not off and not by_state[GateState.ON] else f"taken as on: {', '.join(unknown)}"
         )
     return "; ".join(parts) or "all on"
-
-
-def _labelled(label: str, text: str, columns: int) -> Sequence[str]:
-    begin = f"{label:<{_COLUMN}}"
-    return wrap(
-        printable(text),
-        columns,
-        initial_indent=begin,
-        subsequent_indent=" " * _COLUMN,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

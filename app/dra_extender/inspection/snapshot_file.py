@@ -74,7 +74,8 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
         )
         _add(archive, _ABOUT, msgspec.json.encode(about, enc_hook=encoded_moment) + b"\n")
         for kind in (each for each in ALL_KINDS if each in KINDS or each in objects.by_kind):
-            _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
+            kept_of_kind = (kept(kind, decode_object(kind, data)) for data in objects.of_kind(kind))
+            _add(archive, kind + _SUFFIX, b"".join(msgspec.json.encode(item) + b"\n" for item in kept_of_kind))
     data = buffer.getvalue()
     try:
         if path == STDOUT:
@@ -154,7 +155,10 @@ def _read(archive: tarfile.TarFile, path: Path, most_mib: int) -> ClusterObjects
             raise SnapshotFileError(
                 f"{title(path)}: expected a snapshot: the archive has more than {_MOST_MEMBERS} files"
             )
-        file = _content(archive, member, path)
+        # A sparse member has bytes that the archive does not have.
+        file = archive.extractfile(member) if member.type in _REGULAR and not member.issparse() else None
+        if file is None or member.size < 0:
+            raise SnapshotFileError(f"{title(path)}: expected a snapshot: {member.name!r} is no regular file")
         sizes.spend(member.size)
         if about is None:
             if member.name != _ABOUT:
@@ -180,14 +184,6 @@ def _read(archive: tarfile.TarFile, path: Path, most_mib: int) -> ClusterObjects
     return ClusterObjects(origin, by_kind)
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> IO[bytes]:
-    """Return the member's bytes; a sparse member has bytes that the archive does not have."""
-    file = archive.extractfile(member) if member.type in _REGULAR and not member.issparse() else None
-    if file is None or member.size < 0:
-        raise SnapshotFileError(f"{title(path)}: expected a snapshot: {member.name!r} is no regular file")
-    return file
-
-
 def _records(file: IO[bytes], kind: str, path: Path, budget: _Budget) -> Iterator[bytes]:
     """Read a line at a time, with the fields that decisions read; a line that is no object stays, for the answer to name it."""
     while line := file.readline(_RECORD_BYTES + 1):
@@ -211,12 +207,6 @@ def _about(data: bytes, path: Path) -> _About:
     if about.format != FORMAT:
         raise SnapshotFileError(f"{title(path)}: has format {about.format!r}; this version reads {FORMAT}")
     return about
-
-
-def _lines(kind: str, objects: ClusterObjects) -> Iterator[bytes]:
-    for data in objects.of_kind(kind):
-        yield msgspec.json.encode(kept(kind, decode_object(kind, data)))
-        yield b"\n"
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

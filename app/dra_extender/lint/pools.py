@@ -66,12 +66,11 @@ def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
     pools: dict[PoolId, list[PlacedSlice]] = {}
     for published in {published.slice_.name: published for published in slices}.values():
         pools.setdefault(published.slice_.pool_id, []).append(published)
-    return [_newest(pool) for pool in pools.values()]
-
-
-def _newest(slices: Sequence[PlacedSlice]) -> list[PlacedSlice]:
-    names = {published.name for published in latest_generation([published.slice_ for published in slices])}
-    return [published for published in slices if published.slice_.name in names]
+    found = []
+    for pool in pools.values():
+        newest = {published.name for published in latest_generation([each.slice_ for each in pool])}
+        found.append([published for published in pool if published.slice_.name in newest])
+    return found
 
 
 def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:

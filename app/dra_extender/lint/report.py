@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
-from dra_extender.lint.manifests import LINT, Expression, LintedObject, LintFile, read_subjects
+from dra_extender.lint.manifests import LINT, LintedObject, LintFile, read_subjects
 from dra_extender.lint.objects import KINDS, WITH_PODS
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice, pool_findings
@@ -19,6 +19,9 @@ _NOTHING: Final = (
     f"the file holds nothing that lint knows: expected {', '.join(KINDS)} (resource.k8s.io), {', '.join(WITH_PODS)},"
     " or a policy with rules"
 )
+
+
+_NO_TEXT: Final = "an expression must be a text; put it in quotes"
 
 
 class ReportedFinding(msgspec.Struct, frozen=True):
@@ -144,33 +147,23 @@ def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[st
     """Return the findings of one object, its expectation left out of account."""
     for wrong in subject.fields:
         yield _reported(file, wrong.position, subject.name, wrong.finding, wrong.field)
-    for finding in _of_all(subject):
-        yield _reported(file, (subject.line, 1), subject.name, finding)
+    if subject.class_name is None:
+        # All expressions of a claim together have a limit.
+        texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
+        units = sum(units_of(text, condition=condition) for text, condition in texts)
+        for finding in claim_limit_findings(units):
+            yield _reported(file, (subject.line, 1), subject.name, finding)
     for expression in subject.expressions:
-        for finding in _of_expression(expression, classes):
+        before: Sequence[str] | None = expression.earlier
+        if expression.class_name is not None:
+            known = classes.get(expression.class_name)
+            before = None if known is None else (*known, *expression.earlier)
+        found: Iterable[LintFinding] = [error(LintCode.DOES_NOT_COMPILE, 0, _NO_TEXT)]
+        if expression.value is not None:
+            found = lint(expression.value, before=before, condition=expression.condition)
+        for finding in found:
             place = expression.place(finding.offset)
             yield _reported(file, place, expression.subject, finding, expression.field)
-
-
-def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
-    """Return the findings about all expressions of a claim together."""
-    if subject.class_name is not None:
-        return ()
-    texts = {
-        (expression.value, expression.condition) for expression in subject.expressions if expression.value is not None
-    }
-    return claim_limit_findings(sum(units_of(text, condition=condition) for text, condition in texts))
-
-
-def _of_expression(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[LintFinding]:
-    if expression.value is None:
-        message = "an expression must be a text; put it in quotes"
-        return [error(LintCode.DOES_NOT_COMPILE, 0, message)]
-    before: Sequence[str] | None = expression.earlier
-    if expression.class_name is not None:
-        known = classes.get(expression.class_name)
-        before = None if known is None else (*known, *expression.earlier)
-    return lint(expression.value, before=before, condition=expression.condition)
 
 
 def _reported(file: str, place: tuple[int, int], about: str, finding: LintFinding, field: str = "") -> ReportedFinding:

@@ -56,7 +56,11 @@ def overview(reports: Reports) -> Overview:
     except UnreadKindsError as problem:
         found = found._replace(unknown_devices=str(problem))
     else:
-        whole = _whole(pools)
+        # Whole devices by node; those that several nodes reach are under an empty name.
+        whole = Counter[str]()
+        for each in sorted(pools, key=lambda each: each.pool.node):
+            if each.whole:
+                whole[each.pool.node] += each.whole
         found = found._replace(
             kinds=kinds,
             more_kinds=len(reports.drivers) + len(reports.classes) - len(kinds),
@@ -74,15 +78,6 @@ def overview(reports: Reports) -> Overview:
 
 def _most(kind: str, totals: Sequence[KindTotal]) -> Sequence[tuple[str, KindTotal]]:
     return [(kind, total) for total in sorted(totals, key=lambda total: -total.devices)[:MOST_KINDS]]
-
-
-def _whole(pools: Sequence[PoolStates]) -> Counter[str]:
-    """Return the number of whole devices by node, those that several nodes reach under an empty name."""
-    found: Counter[str] = Counter()
-    for each in sorted(pools, key=lambda each: each.pool.node):
-        if each.whole:
-            found[each.pool.node] += each.whole
-    return found
 
 
 def _problems(reports: Reports) -> Iterator[Link]:

@@ -138,36 +138,20 @@ def _shown(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _age(seconds: float) -> str:
-    return age_text(seconds) if math.isfinite(seconds) else "for ever"
-
-
-def _percent(part: int, whole: int) -> int:
-    return max(0, min(_PERCENT, _PERCENT * part // whole)) if whole > 0 else 0
-
-
-def _counted(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def device_anchor(driver: str, pool: str, device: str) -> str:
     """Return the id of a device on the view of its node."""
     return quote(f"{driver}/{pool}/{device}", safe="/")
 
 
-def _points(corners: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in corners)
-
-
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
-        "age": _age,
+        "age": lambda seconds: age_text(seconds) if math.isfinite(seconds) else "for ever",
         "quantity": quantity_text,
         "machine_time": time_text,
-        "percent": _percent,
-        "counted": _counted,
+        "percent": lambda part, whole: max(0, min(_PERCENT, _PERCENT * part // whole)) if whole > 0 else 0,
+        "counted": lambda number, one, many="": f"{number:,} {one if number == 1 else many or one + 's'}",
         "anchor": device_anchor,
-        "points": _points,
+        "points": lambda corners: " ".join(f"{x:g},{y:g}" for x, y in corners),
         "price": price_text,
         "doubt": doubt_text,
     }

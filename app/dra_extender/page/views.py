@@ -86,7 +86,9 @@ class Views:
             "map": self._map,
             "node": self._node,
             "waiting": self._waiting,
-            "health": self._health,
+            "health": lambda reports, _: self._page(
+                "health", "Health", reports, self._commands.audit(), **health(reports)
+            ),
         }
 
     def answer(self, path: str, reports: Reports, query: Query) -> ViewAnswer:
@@ -132,9 +134,6 @@ class Views:
             unfinished=shown.unfinished,
             waiting=shown,
         )
-
-    def _health(self, reports: Reports, _: Query) -> str:
-        return self._page("health", "Health", reports, self._commands.audit(), **health(reports))
 
     def _map(self, reports: Reports, query: Query) -> str:
         shown = device_map(reports, query)
@@ -183,17 +182,13 @@ def _facts(reports: Reports) -> Mapping[str, object]:
     """Return what every view says: source, release, gates and what is missing, as label and text; `now` in seconds."""
     origin = reports.view.origin
     lines = (line.partition(" ") for line in origin_lines(origin, _ONE_LINE))
+    # What could not be followed or read, in so many sentences as a person reads.
+    problems = [*reports.problems, *map(str, reports.view.unreadable)]
+    more = len(problems) - _MOST_PROBLEMS
     return {
         "generation": reports.generation,
         "live": reports.live,
         "origin": [(label, text.strip()) for label, _, text in lines],
         "now": origin.taken_at,
-        "problems": _problems(reports),
+        "problems": (*problems[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ())),
     }
-
-
-def _problems(reports: Reports) -> tuple[str, ...]:
-    """Return what could not be followed or read, in so many sentences as a person reads."""
-    found = [*reports.problems, *map(str, reports.view.unreadable)]
-    more = len(found) - _MOST_PROBLEMS
-    return (*found[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ()))

@@ -1,14 +1,11 @@
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ended
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
-
-if TYPE_CHECKING:
-    from dra_extender.inspection.objects import ClusterObjects
 
 EXAMPLES: Final = (
     "PROGRAM snapshot -o cluster.tar.gz --redact",
@@ -32,15 +29,19 @@ def command(
     With --redact, names in the same order, drawn anew for each file, replace all names: answers about the file are those about the
     cluster, with other names.  Values that a selector looks into stay, and are listed.
     """
+    from random import SystemRandom
+
     from dra_extender.inspection.objects import EVERYTHING, require_any, unknown_text, unread
     from dra_extender.inspection.redaction.names import UnorderableNameError
+    from dra_extender.inspection.redaction.redact import redacted
     from dra_extender.inspection.snapshot_file import STDOUT, SnapshotFileError, write_snapshot
     from dra_extender.model.api_json import ModelError, printable
 
-    objects = source.read(explaining=True)
+    objects, stayed = source.read(explaining=True), tuple[str, ...]()
     require_any(objects.origin)
     try:
-        objects, stayed = _redacted(objects) if redact else (objects, ())
+        if redact:
+            objects, stayed, _ = redacted(objects, SystemRandom())
         size = write_snapshot(objects, file)
     except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
@@ -54,12 +55,3 @@ def command(
     if redact:
         listed = "".join(f"  {printable(each)}\n" for each in stayed) or "  nothing\n"
         said.write(f"stays, because a selector looks into it:\n{listed}")
-
-
-def _redacted(objects: "ClusterObjects") -> "tuple[ClusterObjects, tuple[str, ...]]":
-    from random import SystemRandom
-
-    from dra_extender.inspection.redaction.redact import redacted
-
-    found = redacted(objects, SystemRandom())
-    return found.objects, found.kept

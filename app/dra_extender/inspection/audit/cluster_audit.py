@@ -35,7 +35,6 @@ from dra_extender.inspection.audit.pools import claims_text, neighbour_violation
 from dra_extender.inspection.audit.published import (
     PublishedDevices,
     SliceFindings,
-    policy_findings,
     taint_rules_without_effect,
     unmatched_classes,
 )
@@ -85,7 +84,7 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
     slices = tuple(cluster.ledger.slices.by_name.values())
     yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
     yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
-    yield from policy_findings(cluster.policy_messages())
+    yield from (finding(Check.POLICY_WITHOUT_EFFECT, "policy", message) for message in cluster.policy_messages())
 
 
 def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
@@ -126,9 +125,12 @@ def _neighbours(
 ) -> Iterable[InvariantViolation | None]:
     """What `compatibleOnlyWith` of devices of this pool refuses, in it or, where a rule is about the node, in pools beside it."""
     usage = ledger.claims.usage
-    if not usage.pool(pool_id):
-        return ()
-    scopes = _rule_scopes(pool_id, published, ledger)
+    scopes = {
+        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
+    }
+    if usage.has_compatibility_rules(pool_id):
+        held = (each for found in usage.pool(pool_id).values() for each in found)
+        scopes.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
     if not scopes:
         return ()
     beside = {pool_id}
@@ -140,18 +142,6 @@ def _neighbours(
     ]
     slices = [published for one in sorted(beside) for published in ledger.slices.of_pool(one)]
     return neighbour_violations(holdings, slices, (pool_id,))
-
-
-def _rule_scopes(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> set[str]:
-    """Return what the rules about neighbours concern that devices of this pool have, as published or as allocated."""
-    usage = ledger.claims.usage
-    scopes = {
-        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
-    }
-    if usage.has_compatibility_rules(pool_id):
-        held = (each for found in usage.pool(pool_id).values() for each in found)
-        scopes.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
-    return scopes
 
 
 def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:

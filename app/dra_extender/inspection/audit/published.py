@@ -171,27 +171,20 @@ def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceS
         if not unmatched:
             return
         if position is not None:
-            _drop_matching(unmatched, published, position, problems)
+            activation = activation_of(published, published.devices[position])
+            for name, selectors in tuple(unmatched.items()):
+                try:
+                    if selectors.evaluate(published, position, None, activation):
+                        del unmatched[name]
+                except SelectorError as problem:
+                    problems.setdefault(name, str(problem))
+                except SelectionTimeoutError:
+                    problems.setdefault(name, "its selectors take too long")
         yield None
     total = sum(len(published.devices) for published in slices)
     for name in sorted(unmatched):
         error = f"; {problems[name]}" if name in problems else ""
         yield finding(Check.CLASS_WITHOUT_DEVICES, f"class {name}", _NOTHING.format(total) + error)
-
-
-def _drop_matching(
-    unmatched: dict[str, SelectorList], published: ResourceSlice, position: int, problems: dict[str, str]
-) -> None:
-    """Drop the classes that match a device; the first error of each is added to `problems`."""
-    activation = activation_of(published, published.devices[position])
-    for name, selectors in tuple(unmatched.items()):
-        try:
-            if selectors.evaluate(published, position, None, activation):
-                del unmatched[name]
-        except SelectorError as problem:
-            problems.setdefault(name, str(problem))
-        except SelectionTimeoutError:
-            problems.setdefault(name, "its selectors take too long")
 
 
 def taint_rules_without_effect(
@@ -202,26 +195,17 @@ def taint_rules_without_effect(
     for name, rule in sorted(rules.items()):
         if rule.selector is None:
             text = "has no deviceSelector, so it taints no device"
-        elif not _taints_any(rule, slices):
+        elif not any(
+            rule.selector.selects((*published.pool_id, device.name))
+            for published in slices
+            for device in published.devices
+        ):
             text = _NOTHING.format(total)
         else:
             text = ""
         if text:
             yield finding(Check.POLICY_WITHOUT_EFFECT, f"DeviceTaintRule {name}", text)
         yield None
-
-
-def policy_findings(messages: Iterable[str]) -> Iterator[AuditFinding]:
-    """Yield a finding for each message about a rule of the policy that has no effect."""
-    for message in messages:
-        yield finding(Check.POLICY_WITHOUT_EFFECT, "policy", message)
-
-
-def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
-    selector = rule.selector
-    return selector is not None and any(
-        selector.selects((*published.pool_id, device.name)) for published in slices for device in published.devices
-    )
 
 
 def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[ResourceSlice, int | None]]:

@@ -25,7 +25,6 @@ from dra_extender.model.allocation_snapshot import allocated_at
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.metadata import seconds_of
-from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -182,17 +181,22 @@ class RequestAudit:
         self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice
     ) -> str:
         """Say why the device is none that the request means; empty if it is one, or if the budget is spent."""
-        if not option.selectors.is_empty:
-            try:
-                row = option.selectors.row(candidate.published)
-                if not row.matches(candidate.published, candidate.position, self._budget):
-                    return "a selector is false"
-            except SelectorError as problem:
-                return str(problem)
-            except SelectionTimeoutError:
-                self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
-                return ""
-        return "" if result.share_id is None else _consumption_mismatch(option, result, candidate)
+        problem = self._selector_problem(record, option, candidate)
+        if problem or problem is None or result.share_id is None:
+            return problem or ""
+        return _consumption_mismatch(option, result, candidate)
+
+    def _selector_problem(self, record: ClaimRecord, option: SearchableRequest, device: DeviceInSlice) -> str | None:
+        """Say which selector is not true of the device; None if the budget is spent."""
+        try:
+            row = None if option.selectors.is_empty else option.selectors.row(device.published)
+            matches = row is None or row.matches(device.published, device.position, self._budget)
+        except SelectorError as problem:
+            return str(problem)
+        except SelectionTimeoutError:
+            self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
+            return None
+        return "" if matches else "a selector is false"
 
     def _left_out(
         self, record: ClaimRecord, allocation: AllocationResult, option: SearchableRequest, about: str
@@ -208,21 +212,14 @@ class RequestAudit:
             if _is_as_old(record, option.device_class, published) and is_for(published, node):
                 for position, device in enumerate(published.devices):
                     device_id = (*published.pool_id, device.name)
-                    offered = not published.per_device_node_selection or _reaches(published, position, node)
-                    if offered and device_id not in taken and self._selects(record, option, published, position):
+                    try:
+                        offered = not published.per_device_node_selection or reaches(device, node)
+                    except ModelError:
+                        offered = False
+                    candidate = DeviceInSlice(published, position)
+                    if offered and device_id not in taken and self._selector_problem(record, option, candidate) == "":
                         detail = f"request {option.name} asks for all devices and has not {'/'.join(device_id)}"
                         yield finding(Check.REQUEST_NOT_MET, about, detail)
-
-    def _selects(self, record: ClaimRecord, option: SearchableRequest, published: ResourceSlice, position: int) -> bool:
-        try:
-            return option.selectors.is_empty or option.selectors.row(published).matches(
-                published, position, self._budget
-            )
-        except SelectorError:
-            return False
-        except SelectionTimeoutError:
-            self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
-            return False
 
 
 def _name(record: ClaimRecord) -> str:
@@ -254,15 +251,9 @@ def _deviations(asked: AskedDevices, results: Sequence[DeviceResult]) -> Iterato
             yield f"request {request} has no device"
         elif len(names) > 1:
             yield f"request {request} has devices of several alternatives: {', '.join(names)}"
-        yield from _other_numbers(asked, {name: numbers[name] for name in names})
-
-
-def _other_numbers(asked: AskedDevices, numbers: Mapping[str, int]) -> Iterator[str]:
-    for name, number in numbers.items():
-        option = asked.options[name]
-        count = option.count or 1
-        if option.allocation_mode != _ALL_MODE and number != count:
-            yield f"request {name} asks for {count} devices and has {number}"
+        for option, name in ((asked.options[name], name) for name in names):
+            if option.allocation_mode != _ALL_MODE and numbers[name] != (option.count or 1):
+                yield f"request {name} asks for {option.count or 1} devices and has {numbers[name]}"
 
 
 def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice) -> str:
@@ -291,10 +282,3 @@ def _is_as_old(record: ClaimRecord, device_class: DeviceClass, published: Resour
     if allocated is None or class_since is None or slice_since is None:
         return False
     return max(class_since, slice_since) < allocated
-
-
-def _reaches(published: ResourceSlice, position: int, node: Node) -> bool:
-    try:
-        return reaches(published.devices[position], node)
-    except ModelError:
-        return False

@@ -23,7 +23,7 @@ from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
-from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, PodRow
+from dra_extender.inspection.what_if.report import OutcomeKind, PodRow
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.inspection.what_if.what_if import DEVICES_ONLY, what_if
 from dra_extender.model.metadata import split_key
@@ -58,7 +58,11 @@ async def defrag(
     require(objects.origin, EVERYTHING)
     plain = Trial(CopiedCluster(objects), policy)
     goal = find_goal(plain)
-    movable = _movable(plain, goal, most_priority)
+    waiting = None if goal.pod is None else plain.view.pod(*goal.pod)
+    if most_priority is None:
+        most_priority = SYSTEM_PRIORITY - 1 if waiting is None else waiting.priority
+    group = None if waiting is None or waiting.pod_group is None else (waiting.namespace, waiting.pod_group)
+    movable = movable_pods(plain, most_priority, group)
     report = DefragReport(
         format=FORMAT,
         origin=objects.origin,
@@ -114,20 +118,12 @@ async def defrag(
         finding=Finding.PLAN if moves else Finding.MET,
         moves=moves,
         pod="" if subject is None else "/".join(subject),
-        lands=_outcome(rows[found.pods], subject),
+        lands=None if subject is None else next(row.after for row in rows[found.pods] if split_key(row.pod) == subject),
         fewest=found.fewest,
         tried=found.tried,
         bound=found.bound,
         what_if=(*goal.arguments, *(word for key in sorted(found.pods) for word in ("--evict", "/".join(key)))),
     )
-
-
-def _movable(trial: Trial, goal: Goal, most_priority: int | None) -> Movable:
-    pod = None if goal.pod is None else trial.view.pod(*goal.pod)
-    if most_priority is None:
-        most_priority = SYSTEM_PRIORITY - 1 if pod is None else pod.priority
-    group = None if pod is None or pod.pod_group is None else (pod.namespace, pod.pod_group)
-    return movable_pods(trial, most_priority, group)
 
 
 def _begun(objects: ClusterObjects, changes: Changes, policy: Overlay | None) -> tuple[Trial, AppliedChanges]:
@@ -166,7 +162,3 @@ def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodK
             priority=priority,
             claims=row.claims,
         )
-
-
-def _outcome(rows: Sequence[PodRow], subject: PodKey | None) -> PodOutcome | None:
-    return None if subject is None else next(row.after for row in rows if split_key(row.pod) == subject)

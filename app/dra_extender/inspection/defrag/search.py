@@ -152,18 +152,12 @@ class MoveSearch:
                 best = step.places
                 break
         if best is None:
-            unfit, reasons = self._unfit()
+            # The first pod that has to land and cannot, though all pods that may be moved have ended, and why it cannot.
+            unfit = next((key for key in sorted(self._required.landing) if not self._nodes_of(key)), None)
+            texts = () if unfit is None else self._emptied.refusals(self._pod(self._emptied, unfit)).texts.values()
             together = tuple(self._together.values())
-            return Found(None, False, self._tried, self._bound, unfit, reasons, together)
+            return Found(None, False, self._tried, self._bound, unfit, counted(Counter(texts)), together)
         return Found(self._keys(best), self._complete, self._tried, "" if self._complete else self._bound)
-
-    def _unfit(self) -> tuple[PodKey | None, tuple[ReasonCount, ...]]:
-        """Return the first pod that has to land and cannot, though all pods that may be moved have ended, and why it cannot."""
-        for key in sorted(self._required.landing):
-            if not self._nodes_of(key):
-                refusals = self._emptied.refusals(self._pod(self._emptied, key))
-                return key, counted(Counter(refusals.texts.values()))
-        return None, ()
 
     async def _met(self, places: _Places, verify: Verify) -> bool:
         """Return whether the set meets the goal; if it does not, note the sets that may."""
@@ -237,9 +231,13 @@ class MoveSearch:
         if key is None:
             return None
         found: list[_Places] = []
+
+        def order(places: _Places) -> tuple[int, _Rank]:
+            return self._size(places), self._rank(places)
+
         for node in sorted(self._nodes_of(key), key=lambda name: (len(self._by_node[name]), name))[:MOST_NODES]:
             places = self._room_on(node, self._pod(self._trial, key))
-            if places is None or any(self._order(places) >= self._order(each) for each in found):
+            if places is None or any(order(places) >= order(each) for each in found):
                 continue
             result = await self._play(places)
             if not result.waiting and result.unfit is None:
@@ -264,7 +262,8 @@ class MoveSearch:
         self._tried += 1
         with self._trial.taken_back():
             self._evict(places)
-            return bool(self._trial.nodes_for(self._again(pod), [node]))
+            # After its eviction the pod has another UID.
+            return bool(self._trial.nodes_for(self._pod(self._trial, (pod.namespace, pod.name)), [node]))
 
     async def _play(self, places: _Places) -> _Result:
         """End the pods of a set, place what waits, and take it back."""
@@ -295,10 +294,6 @@ class MoveSearch:
         if key not in self._nodes:
             self._nodes[key] = self._emptied.nodes_for(self._pod(self._emptied, key))
         return self._nodes[key]
-
-    def _again(self, pod: Pod) -> Pod:
-        """Return the pod as it is now: after its eviction it has another UID."""
-        return self._pod(self._trial, (pod.namespace, pod.name))
 
     @cached_property
     def _emptied(self) -> Trial:
@@ -343,6 +338,3 @@ class MoveSearch:
             len(moving),
             tuple(sorted(places)),
         )
-
-    def _order(self, places: _Places) -> tuple[int, _Rank]:
-        return self._size(places), self._rank(places)

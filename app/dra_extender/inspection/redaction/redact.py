@@ -120,7 +120,7 @@ def _rule_of(shape: Shape, attribute: str = "") -> Rule:
         case Text(Format.ATTRIBUTE_TEXT):
             return partial(_redact_text, lambda text, names: names.value(attribute, text))
         case Text(text_format, one_of):
-            return partial(_redact_text, partial(_redact_choice, one_of) if one_of else _text_rule(text_format))
+            return partial(_redact_text, _choice_rule(one_of) if one_of else _text_rule(text_format))
         case Number() | Flag():
             return _misplaced
         case Anything():
@@ -218,12 +218,12 @@ def _redact_reason(text: str, names: ClusterNames) -> str:
     return f"{REDACTED}: {words}" if words else REDACTED
 
 
+def _choice_rule(choices: tuple[str | bool, ...]) -> Callable[[str, ClusterNames], str]:
+    return lambda text, names: text if text in choices else _redact_word(text, names)
+
+
 def _redact_word(text: str, names: ClusterNames) -> str:
     return text if text in _OF_THE_API else names.text(text)
-
-
-def _redact_choice(choices: tuple[str | bool, ...], text: str, names: ClusterNames) -> str:
-    return text if text in choices else _redact_word(text, names)
 
 
 def _redact_path(text: str, names: ClusterNames) -> str:
@@ -379,9 +379,12 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
             RULES[kind](item, names)
     _missing(objects, names)
     names.resolve(random)
-    by_kind = {
-        kind: [msgspec.json.encode(_item(kind, item, names)) for item in items] for kind, items in decoded.items()
-    }
+    by_kind: dict[str, list[bytes]] = {}
+    for kind, items in decoded.items():
+        found = [RULES[kind](item, names) for item in items]
+        for before, after in zip(items, found, strict=True) if kind == "resourceclaims" else ():
+            _put_digest_right(before, after)
+        by_kind[kind] = [msgspec.json.encode(item) for item in found]
     origin = msgspec.structs.replace(objects.origin, source=_SOURCE, missing=_missing(objects, names))
     return Redacted(ClusterObjects(origin, by_kind), names.kept, names)
 
@@ -392,13 +395,6 @@ def _missing(objects: ClusterObjects, names: ClusterNames) -> tuple[MissingKind,
         msgspec.structs.replace(missing, reason=REDACTED, namespace=missing.namespace and names.text(missing.namespace))
         for missing in objects.origin.missing
     )
-
-
-def _item(kind: str, item: Mapping[str, Any], names: ClusterNames) -> Any:
-    found = RULES[kind](item, names)
-    if kind == "resourceclaims":
-        _put_digest_right(item, found)
-    return found
 
 
 def _put_digest_right(item: Mapping[str, Any], found: Any) -> None:

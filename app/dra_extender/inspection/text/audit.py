@@ -22,7 +22,13 @@ _NAMES: Final = {
 @as_text
 def audit_tree(report: AuditReport, width: int = WIDTH) -> Iterator[str]:
     looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
-    yield from wrapped(f"{_headline(report)} ({looked_at or 'no kind could be read whole'})", "", width)
+    errors = sum(finding.severity is CheckSeverity.ERROR for finding in report.findings)
+    headline = {
+        Soundness.SOUND: "sound",
+        Soundness.UNKNOWN: "nothing found, but not everything could be judged",
+        Soundness.UNSOUND: f"{number_of(errors, 'error')}, {number_of(len(report.findings) - errors, 'warning')}",
+    }[report.verdict]
+    yield from wrapped(f"{headline} ({looked_at or 'no kind could be read whole'})", "", width)
     for check, group in groupby(report.findings, key=lambda finding: finding.check):
         findings = tuple(group)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
@@ -34,16 +40,6 @@ def audit_tree(report: AuditReport, width: int = WIDTH) -> Iterator[str]:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
         yield from wrapped(f"not judged: {checks}", "", width)
         yield from wrapped(unjudged.reason, INDENT, width)
-
-
-def _headline(report: AuditReport) -> str:
-    if report.verdict is Soundness.SOUND:
-        return "sound"
-    if report.verdict is Soundness.UNKNOWN:
-        return "nothing found, but not everything could be judged"
-    errors = sum(finding.severity is CheckSeverity.ERROR for finding in report.findings)
-    warnings = len(report.findings) - errors
-    return f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}"
 
 
 def _label(check: Check) -> str:

@@ -36,7 +36,12 @@ def text(report: DefragReport, width: int = WIDTH) -> Iterator[str]:
     if report.lands is not None:
         yield ""
         yield from wrapped(f"{report.pod} {outcome_text(report.lands)}", "", width)
-    yield from _lost(report, width)
+    lost = [move.pod for move in report.moves if not move.controller]
+    if lost:
+        yield ""
+        one = len(lost) == 1
+        said = "has no controller: create it again" if one else "have no controller: create them again"
+        yield from wrapped(f"{listed(lost, _MOST_PODS)} {said} after the end", "", width)
     subject = [] if report.lands is None else [PodRow(pod=report.pod, before=_ABSENT, after=report.lands)]
     yield from unjudged_lines([*moved, *subject], width)
     yield from fate_lines(moved, width)
@@ -65,15 +70,6 @@ def _summary(report: DefragReport) -> str:
         return f"no moves were found after which {report.goal}: {why}"
     fewest = "no fewer are enough" if report.fewest else f"whether fewer are enough is not known: {report.bound}"
     return f"{report.goal} after {number_of(len(report.moves), 'move')}; {fewest}"
-
-
-def _lost(report: DefragReport, width: int) -> Iterator[str]:
-    lost = [move.pod for move in report.moves if not move.controller]
-    if lost:
-        yield ""
-        one = len(lost) == 1
-        said = "has no controller: create it again" if one else "have no controller: create them again"
-        yield from wrapped(f"{listed(lost, _MOST_PODS)} {said} after the end", "", width)
 
 
 def _hindrances(report: DefragReport, width: int) -> Iterator[str]:

@@ -235,7 +235,10 @@ def usage_tree(report: UsageReport) -> Iterator[str]:
         labels = [f"{row.device_class or _UNKNOWN} ({row.driver})" for row in rows]
         width = max(map(len, labels))
         for label, row in zip(labels, rows, strict=True):
-            yield f"  {label:<{width}}  {_details(row)}"
+            parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
+            parts += [f"counters {' '.join(_named(row.counters))}"] if row.counters else []
+            parts += [f"capacity {' '.join(_named(row.capacity))}"] if row.capacity else []
+            yield f"  {label:<{width}}  {'; '.join(parts)}"
     width = max((len(driver.driver) for driver in report.drivers), default=0)
     for driver in report.drivers:
         parts = [f"{driver.in_use} of {driver.devices} devices in use"]
@@ -250,15 +253,6 @@ def _taken(rows: Sequence[UsageRow]) -> str:
     parts += [number_of(shares, "share")] if shares else []
     parts += [f"{observed} observed"] if observed else []
     return ", ".join(parts) or "no devices"
-
-
-def _details(row: UsageRow) -> str:
-    parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
-    if row.counters:
-        parts.append(f"counters {' '.join(_named(row.counters))}")
-    if row.capacity:
-        parts.append(f"capacity {' '.join(_named(row.capacity))}")
-    return "; ".join(parts)
 
 
 def _usage_cells(row: UsageRow) -> Sequence[str]:

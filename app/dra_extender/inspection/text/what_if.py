@@ -37,10 +37,19 @@ _FATES: Final = {
 
 @as_text
 def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
-    yield from wrapped(_summary(report), "", width)
+    after = _counts(pod.after for pod in report.pods)
+    if report.changes:
+        summary = f"with the changes {after}; without them {_counts(pod.before for pod in report.pods)}"
+    else:
+        summary = f"next {after}" if report.pods else "no pod waits for devices"
+    yield from wrapped(summary, "", width)
     for sentence in report.changes:
         yield from wrapped(sentence, INDENT, width)
-    shown = [pod for pod in report.pods if (_differs(pod) if report.changes else not pod.plain)]
+
+    def differs(row: PodRow) -> bool:
+        return row.evicted or (row.before.kind, row.before.node) != (row.after.kind, row.after.node)
+
+    shown = [row for row in report.pods if (differs(row) if report.changes else not row.plain)]
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
@@ -74,13 +83,6 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
         yield from wrapped(f"note: {note}", "", width)
 
 
-def _summary(report: WhatIfReport) -> str:
-    after = _counts(pod.after for pod in report.pods)
-    if not report.changes:
-        return f"next {after}" if report.pods else "no pod waits for devices"
-    return f"with the changes {after}; without them {_counts(pod.before for pod in report.pods)}"
-
-
 def _counts(found: Iterable[PodOutcome]) -> str:
     outcomes = tuple(found)
     kinds = Counter(outcome.kind for outcome in outcomes)
@@ -91,15 +93,12 @@ def _counts(found: Iterable[PodOutcome]) -> str:
     return f"{lands} and {waiting} {'waits' if waiting == 1 else 'wait'}"
 
 
-def _differs(row: PodRow) -> bool:
-    before, after = row.before, row.after
-    return row.evicted or (before.kind, before.node) != (after.kind, after.node)
-
-
 def outcome_text(found: PodOutcome) -> str:
     match found.kind:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
-            names = [_device(device, found.node) for device in found.devices]
+            devices_of = map(device_id_of, found.devices)
+            # The pool is named where it is not the node.
+            names = [name if pool == found.node else f"{pool}/{name}" for _, pool, name in devices_of]
             devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
             lands = "may land on" if found.unjudged else "lands on"
             return f"{'on' if found.kind is OutcomeKind.RUNS else lands} {found.node}{devices}"
@@ -107,12 +106,6 @@ def outcome_text(found: PodOutcome) -> str:
             return "-"
         case _:
             return str(found.kind)
-
-
-def _device(device: str, node: str) -> str:
-    """`gpu-0`; the pool is named where it is not the node."""
-    _, pool, name = device_id_of(device)
-    return name if pool == node else f"{pool}/{name}"
 
 
 def three_columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:

@@ -19,7 +19,6 @@ from dra_extender.inspection.lines import (
     unknown_lines,
     wrapped,
 )
-from dra_extender.inspection.objects import JUDGED
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
@@ -48,7 +47,7 @@ _IN_SECONDS: Final = 600
 
 @as_text
 def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
-    yield from unknown_lines(report.origin, JUDGED, None, width)
+    yield from unknown_lines(report.origin, width)
     waits = not (report.node or report.awaited or report.cause in (Cause.FINISHED, Cause.DELETING))
     waiting = f"Pending {age_text(report.age)}, " if waits and report.age is not None else ""
     scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
@@ -347,7 +346,7 @@ def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
 @as_text
 def waiting_tree(report: WaitingReport, width: int = WIDTH) -> Iterator[str]:
     count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
-    yield from unknown_lines(report.origin, JUDGED, None, width)
+    yield from unknown_lines(report.origin, width)
     place = f" in namespace {report.namespace}" if report.namespace else ""
     nodes = "" if report.nodes is None else f"; {number_of(report.nodes, 'node')}"
     yield from wrapped(f"{count}{place}{nodes}", "", width)

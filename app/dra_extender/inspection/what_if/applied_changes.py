@@ -153,7 +153,11 @@ class AppliedChanges:
             template = self._store.find(Key(StoredKind.NODE, "", node))
             if template is None:
                 raise ChangeError(f"--add-nodes: node {node} does not exist in {self._copy.origin.source}")
-            slices = [each for each in self._copy.all(StoredKind.SLICE) if _is_local(each["spec"], node)]
+            slices = [
+                each
+                for each in self._copy.all(StoredKind.SLICE)
+                if each["spec"].get("nodeName") == node and (each["spec"].get("pool") or {}).get("name")
+            ]
             names = [f"{node}-added-{number}" for number in range(1, count + 1)]
             for number, name in enumerate(names, 1):
                 if self._store.find(Key(StoredKind.NODE, "", name)) is not None:
@@ -227,10 +231,6 @@ def _node_called(template: Json, name: str, created: str) -> Json:
     }
 
 
-def _is_local(spec: Json, node: str) -> bool:
-    return spec.get("nodeName") == node and bool((spec.get("pool") or {}).get("name"))
-
-
 def _slice_of(template: Json, node: str, number: int) -> Json:
     spec: dict[str, Any] = template["spec"]
     pool = spec["pool"]
@@ -286,7 +286,11 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
         number += 1
     name = f"{_MARK}-{number}"
     if not claim:
-        _add_claim(copy, name, _request(copy, asked, name))
+        metadata = {"name": name, "namespace": _NAMESPACE, "creationTimestamp": copy.created}
+        requests = [{"name": "device", "exactly": _request(copy, asked, name)}]
+        item = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+        fill_in(StoredKind.CLAIM, item)
+        copy.put(StoredKind.CLAIM, item)
     elif copy.store.find(Key(StoredKind.CLAIM, namespace, claim)) is None:
         raise ChangeError(f"claim {asked} does not exist in {copy.origin.source}")
     spec = {
@@ -324,35 +328,18 @@ def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
     return {"deviceClassName": own, "selectors": [{"cel": {"expression": asked}}]}
 
 
-def _add_claim(copy: CopiedCluster, name: str, body: Json) -> None:
-    metadata = {"name": name, "namespace": _NAMESPACE, "creationTimestamp": copy.created}
-    claim = {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "device", "exactly": body}]}}}
-    fill_in(StoredKind.CLAIM, claim)
-    copy.put(StoredKind.CLAIM, claim)
-
-
 def _mark(copy: CopiedCluster, device_id: DeviceId, mark: str) -> None:
     """Give the device an attribute that no other has, and take its leave to be shared away: it is asked for as a whole."""
-    found = list(_slices(copy, device_id))
+    driver, pool, name = device_id
+    found = False
+    for item in copy.all(StoredKind.SLICE):
+        spec, devices = item["spec"], item["spec"].get("devices") or []
+        if spec.get("driver") != driver or (spec.get("pool") or {}).get("name") != pool:
+            continue
+        for device in (each for each in devices if each.get("name") == name):
+            found = True
+            device["attributes"] = {**(device.get("attributes") or {}), f"{_DOMAIN}/{mark}": {"bool": True}}
+            device.pop("allowMultipleAllocations", None)
+            copy.put(StoredKind.SLICE, item)
     if not found:
         raise ChangeError(f"device {'/'.join(device_id)} does not exist in {copy.origin.source}")
-    for item, devices in found:
-        changed: list[Json] = []
-        for device in devices:
-            if device.get("name") == device_id[2]:
-                attributes = {**(device.get("attributes") or {}), f"{_DOMAIN}/{mark}": {"bool": True}}
-                kept = {field: value for field, value in device.items() if field != "allowMultipleAllocations"}
-                changed.append({**kept, "attributes": attributes})
-            else:
-                changed.append(device)
-        copy.put(StoredKind.SLICE, {**item, "spec": {**item["spec"], "devices": changed}})
-
-
-def _slices(copy: CopiedCluster, device_id: DeviceId) -> Iterator[tuple[Json, list[Any]]]:
-    driver, pool, name = device_id
-    for item in copy.all(StoredKind.SLICE):
-        spec = item["spec"]
-        if spec.get("driver") == driver and (spec.get("pool") or {}).get("name") == pool:
-            devices = spec.get("devices") or []
-            if any(device.get("name") == name for device in devices):
-                yield item, devices

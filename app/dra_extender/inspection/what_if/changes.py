@@ -124,7 +124,19 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         raise UnreadableChangeError(f"{file}: cannot be read: {problem.strerror or problem}") from problem
     found: dict[tuple[str, PodKey], WrittenObject] = {}
     for each in files:
-        for document in _documents(each):
+        try:
+            with opened(each) as source:
+                data = source.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise UnreadableChangeError(f"{title(each)}: expected at most {MOST_BYTES} bytes")
+            documents = read_documents(data.decode())
+        except OSError as problem:
+            raise UnreadableChangeError(f"{title(each)}: cannot be read: {problem.strerror or problem}") from problem
+        except UnicodeDecodeError as problem:
+            raise UnreadableChangeError(f"{title(each)}: expected YAML in UTF-8") from problem
+        except YamlError as problem:
+            raise UnreadableChangeError(problem.located(title(each))) from problem
+        for document in documents:
             for item in document.items():
                 written = read_object(title(each), item, namespace)
                 first = found.setdefault((written.kind, written.key), written)
@@ -133,22 +145,6 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
     if not found:
         raise UnreadableChangeError(f"{title(file)}: expected Kubernetes objects, found none")
     return list(found.values())
-
-
-def _documents(file: Path) -> Sequence[YamlDocument]:
-    name = title(file)
-    try:
-        with opened(file) as source:
-            data = source.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UnreadableChangeError(f"{name}: expected at most {MOST_BYTES} bytes")
-        return read_documents(data.decode())
-    except OSError as problem:
-        raise UnreadableChangeError(f"{name}: cannot be read: {problem.strerror or problem}") from problem
-    except UnicodeDecodeError as problem:
-        raise UnreadableChangeError(f"{name}: expected YAML in UTF-8") from problem
-    except YamlError as problem:
-        raise UnreadableChangeError(problem.located(name)) from problem
 
 
 def read_object(file: str, document: YamlDocument, namespace: str) -> WrittenObject:

@@ -105,12 +105,15 @@ class _Search:
             place = _Place(where, self._refusals.codes[node], f"a copy does not fit: {self._refusals.texts[node]}")
         else:
             place = _Place(where, code.name, code.value)
-        device = self._device(device_id)
+        ledger = self._trial.view.ledger
+        if pool_id not in self._published:
+            slices = ledger.slices.of_pool(pool_id)
+            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
+        device = self._published[pool_id].get(device_id[2])
         sets = set() if device is None else {each.counter_set for each in device.consumes_counters}
         if not sets or code is None:
             self.devices[place].add(device_id)
         if sets and pool_id not in self._left:
-            ledger = self._trial.view.ledger
             pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
             members = held_consumption(pool.published, ledger.claims.usage.pool(pool_id))
             left = CounterTable(pool.totals, members).remaining
@@ -122,13 +125,6 @@ class _Search:
         for each in self._left[pool_id] if sets else ():
             if each.counter_set in sets:
                 self.counters[place][*pool_id, each.counter_set, each.counter] = each
-
-    def _device(self, device_id: DeviceId) -> Device | None:
-        pool_id = device_id[:2]
-        if pool_id not in self._published:
-            slices = self._trial.view.ledger.slices.of_pool(pool_id)
-            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
-        return self._published[pool_id].get(device_id[2])
 
 
 MOST_COPIES: Final = 1_000
@@ -198,7 +194,7 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
             return Fill(
                 subject=subject.name,
                 copies=number - 1,
-                nodes=_by_node(nodes),
+                nodes=tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items())),
                 reasons=counted(Counter(trial.refusals(pod).texts.values())) or outcome.reasons,
                 stranded=left.parts,
                 stranded_in_part=not left.complete,
@@ -208,7 +204,8 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
         unjudged = outcome.unjudged
         if trial.view.monotonic > end:
             break
-    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=_by_node(nodes), unjudged=unjudged)
+    by_node = tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items()))
+    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=by_node, unjudged=unjudged)
 
 
 def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
@@ -227,7 +224,3 @@ def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
     spec = {field: value for field, value in subject.pod["spec"].items() if field not in _LEFT_OUT}
     pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
     return trial.add_pod(generate_for(trial.copy, StoredKind.POD, trial.copy.put(StoredKind.POD, pod)))
-
-
-def _by_node(nodes: Counter[str]) -> tuple[NodeFill, ...]:
-    return tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items()))
