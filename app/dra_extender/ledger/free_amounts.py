@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.fragmentation.kinds import NO_AMOUNTS, NodeAmounts
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.ledger.node_versions import NodeVersions
+from dra_extender.ledger.notifier import Notifier
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import UNLISTED
@@ -25,12 +26,13 @@ class _Counted(NamedTuple):
 class FreeAmounts:
     """CPU and memory by node and by pod, as far as `enabled`; requests that change while a pod runs are not noticed.
 
-    `changes`: versions of the nodes with free amounts that changed.
+    `changes`: versions of the nodes with free amounts that changed; `changed` fires when a pod changes them.
     """
 
     def __init__(self) -> None:
         self.enabled = False
         self.changes = NodeVersions()
+        self.changed = Notifier()
         self._most_cpu: int | None = None
         self._allocatable: dict[str, NodeAmounts] = {}
         self._taken: dict[str, NodeAmounts] = {}
@@ -105,6 +107,7 @@ class FreeAmounts:
         # A pod may name a node that does not exist, and names are kept.
         if node in self._allocatable:
             self.changes.bump({node})
+            self.changed.fire()
 
 
 def _amounts(nano: Mapping[str, int]) -> NodeAmounts:

@@ -1,5 +1,6 @@
 """The flow of a filter call: on which nodes the pod fits, and what is held there."""
 
+import asyncio
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,7 +123,8 @@ class Filter:
         if result.fits:
             self.unschedulable.forget(pod.uid)
             if result.demand is not None:
-                self.evaluator.note(pod, result.demand)
+                # Once the response is sent.
+                asyncio.get_running_loop().call_soon(self.evaluator.note, pod, result.demand)
             return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_statuses())
         self.shares.record_rejection(pod, result.without_holds)
         if result.limited:

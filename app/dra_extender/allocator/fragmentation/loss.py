@@ -45,6 +45,9 @@ _TWO: Final = 2
 _MOST_ORDERED: Final = 2_048
 _MOST_LAYOUTS: Final = 5_000
 _MOST_NODE_ROOMS: Final = 20_000
+_MOST_VALUES: Final = 20_000
+_MOST_SUPPLIES: Final = 1_000
+_SAME_PRICES: Final = 0.05
 
 
 class KindRoom(NamedTuple):
@@ -97,6 +100,7 @@ class Fragmentation:
         self._layouts: dict[Hashable, UnitLayout] = {}
         self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}
         self._terms: dict[NodeRoom, _Terms] = {}
+        self._values: dict[tuple[NodeRoom, NodeAmounts | None], float] = {}
         self.renew_prices(self.supply())
 
     def units(self, node: Node, pools: NodePools, layout: Hashable | None = None) -> NodeUnits:
@@ -118,7 +122,10 @@ class Fragmentation:
         return supply
 
     def renew_prices(self, supply: "Supply", weights: Mapping[Kind, float] | None = None) -> None:
-        """Set the prices by what the cluster can still serve, and by how often the kinds come where `weights` says it anew."""
+        """Set the prices by what the cluster can still serve, and by how often the kinds come where `weights` says it anew.
+
+        Prices that differ by less than 5 % in all stay as they are, because other prices have every node rated again.
+        """
         if weights is not None:
             self._weights = tuple(weights[kind] for kind in self.kinds)
         prices = [
@@ -127,8 +134,15 @@ class Fragmentation:
         ]
         # Weights may be so small that all prices are 0.
         total = sum(prices) or 1.0
+        renewed = tuple(price / total for price in prices)
+        if self.prices and sum(abs(now - old) for now, old in zip(renewed, self.prices, strict=True)) < _SAME_PRICES:
+            return
+        self.prices = renewed
+        self._forget_values()
+
+    def _forget_values(self) -> None:
         self._terms.clear()
-        self.prices = tuple(price / total for price in prices)
+        self._values.clear()
 
     def room(self, rooms: Sequence[UnitRoom]) -> NodeRoom:
         """Return what the devices of a node with these rooms still serve."""
@@ -137,7 +151,7 @@ class Fragmentation:
         if known is None:
             if len(self._node_rooms) >= _MOST_NODE_ROOMS:
                 self._node_rooms.clear()
-                self._terms.clear()
+                self._forget_values()
             free = sum(room.free for room in rooms)
             kinds = tuple(self._kind_room(rooms, requests) for requests in self._requests)
             known = self._node_rooms[key] = NodeRoom(free, kinds)
@@ -145,13 +159,19 @@ class Fragmentation:
 
     def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
         """Return what the expected kinds are served by a node, less what is useless to them, by price."""
-        terms = self._terms.get(room)
-        if terms is None:
-            terms = self._terms[room] = self._priced(room)
-        total = terms.rest
-        for one, useless, all_free, slots, wanted in terms.served:
-            within = _within(slots, wanted, amounts)
-            total += one * within - useless if within > 0 else -all_free
+        key = room, amounts
+        total = self._values.get(key)
+        if total is None:
+            terms = self._terms.get(room)
+            if terms is None:
+                terms = self._terms[room] = self._priced(room)
+            total = terms.rest
+            for one, useless, all_free, slots, wanted in terms.served:
+                within = _within(slots, wanted, amounts)
+                total += one * within - useless if within > 0 else -all_free
+            if len(self._values) >= _MOST_VALUES:
+                self._values.clear()
+            self._values[key] = total
         return total
 
     def _priced(self, room: NodeRoom) -> _Terms:
@@ -250,25 +270,29 @@ class Fragmentation:
 class Supply:
     """What nodes can still serve of each kind, in devices, and how many devices a pod of the kind takes."""
 
-    __slots__ = ("_kinds", "_serving", "served", "sizes")
+    __slots__ = ("_kinds", "_known", "served", "sizes")
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self._kinds = kinds
-        # By room, the kinds that it serves: number, size, slots.
-        self._serving: dict[NodeRoom, Sequence[tuple[int, float, int]]] = {}
+        # What a node with these devices, CPU and memory serves of each kind: number of the kind, devices.
+        self._known: dict[tuple[NodeRoom, NodeAmounts | None], Sequence[tuple[int, float]]] = {}
         self.served = [0.0] * len(kinds)
         self.sizes = [float(kind.devices) for kind in kinds]
 
     def add(self, room: NodeRoom, amounts: NodeAmounts | None) -> None:
-        serving = self._serving.get(room)
-        if serving is None:
-            serving = self._serving[room] = [
-                (number, size, slots) for number, (slots, size, _) in enumerate(room.kinds) if slots
+        known = self._known.get((room, amounts))
+        if known is None:
+            if len(self._known) >= _MOST_SUPPLIES:
+                self._known.clear()
+            known = self._known[room, amounts] = [
+                (number, size * max(0, _within(slots, self._kinds[number].amounts, amounts)))
+                for number, (slots, size, _) in enumerate(room.kinds)
+                if slots
             ]
             for number, kind_room in enumerate(room.kinds):
                 self.sizes[number] = kind_room.size or self.sizes[number]
-        for number, size, slots in serving:
-            self.served[number] += size * max(0, _within(slots, self._kinds[number].amounts, amounts))
+        for number, devices in known:
+            self.served[number] += devices
 
 
 def _within(slots: int, wanted: NodeAmounts, free: NodeAmounts | None) -> int:

@@ -125,6 +125,7 @@ class ExpectedDemand:
         ledger.free_amounts.enabled = True
         self._expectation = _Expectation({}, equivalence)
         self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
+        self._kinds: LruCache[tuple[bytes, NodeAmounts], Kind] = LruCache(_MOST_SEEN)
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
         # The kinds that are expected of nodes with so many whole devices, each weighing as much.
@@ -171,9 +172,14 @@ class ExpectedDemand:
         if pod.uid in self._noted:
             return
         self._noted[pod.uid] = None
-        kind = kind_of(demand, self.asked_by(pod.uid)) if demand.size <= _LARGEST_DEMAND_BYTES else None
+        asks = self.asked_by(pod.uid)
+        question = demand.signature, asks
+        kind = self._kinds.use(question)
         if kind is None:
-            return
+            kind = kind_of(demand, asks) if demand.size <= _LARGEST_DEMAND_BYTES else None
+            if kind is None:
+                return
+            self._kinds[question] = kind
         self._count += 1
         seen = self._seen.use(kind.key)
         if seen is None:

@@ -42,13 +42,16 @@ class NodeRanking:
 
     def put(self, name: str, rooms: PlacementRooms | None, loss: float | None) -> None:
         """Set the loss on a node; None if the pod does not fit there."""
-        before = self.losses.pop(name, None)
-        if before is not None:
-            del self._order[bisect_left(self._order, (before, name))]
         if rooms is None:
             self.rooms.pop(name, None)
         else:
             self.rooms[name] = rooms
+        before = self.losses.get(name)
+        if before == loss:
+            return
+        if before is not None:
+            del self.losses[name]
+            del self._order[bisect_left(self._order, (before, name))]
         if loss is not None:
             self.losses[name] = loss
             insort(self._order, (loss, name))

@@ -29,18 +29,18 @@ class Prefetch:
     """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
 
     It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
-    call is answered, and again whenever a hold ends, as it does in each bind.
+    call is answered, and again whenever a hold ends, as it does in each bind, or a pod takes CPU and memory of a node or ends.
     """
 
     def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, ahead: Ahead) -> None:
         self._evaluator = evaluator
-        self._ledger = ledger
+        self._signals = (ledger.holds.changed, ledger.free_amounts.changed)
         self._clock = clock
         self._max_feasible = max_feasible
         self._ahead = ahead
         self._turn = 0
         self._demand: Demand | None = None
-        self._waits_for_holds = False
+        self._waits = False
 
     def start(self, demand: Demand) -> None:
         """Evaluate this demand from the next turn of the event loop on, in place of an earlier demand."""
@@ -61,12 +61,15 @@ class Prefetch:
         )
         if more is True and left > self._ahead.per_step:
             asyncio.get_running_loop().call_soon(self._step, turn, left - self._ahead.per_step)
-        elif not self._waits_for_holds:
-            self._waits_for_holds = True
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            ended.add_done_callback(self._again)
-            self._ledger.holds.changed.join(ended)
+        elif not self._waits:
+            self._waits = True
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            changed.add_done_callback(self._again)
+            for signal in self._signals:
+                signal.join(changed)
 
-    def _again(self, _: asyncio.Future[None]) -> None:
-        self._waits_for_holds = False
+    def _again(self, changed: asyncio.Future[None]) -> None:
+        for signal in self._signals:
+            signal.leave(changed)
+        self._waits = False
         self._begin()
