@@ -136,6 +136,13 @@ def test_devices_of_a_node_without_cpu_are_lost_already() -> None:
     assert loss(slices, expected, [held("a")], free=used_up) < loss(slices, expected, [held("a")])
 
 
+def test_what_every_full_device_leaves_is_not_lost() -> None:
+    """Of 8, two shares of 3 leave 2: the second share costs no more than the first one on another device."""
+    expected = expecting(share=(kind(amount_of("3"), amounts=NodeAmounts(0, 0)), 1.0))
+    slices = [slice_of(shareable("a"))]
+    assert loss(slices, expected, [share("a", 3)], [share("a", 3)]) < loss(slices, expected, [share("a", 3)])
+
+
 def test_what_is_scarce_costs_more() -> None:
     """Two kinds that come equally often; of one, the cluster has far more left."""
     slices = [slice_of(shareable("a"))]

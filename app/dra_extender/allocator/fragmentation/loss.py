@@ -1,10 +1,11 @@
 """What a placement costs: how much less of the expected demand the node can serve afterwards.
 
-For an expected kind of pods, `slots` are the pods of the kind that still fit on a node, and free devices are unusable as far as no
-pod of the kind could use them, which is the fragmentation of the paper "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
-with Fragmentation Gradient Descent" (Weng et al., USENIX ATC 2023).  The loss of a placement is, summed over the kinds,
+For an expected kind of pods, `slots` are the pods of the kind that still fit on a node, and free devices are useless as far as no
+pod of the kind could use them, except for what is left of a device or card that is full of such pods.  This is the fragmentation
+of the paper "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (Weng et al., USENIX
+ATC 2023).  The loss of a placement is, summed over the kinds,
 
-    price * (size * (slots before - slots after) + unusable after - unusable before)
+    price * (size * (slots before - slots after) + useless after - useless before)
 
 The price of a kind is how often it comes, divided by how much of it the whole cluster could still serve: what is scarce costs more.
 Where placements cost nearly the same, the node with less CPU and fewer devices left goes first (best fit).
@@ -180,7 +181,7 @@ class Fragmentation:
             if slots:
                 served.append((price * size, price * useless, price * room.free, slots, kind.amounts))
             else:
-                rest -= price * room.free
+                rest -= price * useless
         return _Terms(rest, tuple(served))
 
     def loss(
@@ -245,7 +246,8 @@ class Fragmentation:
         return lost, round(room.open - after.open, _DIGITS), room.free
 
     def _kind_room(self, rooms: Sequence[UnitRoom], requests: Sequence[tuple[int, int]]) -> KindRoom:
-        slots, size = 0, 0.0
+        slots, size, useless = 0, 0.0, 0.0
+        shapes = [shape for shape, _ in requests]
         for index, (shape, count) in enumerate(requests):
             fits = [room.fits[shape] for room in rooms]
             least = _pods(fits, count)
@@ -253,7 +255,11 @@ class Fragmentation:
             serving = [room for room in rooms if room.unit.sizes[shape]]
             if serving:
                 size += count * sum(room.unit.sizes[shape] for room in serving) / len(serving)
-        useless = sum(room.free for room in rooms if not any(room.fits[shape] for shape, _ in requests))
+        for room in rooms:
+            if not any(room.fits[shape] for shape in shapes):
+                useless += room.useless(shapes)
+            elif not slots:
+                useless += room.free
         return KindRoom(slots, size, useless)
 
     def _worth(self, room: UnitRoom) -> float:
@@ -262,7 +268,7 @@ class Fragmentation:
             worth = 0.0
             for price, requests in zip(self.prices, self._requests, strict=True):
                 served = sum(room.fits[shape] * room.unit.sizes[shape] for shape, _ in requests)
-                worth += price * (served or -room.free)
+                worth += price * (served or -room.useless([shape for shape, _ in requests]))
             room.worth, room.priced = worth, self.prices
         return room.worth
 

@@ -51,8 +51,10 @@ class UnitDevice(NamedTuple):
 class DeviceUnit:
     """Devices that share counters, or one device; two units with equal devices and counters are one object."""
 
-    __slots__ = ("counters", "devices", "empty", "ordered", "parts", "sizes", "totals")
+    __slots__ = ("counters", "devices", "empty", "ordered", "parts", "rests", "sizes", "totals")
     empty: "UnitRoom"
+    rests: tuple[float, ...]
+    """By shape, what is left of the unit when it is full of devices of the shape; none if not even one fits."""
 
     def __init__(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> None:
         self.devices = tuple(devices)
@@ -156,6 +158,14 @@ class UnitRoom:
             known = self._after[key] = self._rooms.find(self.unit, *self.state_after(place, share))
         return known
 
+    def useless(self, shapes: Sequence[int]) -> float:
+        """Return how much of what is free is useless to these shapes, of which no device fits.
+
+        What is left of the unit when it is full of devices of one of these shapes is none's fault.
+        """
+        rest = min((self.unit.rests[shape] for shape in shapes if self.unit.ordered[shape]), default=0.0)
+        return max(0.0, self.free - rest)
+
     def forget_successors(self) -> None:
         self._after.clear()
 
@@ -247,7 +257,11 @@ class Rooms:
         known = self._units.get(key)
         if known is None:
             known = DeviceUnit(devices, totals)
-            known.empty = self.find(known, tuple(totals.values()), {}, {})
+            known.empty = empty = self.find(known, tuple(totals.values()), {}, {})
+            known.rests = tuple(
+                max(0.0, empty.free - fits * size) if fits else 0.0
+                for fits, size in zip(empty.fits, known.sizes, strict=True)
+            )
             self._units[key] = known
         return known
 
