@@ -85,14 +85,6 @@ def test_policy_file_that_is_wrong_ends_with_status_two(tmp_path: Path, content:
     assert (status, "policy.yaml" in text, "Traceback" in text) == (2, True, False)
 
 
-def test_control_characters_of_a_hostile_name_are_printed_as_escapes(tmp_path: Path) -> None:
-    cluster = SoundCluster(1)
-    class_of_nothing(cluster)
-    cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = "x\x1b[2J"
-    status, text = run("--snapshot", snapshot(cluster, tmp_path))
-    assert (status, "\x1b" in text, "x\\u001b[2J" in text) == (1, False, True)
-
-
 def test_guard_claims_of_the_service_take_nothing_in_the_namespace_where_it_runs(tmp_path: Path) -> None:
     """Elsewhere anyone may give a claim such a name."""
     cluster = SoundCluster(1)

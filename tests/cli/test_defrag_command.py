@@ -132,17 +132,3 @@ def test_wrong_question_ends_with_a_sentence(snapshot: str, arguments: tuple[str
     found, text = run("defrag", *arguments, "--snapshot", snapshot)
     assert (found, "Traceback" in text) == (status, False)
     assert said in " ".join(text.split())
-
-
-def test_names_of_tenants_are_printed_without_control_characters(tmp_path: Path) -> None:
-    made = scattered()
-    owner = {"apiVersion": "apps/v1", "kind": "\x1b[2JSet", "name": "\x1b[2J", "uid": "u", "controller": True}
-    for pod in made.objects["pods"][:2]:
-        pod["metadata"]["ownerReferences"] = [owner]
-        pod["metadata"]["name"] += "\x1b[2J;$(id)"
-    for claim in made.objects["resourceclaims"]:
-        for consumer in claim.get("status", {}).get("reservedFor", ()):
-            consumer["name"] += "\x1b[2J;$(id)"
-    for output in ("tree", "json", "yaml", "markdown"):
-        status, text = run("defrag", "--pod", "ml/train", "--snapshot", written(made, tmp_path), "-o", output)
-        assert (status, "\x1b" in text) == (0, False)

@@ -56,12 +56,6 @@ def test_examples_are_listed_with_what_they_are_about() -> None:
     assert lines[0].split(maxsplit=1) == [FIRST.stem, "MIG against vGPU (KEP-5963)."]
 
 
-def test_each_example_says_in_its_first_line_that_it_is_not_for_a_cluster() -> None:
-    """It creates nodes, which a cluster would take for machines."""
-    for file in FIRST.parent.glob("*.yaml"):
-        assert "Do not apply it to a cluster." in file.read_text().partition("\n")[0], file.name
-
-
 def test_examples_chosen_by_name_are_shown_in_full() -> None:
     """By the beginning of the name, or a part that no other has."""
     done = CliRunner().invoke(app, ["demo", "03", "several-groups"])
@@ -177,13 +171,6 @@ def test_what_cannot_be_used_is_a_sentence_and_status_2(arguments: tuple[str, ..
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {complaint}")
     assert done.stdout == ""
-
-
-def test_a_bad_setting_is_a_sentence_and_status_2() -> None:
-    done = CliRunner(env={"DRA_EXTENDER_SCHEDULING__OFFERED_NODES": "0"}).invoke(app, ["demo", "-f", str(FIRST)])
-    assert done.exit_code == 2
-    assert "offered_nodes" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_answer_is_silent_without_questions() -> None:

@@ -296,10 +296,6 @@ def test_limits_alone_ask_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lint("-", "--context", "here", text=CLASS).exit_code == 2
 
 
-def test_help_tells_the_exit_status() -> None:
-    assert "Exit status" in lint("--help").stdout
-
-
 def _ranges(terms: int, number: int = 0) -> str:
     return '"' + "&&".join([f"[1,2].all(x,x>{number})"] * terms) + '"'
 

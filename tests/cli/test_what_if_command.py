@@ -112,14 +112,3 @@ def test_changes_are_read_from_standard_input_and_folders(snapshot: str, tmp_pat
         app, ("what-if", "--snapshot", snapshot, "-f", "-", "-f", str(folder)), input=node.replace("NAME", "n5")
     )
     assert (done.exit_code, done.stdout.count(" created\n")) == (0, 3)
-
-
-def test_names_of_tenants_are_printed_without_control_characters(tmp_path: Path) -> None:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    made.pod("train", request("gpu", "gpu"), schedulingGates=[{"name": "\x1b[2Jgate"}])
-    file = tmp_path / "cluster.tar.gz"
-    write_snapshot(made.cluster(), file)
-    status, text = run("--snapshot", str(file))
-    assert (status, "\x1b" in text, "\\u001b[2Jgate" in text) == (0, False, True)

@@ -1,7 +1,12 @@
 """The table of fields is that of the client library, and a misspelt field is found wherever it is."""
 
+import io
+import sys
+from pathlib import Path
+
 import pytest
 from dra_extender.manifests.check import KINDS, wrong_fields
+from dra_extender.manifests.files import STDIN, files_in, opened, read_text, title
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,3 +43,29 @@ def test_null_is_a_field_that_is_left_out() -> None:
 def test_what_drafts_of_the_keps_have_is_known() -> None:
     pod = {"spec": {"workloadRef": {"any": 1}, "resourceClaims": [{"name": "a", "podGroupResourceClaim": "b"}]}}
     assert list(wrong_fields("Pod", pod)) == []
+
+
+def stdin_of(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data))
+
+
+def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin_of("é".encode()))
+    assert (title(STDIN), files_in(STDIN), read_text(STDIN)) == ("standard input", [STDIN], "é")
+    with pytest.raises(OSError, match="it is named twice"):
+        read_text(STDIN)
+    monkeypatch.setattr(sys, "stdin", stdin_of(b"another"))
+    assert read_text(STDIN) == "another"
+
+
+def test_standard_input_that_is_closed_is_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(OSError, match="it is closed"), opened(STDIN):
+        pass
+
+
+def test_folder_has_its_manifests_by_name(tmp_path: Path) -> None:
+    for name in ("b.yml", "a.yaml", "c.json"):
+        (tmp_path / name).write_text(name)
+    assert [title(file) for file in files_in(tmp_path)] == [str(tmp_path / "a.yaml"), str(tmp_path / "b.yml")]
+    assert files_in(tmp_path / "none.yaml") == [tmp_path / "none.yaml"]

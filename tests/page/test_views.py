@@ -15,14 +15,18 @@ from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
+from dra_extender.page import states
 from dra_extender.page.application import PageApplication
+from dra_extender.page.devices_view import MOST_DEVICES
+from dra_extender.page.health_view import MOST_FINDINGS, MOST_SCHEDULERS
 from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
-from dra_extender.page.map_view import DEVICE_CELLS, shortening
-from dra_extender.page.overview import overview
+from dra_extender.page.map_view import DEVICE_CELLS, MOST_SQUARES, shortening
+from dra_extender.page.overview import MOST_KINDS, overview
 from dra_extender.page.rendering import Link
 from dra_extender.page.states import Reports
 from dra_extender.page.tree_links import linked_tree
 from dra_extender.page.views import CommandLines
+from dra_extender.page.waiting_view import ROWS, STEP_SECONDS, pending_pods
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 from tests.controlplane.objects import (
@@ -564,3 +568,120 @@ async def test_kinds_that_could_not_be_read_are_named(open_page: Open, made: Mad
         "partial the account may not list podgroups (ClusterRole dra-viewer grants it)"
         in (await shown(open_page(made), "map")).text
     )
+
+
+def cluster(kinds: int) -> MadeCluster:
+    """One node, and pods that wait for so many different reasons."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.add(*(device_class(f"class-{number}", f"device.driver == '{number}'") for number in range(kinds)))
+    for number in range(kinds):
+        made.pod(f"late-{number}", request("gpu", f"class-{number}"))
+        made.pod(f"none-{number}", request("gpu", f"missing-{number}"))
+    return made
+
+
+def command(namespace: str, name: str) -> str:
+    return CommandLines().why(namespace, name)
+
+
+def test_steps_are_looked_for_until_the_time_of_an_answer_is_used_up_and_the_next_answer_goes_on() -> None:
+    reports = Reports(cluster(2).view())
+    moments = iter([0.0, 0.0, STEP_SECONDS, STEP_SECONDS, *([STEP_SECONDS] * 100)])
+    first = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: next(moments))
+    assert [each.next is None for each in first.rows][:2] == [False, True]
+    second = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: 0.0)
+    assert all(each.next is not None for each in second.rows)
+
+
+def test_pods_beyond_a_round_are_counted_and_looked_at_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "EVALUATED_IN_A_ROUND", 50)
+    made = cluster(1)
+    made.nodes(*(f"m{number:05}" for number in range(50)))
+    reports = Reports(made.view())
+    first = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: 0.0)
+    assert (first.report.unasked > 0, first.more) == (True, 2)
+    last = pending_pods(reports, None, 3, 1, command, cpu_time=lambda: 0.0)
+    assert (last.report.unasked, last.more) == (0, 0)
+
+
+def test_command_line_is_safe_in_a_shell_and_never_takes_a_name_for_an_option() -> None:
+    lines = CommandLines(("--snapshot", "a b.tar.gz"))
+    assert lines.why("ml", "$(reboot)") == "kubectl dra why '$(reboot)' --namespace ml --snapshot 'a b.tar.gz'"
+    assert lines.why("-ml", "--as=root") == "kubectl dra why --namespace=-ml --snapshot 'a b.tar.gz' -- --as=root"
+    assert lines.why("default", "a") == "kubectl dra why a --snapshot 'a b.tar.gz'"
+    assert lines.devices(driver="-x") == "kubectl dra devices --driver=-x --snapshot 'a b.tar.gz'"
+
+
+FEW_BYTES = 800_000
+
+
+@pytest.fixture
+def flooded() -> MadeCluster:
+    """A pool of many devices on one node; pods that wait for many reasons, of many schedulers; claims with many findings."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    slices = 12
+    for number in range(slices):
+        devices = [device(f"d-{number}-{each}", taints=[{"key": "k", "effect": "NoSchedule"}]) for each in range(128)]
+        made.add(resource_slice(f"s-{number}", node="n1", slice_count=slices, devices=devices))
+    for number in range(ROWS + 150):
+        made.pod(f"late-{number}", request("gpu", "gpu"), schedulerName=f"scheduler-{number}")
+        made.objects["pods"][-1]["spec"]["schedulingGates"] = [{"name": f"example.com/gate-{number}"}]
+        made.running(f"run-{number}", "n1", f"d-0-{number}", request("gpu", "gpu"))
+    return made
+
+
+@pytest.mark.parametrize(
+    "view", ["overview", "pending", "map", "map?class=gpu&group=driver", "node?name=n1", "waiting", "health"]
+)
+async def test_view_of_a_flooded_cluster_is_bounded(open_page: Open, flooded: MadeCluster, view: str) -> None:
+    response = await open_page(flooded).get(view)
+    assert response.status_code == 200
+    assert len(response.content) < FEW_BYTES
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ("pending", f"1 to {ROWS} of {ROWS + 150}, page 1 of 3"),
+        ("overview", f"All causes, and what would help: {ROWS + 145} more"),
+        ("node?name=n1", f"{12 * 128 + 122 - MOST_DEVICES} more devices: the command prints all."),
+        ("health", "more: the command prints all."),
+    ],
+)
+async def test_view_says_what_it_leaves_out(open_page: Open, flooded: MadeCluster, view: str, said: str) -> None:
+    assert said in (await open_page(flooded).get(view)).text
+
+
+async def test_health_has_the_schedulers_with_most_pods_and_the_gravest_findings(
+    open_page: Open, flooded: MadeCluster
+) -> None:
+    text = (await open_page(flooded).get("health")).text
+    assert text.count("<bdi>scheduler-") == MOST_SCHEDULERS
+    assert text.count('class="warning">error') <= MOST_FINDINGS
+
+
+async def test_map_of_many_devices_has_so_many_squares_and_says_how_many_more_there_are(open_page: Open) -> None:
+    made = MadeCluster()
+    nodes = DEVICE_CELLS + 2
+    made.nodes(*(f"n{number}" for number in range(nodes)))
+    for number in range(nodes):
+        made.gpus(f"n{number}", *(device(f"d-{each}") for each in range(20)))
+    text = (await open_page(made).get("map?scale=devices")).text
+    assert text.count('class="square usable"') <= MOST_SQUARES + 20
+    assert "4 more devices" in text
+    assert f"1 to {DEVICE_CELLS} of {nodes}, page 1 of 2" in text
+
+
+async def test_overview_has_the_drivers_and_classes_with_most_devices(open_page: Open) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    for number in range(MOST_KINDS + 2):
+        made.gpus("n1", *(device(f"d-{each}") for each in range(number + 1)), driver=f"d{number}.example.com")
+        made.add(device_class(f"c-{number}", f"device.driver == 'd{number}.example.com'"))
+    text = (await open_page(made).get("overview")).text
+    assert ("d11.example.com" in text, "d1.example.com" in text, "c-11" in text) == (True, False, True)
+    assert "4 more kinds" in text

@@ -1,8 +1,11 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.allocator.state.reasons import Code
+from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
@@ -206,3 +209,105 @@ async def test_selectors_of_design_documents_can_be_read_as_they_were_meant() ->
         answer = await world.filter("p1", "n0")
 
         assert list(answer.fitting) == (["n0"] if rewrite else [])
+
+
+MODEL = 'device.attributes["gpu.example.com"].model == "a"'
+
+
+def two_nodes(trouble: str) -> InMemoryExtender:
+    """n0 has something wrong with its pool, n1 is sound."""
+    world = InMemoryExtender()
+    world.device_class()
+    for node in ("n0", "n1"):
+        world.node(node)
+    device: Json = {"name": "gpu-0", "attributes": {"model": {"string": "a"}}}
+    first = {"name": "gpu-0"} if trouble == "selector" else device
+    count = 2 if trouble == "incomplete" else 1
+    devices = [device, device] if trouble == "invalid" else [first]
+    pool = {"name": "n0", "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": DRIVER, "pool": pool, "nodeName": "n0", "devices": devices}
+    world.create(StoredKind.SLICE, {"metadata": {"name": "n0-devices"}, "spec": spec})
+    world.slice("n1", [device])
+    return world
+
+
+def claim(world: InMemoryExtender, **body: object) -> None:
+    request = {"name": "req", "exactly": {"deviceClassName": "gpu", **body}}
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    world.add_pod("p", "c")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "body", "why"),
+    [
+        ("selector", {"count": 1, "selectors": [{"cel": {"expression": MODEL}}]}, "selector failed on a device"),
+        ("incomplete", {"allocationMode": "All"}, "resource pool is being updated"),
+        ("invalid", {"allocationMode": "All"}, "resource pool is invalid"),
+        ("invalid", {"count": 1}, "resource pool is invalid"),
+        ("incomplete", {"count": 1}, "resource pool is being updated"),
+    ],
+)
+async def test_trouble_on_one_node_leaves_the_others(trouble: str, body: Json, why: str) -> None:
+    world = two_nodes(trouble)
+    claim(world, **body)
+
+    answer = await world.filter("p", "n0", "n1")
+
+    assert list(answer.fitting) == ["n1"]
+    assert answer.unresolvable == {"n0": f'node(s): claim "c", request "req": {why}'}
+
+
+BOTH = {
+    "sharedCounters": [{"name": "gpu-0", "counters": {"units": {"value": "3"}}}],
+    "devices": [
+        {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {"units": {"value": "2"}}}]}
+        for name in ("a", "b")
+    ],
+}
+
+
+def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> InMemoryExtender:
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, devices_beside_counters=setting))
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    world.node("n1")
+    world.device_class()
+    world.cluster.store._served = Served(devices_beside_counters=True)
+    spec = {"driver": DRIVER, "pool": pool, "nodeName": "n1", **BOTH}
+    world.create(StoredKind.SLICE, {"metadata": {"name": "n1"}, "spec": spec})
+    world.cluster.has_devices_beside_counters = release_has_them
+    world.start()
+    world.sync()
+    for index in range(2):
+        world.add_claim(f"c{index}")
+        world.add_pod(f"p{index}", f"c{index}")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("setting", "release_has_them", "counted"),
+    [
+        (DevicesBesideCounters.AUTO, True, True),
+        (DevicesBesideCounters.AUTO, False, False),
+        (DevicesBesideCounters.ALWAYS, False, True),
+        (DevicesBesideCounters.NEVER, True, False),
+    ],
+)
+async def test_devices_beside_counters_are_offered_where_they_count(
+    setting: DevicesBesideCounters, *, release_has_them: bool, counted: bool
+) -> None:
+    world = world_of(setting, release_has_them=release_has_them)
+    answer = await world.filter("p0", "n1")
+    assert ("n1" in answer.fitting) is counted
+    if not counted:
+        assert Code.NO_DEVICES in told(answer)
+        return
+    async with world.watching():
+        await world.bind("p0", "n1")
+    assert world.devices("c0") == ["n1/a"]
+    second = await world.filter("p1", "n1")
+    assert Code.COUNTERS in told(second)
+
+
+def told(answer: FilterResponse) -> str:
+    """Why the one node does not fit."""
+    return " ".join((*answer.failed.values(), *answer.unresolvable.values()))

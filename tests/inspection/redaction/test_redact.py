@@ -9,7 +9,8 @@ from zlib import crc32
 import msgspec
 import pytest
 from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
-from dra_extender.inspection.objects import ClusterObjects, MissingKind
+from dra_extender.inspection.objects import ClusterObjects, MissingKind, kept
+from dra_extender.inspection.redaction.names import OrderedNames, UnorderableNameError
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from dra_extender.inspection.what_if.what_if import what_if
@@ -17,6 +18,8 @@ from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.model.device import CounterConsumption
+from dra_extender.model.fields import ListOf, MapOf, Mark, Record, Shape, fields_of
+from dra_extender.model.objects import LABELLED, WATCHED
 from dra_extender.model.resource_claim import read_head
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +41,7 @@ from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
 from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with
+from tests.support.model.described import MADE, objects
 
 SECRET = "s3cret"  # noqa: S105 - planted to be looked for
 LABELS = st.text("abz09-", min_size=1, max_size=5).map(lambda text: f"x{text}y")
@@ -329,8 +333,8 @@ def test_what_was_frozen_at_allocation_counts_after_redaction(*, stores_time: bo
     if stores_time:
         claim["status"]["allocation"]["allocationTimestamp"] = CREATED
     found = redacted(made.cluster(), Random(1)).objects
-    for objects in (made.cluster(), found):
-        (data,) = objects.of_kind("resourceclaims")
+    for cluster in (made.cluster(), found):
+        (data,) = cluster.of_kind("resourceclaims")
         (holding,) = holdings_of(read_head(data))
         assert holding.consumption is not None
         assert len(holding.consumption[0].compatibility_groups) == 1
@@ -359,3 +363,107 @@ async def test_preferences_are_in_a_snapshot_and_other_parameters_are_not(tmp_pa
     published = msgspec.json.decode(read_snapshot(file).of_kind("resourceslices")[0])["spec"]
     names = {f"{published['driver']}/{name}" for each in published["devices"] for name in each["attributes"]}
     assert attribute in names
+
+
+ORIGIN = example().origin
+
+
+def fields_in(shape: Shape, value: Any) -> Any:
+    """The names of the described fields that the value has, of items and entries in their order; amounts and texts as None."""
+    match shape:
+        case Record(struct) if isinstance(value, dict):
+            return {
+                field.name: fields_in(field.shape, value[field.name])
+                for field in fields_of(struct)
+                if field.name in value and Mark.LEFT_OUT not in field.marks and field.name != "annotations"
+            }
+        case ListOf(item) if isinstance(value, list):
+            return [fields_in(item, each) for each in value]
+        case MapOf(_, below) if isinstance(value, dict):
+            return [fields_in(below, each) for each in value.values()]
+    return None
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+@given(data=st.data())
+@examples(8)
+def test_snapshot_keeps_the_described_fields_and_redaction_hides_what_is_in_them(
+    kind: str, data: st.DataObject
+) -> None:
+    made = data.draw(objects(WATCHED[kind], former=True))
+    shape = Record(WATCHED[kind])
+    if kind not in LABELLED:
+        made.get("metadata", {}).pop("labels", None)
+    assert fields_in(shape, kept(kind, made)) == fields_in(shape, made)
+
+    objects_of_kind = {kind: [msgspec.json.encode(made)]}
+    done = redacted(ClusterObjects(ORIGIN, objects_of_kind), Random(1))
+
+    (found,) = done.objects.of_kind(kind)
+    assert fields_in(shape, msgspec.json.decode(found)) == fields_in(shape, made)
+    # A label that is compared with a number keeps its value.
+    assert done.kept or MADE not in found.decode()
+
+
+def test_choices_of_the_api_stay_as_they_are() -> None:
+    """What a scheduler decides by is not renamed: the words that a field may have are those of the API."""
+    spec = {
+        "driver": "d",
+        "pool": {"name": "p"},
+        "skipNodeOperations": ["NodePrepareResources", "*"],
+        "devices": [{"name": "a", "taints": [{"key": "k", "effect": "NoExecute"}]}],
+    }
+    made = {"metadata": {"name": "s"}, "spec": spec}
+    done = redacted(ClusterObjects(ORIGIN, {"resourceslices": [msgspec.json.encode(made)]}), Random(1))
+    found = msgspec.json.decode(done.objects.of_kind("resourceslices")[0])["spec"]
+    assert found["skipNodeOperations"] == ["NodePrepareResources", "*"]
+    assert found["devices"][0]["taints"][0]["effect"] == "NoExecute"
+
+
+NAMES = st.sets(st.text("ab0-.Z", max_size=4), max_size=30)
+
+
+@given(NAMES, st.integers())
+def test_other_names_are_in_the_order_of_the_names_and_have_nothing_of_them(names: set[str], seed: int) -> None:
+    ordered = OrderedNames()
+    for each in names:
+        ordered.of(each)
+    ordered.resolve(Random(seed))
+    others = [ordered.of(each) for each in sorted(names)]
+    assert others == sorted(set(others))
+    assert all(each.startswith("r") and len(each) == 12 for each in others if each)
+
+
+@given(NAMES, st.sets(st.text("ab0-.Z", min_size=1, max_size=4), max_size=4))
+def test_names_that_stay_stay_in_the_order_of_all(names: set[str], stay: set[str]) -> None:
+    ordered = OrderedNames()
+    ordered.keep(*stay)
+    for each in names | stay:
+        ordered.of(each)
+    try:
+        ordered.resolve(Random(1))
+    except UnorderableNameError:
+        return
+    others = [ordered.of(each) for each in sorted(names | stay)]
+    assert others == sorted(set(others))
+    assert all(ordered.of(each) == each for each in stay)
+
+
+def test_names_without_room_between_them_are_refused_with_both() -> None:
+    ordered = OrderedNames()
+    ordered.keep("a", "a+")
+    for each in ("a", "a!", "a+"):
+        ordered.of(each)
+    with pytest.raises(UnorderableNameError, match=r"'a' and 'a\+' have to stay"):
+        ordered.resolve(Random(1))
+
+
+def test_two_resolutions_have_other_names() -> None:
+    """Nobody can tell from two files which names are one."""
+    drawn = []
+    for seed in range(2):
+        ordered = OrderedNames()
+        ordered.of("a")
+        ordered.resolve(Random(seed))
+        drawn.append(ordered.of("a"))
+    assert drawn[0] != drawn[1]

@@ -1,13 +1,20 @@
 import json
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from dra_extender.kube.client.errors import ForbiddenError
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.objects.claims import KubeClaims
-from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.objects.pods import KubePodGroups, KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
+from dra_extender.kube.secret_store import SecretStore, StoredSecret
+from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.ports.cluster import (
     ClusterError,
     ConflictError,
@@ -15,8 +22,9 @@ from dra_extender.scheduling.ports.cluster import (
     RequestRejectedError,
     ServerUnavailableError,
 )
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.simulation.api_discovery import Release
 from tests.simulation.api_requests import StatusError
 from tests.simulation.api_server import ApiServer, Fault
 from tests.simulation.faults import Faults
@@ -240,3 +248,164 @@ async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
     faults.plan("patch", "deviceclasses", ANSWERED)
     await waker.wake()
     assert waker.last_error is None
+
+
+@pytest.fixture(params=["v1beta1", "v1alpha3", "v1alpha2"])
+def version(request: pytest.FixtureRequest) -> str:
+    return f"scheduling.k8s.io/{request.param}"
+
+
+@pytest.fixture
+def release(version: str) -> Release:
+    return Release(versions={StoredKind.POD_GROUP: version})
+
+
+@pytest.fixture
+def groups(transport: ApiTransport, settings: KubeSettings, version: str) -> KubePodGroups:
+    return KubePodGroups(transport, settings, lambda: ResourceKind("podgroups", version))
+
+
+@pytest.fixture
+def team(server: ApiServer) -> PodGroup:
+    """A stored PodGroup."""
+    stored = server.store.create(StoredKind.POD_GROUP, {"metadata": {"name": "team", "namespace": "space"}, "spec": {}})
+    uid, resource_version = (stored["metadata"][name] for name in ("uid", "resourceVersion"))
+    return PodGroup(metadata=ObjectMeta(name="team", namespace="space", uid=uid, resource_version=resource_version))
+
+
+async def test_claims_are_recorded_in_the_served_version(
+    server: ApiServer, faults: Faults, groups: KubePodGroups, team: PodGroup, version: str
+) -> None:
+    """Guarded by UID and version, by a patch that knows the key of the list."""
+    entries = [{"name": "gpu", "resourceClaimName": "claim-1"}, {"name": "net", "resourceClaimName": "claim-2"}]
+    await groups.record_claims(team, {"net": "claim-2", "gpu": "claim-1"})
+    (seen,) = faults.seen
+    assert seen.headers["content-type"] == "application/strategic-merge-patch+json"
+    assert seen.query == {"fieldManager": "dra-extender"}
+    guards = {"uid": team.metadata.uid, "resourceVersion": team.metadata.resource_version}
+    assert json.loads(seen.body) == {"metadata": guards, "status": {"resourceClaimStatuses": entries}}
+    assert server.store.get(Key(StoredKind.POD_GROUP, "space", "team"))["status"]["resourceClaimStatuses"] == entries
+    assert groups.api_version == version
+
+
+async def test_a_server_that_does_not_keep_what_is_recorded_is_told_of(
+    faults: Faults, groups: KubePodGroups, team: PodGroup
+) -> None:
+    faults.plan("patch", "podgroups/status", Fault(answer=(200, b'{"metadata": {}}')))
+    words = r"does not keep status\.resourceClaimStatuses of gpu \(DRAWorkloadResourceClaims is off there\?\)"
+    with pytest.raises(RequestRejectedError, match=words):
+        await groups.record_claims(team, {"gpu": "claim-1"})
+
+
+async def test_a_group_that_cannot_be_read_is_unavailable(faults: Faults, groups: KubePodGroups) -> None:
+    faults.plan("get", "podgroups", Fault(answer=(200, b'{"metadata": 3}')))
+    with pytest.raises(ServerUnavailableError, match="get podgroups space/team: the answer cannot be read: PodGroup:"):
+        await groups.read("space", "team")
+
+
+async def test_where_none_are_served_there_is_none(transport: ApiTransport, settings: KubeSettings) -> None:
+    groups = KubePodGroups(transport, settings, lambda: None)
+    assert groups.api_version == ""
+    with pytest.raises(NotFoundError, match="podgroups are not served by this API server"):
+        await groups.read("space", "team")
+    with pytest.raises(NotFoundError):
+        await groups.unprotect(PodGroup(metadata=ObjectMeta(name="team", finalizers=("a.example/x",))), "a.example/x")
+
+
+@pytest_asyncio.fixture
+async def store(settings: KubeSettings) -> AsyncIterator[SecretStore]:
+    made = SecretStore(settings, "space")
+    await made.connect()
+    yield made
+    await made.close()
+
+
+async def test_a_secret_is_read_with_its_version_and_without_what_is_no_base64(
+    faults: Faults, store: SecretStore
+) -> None:
+    body = b'{"metadata":{"resourceVersion":"7"},"data":{"a":"AHg=","b":"?"}}'
+    faults.plan("get", "secrets", Fault(answer=(200, body)))
+    assert await store.read("tls") == StoredSecret({"resourceVersion": "7"}, "kubernetes.io/tls", {"a": b"\0x"})
+
+
+async def test_a_secret_that_is_not_there_is_none(store: SecretStore) -> None:
+    assert await store.read("tls") is None
+
+
+async def test_a_secret_that_cannot_be_read_is_no_reason_to_replace_it(faults: Faults, store: SecretStore) -> None:
+    faults.plan("get", "secrets", Fault(answer=(200, b'{"data": 7}')))
+    with pytest.raises(ServerUnavailableError, match="Secret tls cannot be read"):
+        await store.read("tls")
+
+
+async def test_a_secret_is_created_or_its_data_replaced_in_the_version_that_was_read(
+    server: ApiServer, store: SecretStore
+) -> None:
+    await store.write("tls", {"a": b"1"}, None)
+    key = Key(StoredKind.SECRET, "space", "tls")
+    created = server.store.get(key)
+    assert (created["type"], created["data"]) == ("kubernetes.io/tls", {"a": "MQ=="})
+    server.store.replace(key, lambda secret: secret.update(type="Opaque"))
+    before = await store.read("tls")
+    assert before is not None
+    await store.write("tls", {"a": b"2"}, before)
+    with pytest.raises(ConflictError):
+        await store.write("tls", {"a": b"3"}, before)
+    replaced = server.store.get(key)
+    assert (replaced["type"], replaced["data"]) == ("Opaque", {"a": "Mg=="})
+    assert replaced["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+TOKENS, ACCESS = "tokenreviews", "subjectaccessreviews"
+USER = {"username": "prometheus", "uid": "u", "groups": ["scrapers"], "extra": {"example.com/a": ["1"]}}
+
+
+@pytest_asyncio.fixture
+async def reviewer(settings: KubeSettings, observer: CountingObserver) -> AsyncIterator[TokenReviewer]:
+    made = TokenReviewer(settings, observer)
+    yield made
+    await made.close()
+
+
+def answer(faults: Faults, review: str, **status: object) -> None:
+    faults.plan("create", review, Fault(answer=(201, json.dumps({"status": status}).encode())))
+
+
+async def test_the_user_of_the_token_is_asked_about_with_all_that_is_known(
+    faults: Faults, reviewer: TokenReviewer
+) -> None:
+    answer(faults, TOKENS, authenticated=True, user=USER)
+    answer(faults, ACCESS, allowed=True)
+    assert await reviewer.review("secret") == ("prometheus", True)
+    first, second = (json.loads(each.body) for each in faults.seen)
+    assert first["spec"] == {"token": "secret"}
+    attributes = {"path": "/metrics", "verb": "get"}
+    known = {"user": "prometheus", "uid": "u", "groups": ["scrapers"], "extra": {"example.com/a": ["1"]}}
+    assert second["spec"] == {**known, "nonResourceAttributes": attributes}
+
+
+async def test_a_token_of_nobody_is_not_asked_about_further(faults: Faults, reviewer: TokenReviewer) -> None:
+    answer(faults, TOKENS, authenticated=False, user=USER)
+    assert await reviewer.review("secret") == ("", False)
+    assert len(faults.seen) == 1
+
+
+@pytest.mark.parametrize("status", [{}, {"allowed": False}, {"denied": True}])
+async def test_only_a_yes_is_a_yes(faults: Faults, reviewer: TokenReviewer, status: dict[str, object]) -> None:
+    answer(faults, TOKENS, authenticated=True, user=USER)
+    answer(faults, ACCESS, **status)
+    assert await reviewer.review("secret") == ("prometheus", False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "no JSON", '{"status": 7}', '{"status": {"authenticated": "yes"}}'])
+async def test_an_answer_that_says_nothing_allows_nothing(faults: Faults, reviewer: TokenReviewer, text: str) -> None:
+    faults.plan("create", TOKENS, Fault(answer=(201, text.encode())))
+    with pytest.raises(ServerUnavailableError, match="cannot be read"):
+        await reviewer.review("secret")
+
+
+async def test_a_refusal_is_an_error_without_the_token(faults: Faults, reviewer: TokenReviewer) -> None:
+    faults.plan("create", TOKENS, Fault(refuse=403, message="may not create tokenreviews"))
+    with pytest.raises(ClusterError, match="tokenreviews") as refused:
+        await reviewer.review("secret")
+    assert "secret" not in str(refused.value)
