@@ -13,7 +13,6 @@ from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.inspection.why.report import Branch
 from dra_extender.lint.manifests import LintFile, value_at
 from dra_extender.lint.pools import PlacedFinding
 from dra_extender.manifests.documents import FieldPath, YamlDocument
@@ -207,8 +206,14 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
     if branch is None:
         # There are no nodes.
         return None
-    steps = reasons.steps()
-    message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {_told(branch)}"
+    closest, steps = branch.reasons[0], reasons.steps()
+    details = [closest.text]
+    if closest.nearest is not None and closest.nearest.detail:
+        details.append(closest.nearest.detail)
+    if closest.count is not None:
+        details.append(f"at most {closest.count.available} of {closest.count.wanted} devices, on {closest.count.node}")
+    told = (f"request {branch.request}: " if branch.request else "") + "; ".join(details)
+    message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {told}"
     return _placed(question, message, steps[0].text if steps else "")
 
 
@@ -218,15 +223,3 @@ def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
     return PlacedFinding(
         asked.file, asked.document.position_of(question.field), label, finding, path_text(question.field)
     )
-
-
-def _told(branch: Branch) -> str:
-    """Return the closest reason with its details."""
-    closest = branch.reasons[0]
-    details = [closest.text]
-    if closest.nearest is not None and closest.nearest.detail:
-        details.append(closest.nearest.detail)
-    if closest.count is not None:
-        details.append(f"at most {closest.count.available} of {closest.count.wanted} devices, on {closest.count.node}")
-    of_request = f"request {branch.request}: " if branch.request else ""
-    return of_request + "; ".join(details)

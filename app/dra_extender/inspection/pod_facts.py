@@ -37,6 +37,11 @@ class PodFacts(Value, frozen=True, rename=None):
     labels: Mapping[str, str] = MappingProxyType({})
     deleting: bool = False
 
+    @property
+    def controller(self) -> str:
+        """Return `Kind name` of the pod's controller; empty if it has none."""
+        return next((f"{owner.kind} {owner.name}" for owner in self.owners if owner.controller), "")
+
 
 _POD_DECODER: Final = msgspec.json.Decoder(PodObject)
 

@@ -56,15 +56,12 @@ class PoolStates(NamedTuple):
 
 
 def pool_states(report: DevicesReport) -> tuple[PoolStates, ...]:
-    return tuple(map(_pool_states, report.pools))
-
-
-def _pool_states(pool: PoolUse) -> PoolStates:
-    devices = [
-        *((device, state_of(device)) for device in pool.devices),
-        *((device, DeviceState.GONE) for device in pool.gone),
-    ]
-    return PoolStates(pool, devices, Counter(state for _, state in devices), _whole(pool, devices))
+    found = []
+    for pool in report.pools:
+        devices = [(device, state_of(device)) for device in pool.devices]
+        devices += [(device, DeviceState.GONE) for device in pool.gone]
+        found.append(PoolStates(pool, devices, Counter(state for _, state in devices), _whole(pool, devices)))
+    return tuple(found)
 
 
 def state_of(device: DeviceUse) -> DeviceState:

@@ -227,6 +227,12 @@ def _cell(
     reports: Reports, entry: _Entry, state: DeviceState | None, label_of: Callable[[str], str], most: int
 ) -> Cell:
     shown, total = entry.shown(state), entry.total
+    node = entry.node
+    if not node:
+        # A node that may use a pool of several nodes; empty if none may.
+        ledger, pool = reports.view.ledger, entry.pools[0].pool
+        reaching = ledger.slices.nodes_of((pool.driver, pool.pool))
+        node = next(iter(reports.nodes), "") if reaching is None else min(reaching & ledger.nodes.keys(), default="")
     dark = total - shown if state is None else shown
     now = reports.view.origin.taken_at
     squares = [
@@ -235,7 +241,7 @@ def _cell(
         for device, stands in each.devices[:most]
     ][:most]
     return Cell(
-        node=entry.node or _any_node(reports, entry.pools[0]),
+        node=node,
         name=entry.name,
         label=label_of(entry.name),
         total=total,
@@ -244,13 +250,6 @@ def _cell(
         squares=squares,
         more=total - len(squares) if most else 0,
     )
-
-
-def _any_node(reports: Reports, each: PoolStates) -> str:
-    """Return a node that may use a pool of several nodes; empty if none may."""
-    ledger = reports.view.ledger
-    reaching = ledger.slices.nodes_of((each.pool.driver, each.pool.pool))
-    return next(iter(reports.nodes), "") if reaching is None else min(reaching & ledger.nodes.keys(), default="")
 
 
 def shortening(names: Sequence[str]) -> Callable[[str], str]:

@@ -189,23 +189,16 @@ def _away(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
     labels = {} if node is None else node.labels
     for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
-        problem = "" if claim is None else _unusable(claim, pod.node_name, labels)
-        if problem:
+        allocation = None if claim is None else claim.status.allocation
+        try:
+            if allocation is not None and not allocation.usable_on(pod.node_name, labels):
+                yield f"{use.subject}: is not usable on node {pod.node_name}"
+        except ModelError as problem:
             yield f"{use.subject}: {problem}"
     if node is not None and not pod.extended_claim:
         for name in pod.extended_resources:
             if name not in node.extended_resources:
                 yield f"{name}: node {node.name} does not list it, and the pod's status names no claim"
-
-
-def _unusable(claim: ClaimHead, node: str, labels: dict[str, str]) -> str:
-    """Return why the allocation of the claim cannot be used on the node; empty if it can, or there is none."""
-    allocation = claim.status.allocation
-    try:
-        usable = allocation is None or allocation.usable_on(node, labels)
-    except ModelError as problem:
-        return str(problem)
-    return "" if usable else f"is not usable on node {node}"
 
 
 STUCK_SECONDS: Final = 300.0
@@ -219,10 +212,7 @@ def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool
     A guard claim uses nothing.
     """
     if is_group(consumer):
-        if not ledger.pod_groups.served:
-            return True
-        group = ledger.pod_groups.get(namespace, consumer.name)
-        return group is not None and group.metadata.uid == consumer.uid
+        return _group_exists(ledger, namespace, consumer.name, consumer.uid)
     if not consumer.is_pod:
         return not is_guard_reservation(consumer)
     pod = ledger.pods.by_uid(consumer.uid)
@@ -260,30 +250,29 @@ def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout:
         return None
     limit = ""
     if verdict.readiness is Readiness.TIMED_OUT:
-        if any(pod is not None and pod.node_name for pod in _pods_of(record, ledger)):
-            return None
+        for consumer in record.claim.status.reserved_for:
+            group = ledger.pods.members(record.claim.metadata.namespace, consumer.name) if is_group(consumer) else None
+            pods = (ledger.pods.by_uid(consumer.uid),) if group is None else group
+            if any(pod is not None and pod.node_name for pod in pods):
+                return None
         limit = f"; the limit of {timeout:g} s has passed"
     about = f"claim {'/'.join(record.claim.metadata.key)}"
     return finding(Check.CONDITIONS_OVERDUE, about, verdict.text + limit)
-
-
-def _pods_of(record: ClaimRecord, ledger: Ledger) -> Iterator[Pod | None]:
-    """Yield the pods for which a claim is reserved, and the members of its PodGroups; None for one that is gone."""
-    for consumer in record.claim.status.reserved_for:
-        if is_group(consumer):
-            yield from ledger.pods.members(record.claim.metadata.namespace, consumer.name)
-        else:
-            yield ledger.pods.by_uid(consumer.uid)
 
 
 def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bool:
     """Return whether the controller of a claim exists; true of one whose kind is not known."""
     if owner.kind == "Pod" and not owner.group:
         return ledger.pods.by_uid(owner.uid) is not None
-    if owner.kind == "PodGroup" and owner.group == GROUP and ledger.pod_groups.served:
-        group = ledger.pod_groups.get(claim.metadata.namespace, owner.name)
-        return group is not None and group.metadata.uid == owner.uid
+    if owner.kind == _POD_GROUP and owner.group == GROUP:
+        return _group_exists(ledger, claim.metadata.namespace, owner.name, owner.uid)
     return True
+
+
+def _group_exists(ledger: Ledger, namespace: str, name: str, uid: str) -> bool:
+    """Return whether this PodGroup exists; true if PodGroups are not served."""
+    group = ledger.pod_groups.get(namespace, name)
+    return not ledger.pod_groups.served or (group is not None and group.metadata.uid == uid)
 
 
 def is_reachable(allocation: AllocationResult, ledger: Ledger) -> bool:

@@ -56,7 +56,17 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         device_taints=has_device_taints(view.origin),
     )
     unjudged = UnjudgedClaims()
+    unread_kinds = unread(view.origin, EVERYTHING)
     missing = [kind.kind for kind in view.origin.missing if kind.served]
+    found = findings_of(audit_steps(cluster, unjudged), missing)
+    left_out = []
+    checks = tuple(check for check in Check if check.kinds & {kind.kind for kind in unread_kinds})
+    if checks:
+        reason = f"{unknown_text(unread_kinds)}: {unread_kinds[0].reason}"
+        left_out.append(UnjudgedCheck(checks=checks, reason=reason))
+    for unreadable in view.unreadable:
+        checks = tuple(check for check in Check if unreadable.kind in check.kinds)
+        left_out.append(UnjudgedCheck(checks=checks, reason=f"left out: {unreadable.reason}"))
     ledger = view.ledger
     counts = {
         "nodes": len(ledger.nodes),
@@ -68,12 +78,8 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
     return _report(
         view.origin,
         {kind: number for kind, number in counts.items() if kind not in missing},
-        [
-            found
-            for found in findings_of(audit_steps(cluster, unjudged), missing)
-            if namespace in (None, found.namespace or namespace)
-        ],
-        (*_unjudged(view), *unjudged.checks(missing)),
+        [each for each in found if namespace in (None, each.namespace or namespace)],
+        (*left_out, *unjudged.checks(missing)),
         held_devices(view.ledger, view.held),
     )
 
@@ -106,14 +112,3 @@ def _report(
         unjudged=unjudged,
         held=held,
     )
-
-
-def _unjudged(view: ClusterView) -> Iterable[UnjudgedCheck]:
-    missing = unread(view.origin, EVERYTHING)
-    kinds = {kind.kind for kind in missing}
-    checks = tuple(check for check in Check if kinds & check.kinds)
-    if checks:
-        yield UnjudgedCheck(checks=checks, reason=f"{unknown_text(missing)}: {missing[0].reason}")
-    for unreadable in view.unreadable:
-        checks = tuple(check for check in Check if unreadable.kind in check.kinds)
-        yield UnjudgedCheck(checks=checks, reason=f"left out: {unreadable.reason}")

@@ -11,7 +11,6 @@ from dra_extender.inspection.defrag.movable import (
     SYSTEM_PRIORITY,
     Movable,
     MovingPods,
-    controller_of,
     forbidden_together,
     forbidding_budget,
     movable_pods,
@@ -158,7 +157,7 @@ def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodK
             pod=row.pod,
             before=row.before,
             after=row.after,
-            controller=controller_of(found),
+            controller=found.controller,
             priority=priority,
             claims=row.claims,
         )

@@ -53,11 +53,6 @@ class Movable(NamedTuple):
     staying: tuple[StayingPods, ...]
 
 
-def controller_of(facts: PodFacts) -> str:
-    """Return `Kind name` of the pod's controller; empty if it has none."""
-    return next((f"{owner.kind} {owner.name}" for owner in facts.owners if owner.controller), "")
-
-
 def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | None) -> Movable:
     """Return which running pods may be moved.
 
@@ -68,9 +63,7 @@ def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | 
     """
     groups: defaultdict[tuple[str, ...], list[tuple[Pod, PodFacts]]] = defaultdict(list)
     staying: defaultdict[str, list[str]] = defaultdict(list)
-    for pod, facts, on_node in _running(trial):
-        if on_node:
-            continue
+    for pod, facts in _running(trial):
         gang = pod.pod_group if trial.needed_members(pod) is not None else None
         groups[(pod.namespace, pod.name, "") if gang is None else (pod.namespace, gang)].append((pod, facts))
     moving = []
@@ -87,7 +80,7 @@ def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | 
         if reason:
             staying[reason] += ["/".join(facts.key) for facts in pods]
         else:
-            lost = sum(not controller_of(facts) for facts in pods)
+            lost = sum(not facts.controller for facts in pods)
             kind = trial.kind_of(members[0][0]) if len(members) == 1 else b""
             plain = not any(pod.needs_devices for pod, _ in members)
             moving.append(MovingPods(pods, _reach(trial, [pod for pod, _ in members]), lost, priority, plain, kind))
@@ -110,14 +103,15 @@ def forbidden_together(reason: str, pods: Collection[PodFacts]) -> StayingPods:
     return StayingPods(reason=f"{reason} together", pods=tuple("/".join(facts.key) for facts in pods))
 
 
-def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts, bool]]:
-    """Yield the pods that take something of a node and do not leave by themselves; the last: they belong to their node."""
+def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts]]:
+    """Yield the pods that take something of a node, do not belong to it, and do not leave by themselves."""
     for key, data in sorted(trial.copy.store.keyed(StoredKind.POD).items()):
         pod = trial.view.pod(key.namespace, key.name)
-        if pod is None or not pod.node_name or pod.finished or pod.deleting:
-            continue
-        with suppress(ModelError):
-            yield pod, read_pod_facts(data), stays_on_its_node(msgspec.json.decode(data))
+        if pod is not None and pod.node_name and not (pod.finished or pod.deleting):
+            with suppress(ModelError):
+                facts = read_pod_facts(data)
+                if not stays_on_its_node(msgspec.json.decode(data)):
+                    yield pod, facts
 
 
 def _reach(trial: Trial, pods: Sequence[Pod]) -> frozenset[str] | None:

@@ -262,14 +262,11 @@ class ClusterNames:
                     self.members.keep(member)
                 continue
             for attribute in parts.attributes:
-                self.texts.keep(*self._values_of(attribute))
-
-    def _values_of(self, attribute: str) -> set[str]:
-        """Return the values of an attribute; a domain that is an expression stands for any."""
-        domain, _, member = attribute.rpartition("/")
-        if domain != _ANY:
-            return self._values[attribute]
-        return {text for name, found in self._values.items() if name.rpartition("/")[2] == member for text in found}
+                domain, _, member = attribute.rpartition("/")
+                for name, found in self._values.items():
+                    # A domain that is an expression stands for any.
+                    if name == attribute or (domain == _ANY and name.rpartition("/")[2] == member):
+                        self.texts.keep(*found)
 
 
 def _ending(text: str, checksum: int) -> str:

@@ -19,7 +19,7 @@ from dra_extender.inspection.lines import (
     unknown_lines,
     wrapped,
 )
-from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport
+from dra_extender.inspection.why.node import NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
@@ -70,7 +70,7 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
     if report.gang is not None:
         yield from _gang(report.gang, width)
     for device in report.devices:
-        yield from _allocated(device, report, width)
+        yield from _allocated(device, report.origin.taken_at, width)
     for preferred in report.preferred:
         yield from wrapped(_preferred_text(preferred), INDENT, width)
     if report.scores:
@@ -172,8 +172,8 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     yield from wrapped(text, INDENT, width)
 
 
-def _allocated(device: PodDevice, report: WhyReport, width: int) -> Iterator[str]:
-    age = "" if device.since is None else f", allocated {age_text(max(0.0, report.origin.taken_at - device.since))} ago"
+def _allocated(device: PodDevice, now: float, width: int) -> Iterator[str]:
+    age = "" if device.since is None else f", allocated {age_text(max(0.0, now - device.since))} ago"
     asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
     yield from wrapped(asks, "", width)
     for condition in device.conditions:
@@ -385,18 +385,15 @@ def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
     for request in report.requests:
         subject = subject_text(request.subject, request.claim, request.request)
         yield from wrapped(f"└ {subject} ({request.wanted}): {request.free} free by themselves", "", width)
-        lines = [list(_verdict_lines(verdict, report.origin.taken_at)) for verdict in request.devices]
-        names = [verdict.device.device.partition("/")[2] for verdict in request.devices]
-        yield from beside_labels(list(zip(names, lines, strict=True)), width)
+        rows: list[tuple[str, list[str]]] = []
+        for found in request.devices:
+            groups = f" [{', '.join(found.device.declared)}]" if found.device.declared else ""
+            lines = list(device_lines(found.device, report.origin.taken_at))
+            if found.code != Code.NO_MATCH.name or not lines:
+                lines.insert(0, (found.text or "ok") + groups)
+            rows.append((found.device.device.partition("/")[2], lines))
+        yield from beside_labels(rows, width)
         if not request.devices:
             yield f"{INDENT}no devices"
     for note in report.notes:
         yield from wrapped(f"note: {note}", INDENT, width)
-
-
-def _verdict_lines(verdict: DeviceVerdictReport, now: float) -> Iterator[str]:
-    groups = f" [{', '.join(verdict.device.declared)}]" if verdict.device.declared else ""
-    lines = list(device_lines(verdict.device, now))
-    if verdict.code != Code.NO_MATCH.name or not lines:
-        yield (verdict.text or "ok") + groups
-    yield from lines

@@ -296,15 +296,14 @@ def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep])
 def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
     known = [view.facts(*split_key(ended.pod)) for ended in ends]
     forbidding = view.budgets.forbidding(known)
-    owners = (next((owner for owner in facts.owners if owner.controller), None) for facts in known)
     return tuple(
         msgspec.structs.replace(
             ended,
-            owner="" if owner is None else f"{owner.kind} {owner.name}",
+            owner=facts.controller,
             age=None if facts.created is None else max(0.0, view.now - facts.created),
             budget=forbidding.get(facts.key, ""),
         )
-        for ended, facts, owner in zip(ends, known, owners, strict=True)
+        for ended, facts in zip(ends, known, strict=True)
     )
 
 
