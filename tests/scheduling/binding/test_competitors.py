@@ -301,18 +301,6 @@ def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_pass
     assert allocator.asked == asked
 
 
-def test_pods_alone_use_the_budget_up() -> None:
-    world = two_nodes()
-    many_pods(world, lambda _: never(0))
-    finder, allocator = competitors(world)
-    budget = CallBudget(world.clock, 60.0)
-    assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is None
-    budget.left = 10 * POD_COST
-    allocator.asked = 0
-    assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is not None
-    assert allocator.asked == 9
-
-
 def test_nodes_alone_use_the_budget_up() -> None:
     """The pod may run on another node than those that the device reaches."""
     world = two_nodes()

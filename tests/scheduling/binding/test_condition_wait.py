@@ -113,24 +113,6 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
     assert await metric(world, f"scheduler_dra_bindingconditions_allocations_total{{{labels}}}") == 2
 
 
-async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: InMemoryExtender) -> None:
-    """A pod that comes later is refused, rather than bound or told to try for ever."""
-    async with world.watching():
-        bind = await waiting(world)
-        world.report("Attached")
-        await bind
-        world.report("Failed")
-        await world.cluster.watch.caught_up()
-        world.add_pod("p2", "c1")
-        answer = await world.filter("p2", "n1")
-        assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
-        with pytest.raises(RetryableError, match="binding conditions failed"):
-            await world.bind("p2", "n1")
-
-    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
-    assert world.devices("c1") == ["n1/gpu-0"]
-
-
 async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits_for(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)

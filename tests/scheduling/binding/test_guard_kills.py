@@ -11,9 +11,8 @@ from dra_extender.scheduling.binding import guards as module
 from dra_extender.scheduling.ports.cluster import Claims
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, guarded, guards, waiting
+from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, guards, waiting
 from tests.scheduling.binding.test_guard_reservations import Rivals, ends, rivals
-from tests.support.scheduling.in_tree import InTreeScheduler
 from tests.support.turns import turns, until
 
 _SHORT = 0.001
@@ -180,29 +179,3 @@ async def test_forged_reservation_of_a_claim_without_pods_keeps_no_allocation(mo
         scene.delete_pod()
         await until(lambda: not scene.world.devices("c1"))
         await ends(bind)
-
-
-@pytest.mark.parametrize("deleted", [False, True], ids=["pod-stays", "pod-is-deleted"])
-async def test_two_other_schedulers_get_the_device_once(*, deleted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both forget the device with the release of ours."""
-    async with rivals(monkeypatch) as scene:
-        second = InTreeScheduler(scene.world, GPU)
-        bind = await scene.begin()
-        second.add_pod("of-the-second")
-        if deleted:
-            scene.delete_pod()
-            await ends(bind)
-            scene.reconcile()
-        scene.withdraw("second")
-        scene.withdraw("third")
-        await turns()
-        assert scene.world.devices("c1") == ["n1/gpu-0"]
-        second.withdraw("of-the-second")
-        await until(lambda: not scene.world.devices("c1"), scene.reconcile)
-        await asyncio.gather(bind, return_exceptions=True)
-        await guarded(scene.world)
-        scene.in_tree.add_pod("late")
-        second.add_pod("late-too")
-        await turns()
-        assert scene.most_owners == 1
-        assert GPU in scene.in_tree.allocated & second.allocated

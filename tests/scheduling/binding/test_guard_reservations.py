@@ -148,33 +148,6 @@ async def test_reservation_for_a_guard_claim_ends_after_one_backoff_of_kube_sche
         await until(lambda: not scene.world.devices("c1"))
 
 
-async def test_release_does_not_wait_for_a_slow_kube_controller_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What that removed later would end the allocation while further pods compete."""
-    async with rivals(monkeypatch) as scene:
-        bind = await scene.begin()
-        scene.delete_pod()
-        await ends(bind)
-        scene.withdraw("second")
-        scene.withdraw("third")
-        await until(lambda: not scene.world.devices("c1"))
-
-
-async def test_deleted_claim_goes_when_no_pod_competes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim of a namespace that is deleted goes in the same way."""
-    async with rivals(monkeypatch) as scene:
-        bind = await scene.begin()
-        scene.delete_pod()
-        scene.delete_claim()
-        await ends(bind)
-        scene.reconcile()
-        await turns()
-        assert scene.exists(StoredKind.CLAIM, "c1")
-        scene.withdraw("second")
-        scene.withdraw("third")
-        await until(lambda: not scene.exists(StoredKind.CLAIM, "c1"), scene.reconcile)
-        assert scene.most_owners == 1
-
-
 async def test_reservation_for_a_guard_claim_goes_with_the_reason_to_yield(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rivals(monkeypatch) as scene:
         bind = await scene.begin()

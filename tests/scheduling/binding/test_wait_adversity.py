@@ -209,24 +209,6 @@ def foreign(world: InMemoryExtender, claim: str) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
-    world = PodGroupExtender()
-    world.devices_everywhere(1, conditions=True)
-    world.add_claim("shared")
-    world.group(NAMED)
-    world.member("a")
-    await world.extender.start()
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("a", "n1"))
-        await turns()
-        foreign(world, "shared")
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await asyncio.wait_for(bind, 60)
-    await world.extender.stop()
-
-    assert world.devices("shared") == []
-
-
 async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

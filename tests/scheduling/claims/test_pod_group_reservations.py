@@ -163,15 +163,6 @@ async def test_a_bind_that_fails_tries_nothing() -> None:
         assert await world.try_all(["second"]) == []
 
 
-async def test_a_pod_with_its_own_entry_proves_nothing() -> None:
-    """Whatever its status says: all that started so far had theirs."""
-    world = await crowded({"n1": False})
-    await world.look(TRIAL)
-    world.members("first", "second")
-    async with world.watching():
-        assert await world.try_all(["first", "second"]) == ["second"]
-
-
 async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothing() -> None:
     """Another writer did so, and our watch of claims has not told."""
     world = await crowded({"n1": False})

@@ -115,15 +115,6 @@ async def test_devices_of_short_claims_are_never_given_to_others() -> None:
     assert world.devices("d") == ["n1/gpu-0"]
 
 
-async def test_a_pod_that_shares_a_short_claim_joins_it() -> None:
-    world, _ = prepared()
-    await bound(world, "p", "n0")
-    world.add_pod("q", "c")
-    assert list((await world.filter("q", "n0", "n1")).fitting) == ["n0"]
-    await bound(world, "q", "n0")
-    assert [each["name"] for each in world.claim("c")["status"]["reservedFor"]] == ["p", "q"]
-
-
 @pytest.mark.parametrize(
     "problem",
     [ServerUnavailableError("no answer"), RequestRejectedError("no right"), ConflictError("?"), NotFoundError("gone")],

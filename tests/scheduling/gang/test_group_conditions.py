@@ -152,17 +152,6 @@ async def with_a_bound_member() -> PodGroupExtender:
     return world
 
 
-async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() -> None:
-    world = await with_a_bound_member()
-    world.set_up("always")
-    async with world.watching():
-        world.report("Failed")
-        await world.cluster.watch.caught_up()
-        with pytest.raises(RetryableError, match=FAILED):
-            await world.bind("b", "n1")
-    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
-
-
 @pytest.mark.parametrize("setting", ["always", "never"])
 async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_runs(setting: str) -> None:
     """The devices are in use already, so the member is bound beside the others, reserved by itself or through the group."""

@@ -197,15 +197,6 @@ async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_take
     assert world.recorded(StoredKind.POD, "other") == {"own": theirs, "gpu": world.made("gpu")[0]}
 
 
-async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_manager() -> None:
-    world = ClaimMakingExtender()
-    world.group(GPU)
-    world.member("own", OWN)
-    await world.work()
-    assert world.recorded(StoredKind.POD, "own") == {}
-    assert world.made("own", "own") == []
-
-
 async def test_a_claim_that_was_deleted_is_made_again_under_its_name() -> None:
     world = a_world()
     await world.work()
