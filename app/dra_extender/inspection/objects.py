@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Union
 
 from dra_extender.allocator.demand.preferences import DOMAIN
+from dra_extender.model.allocation import OpaqueConfiguration
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of
 from dra_extender.model.metadata import Moment
@@ -178,8 +179,14 @@ _OUR_ANNOTATIONS: Final = "dra-extender.io/"
 _KEPT_ANNOTATIONS: Final = frozenset({ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION, EXTENDED_ANNOTATION})
 
 
+_OPAQUE: Final[Fields] = MappingProxyType({"driver": None})
+"""Of the configuration for a driver; that of our own domain stays whole."""
+
+
 def _fields(struct: type[Value]) -> Fields:
     """Return the fields of an object that snapshots keep, by the annotations of the struct that describes it."""
+    if struct is OpaqueConfiguration:
+        return _OPAQUE
     found: dict[str, Fields | None] = {}
     for field in fields_of(struct):
         if Mark.LEFT_OUT not in field.marks:
@@ -200,9 +207,6 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     decision reads them.  Parameters of our own domain stay.
     """
     found: dict[str, Any] = _cut_to(item, _KEPT[kind])
-    for given, entry in zip(_configuration(kind, item), _configuration(kind, found), strict=False):
-        if isinstance(entry, dict) and _is_ours(given):
-            entry["opaque"] = given["opaque"]
     metadata = found.get("metadata")
     if not isinstance(metadata, dict):
         return found
@@ -218,32 +222,11 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-_CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "deviceclasses": ("spec", "config"),
-        "resourceclaims": ("spec", "devices", "config"),
-        "resourceclaimtemplates": ("spec", "spec", "devices", "config"),
-    }
-)
-"""Where objects configure devices."""
-
-
-def _configuration(kind: str, item: Any) -> Sequence[Any]:
-    for name in _CONFIGURED.get(kind, ("",)):
-        item = item.get(name) if isinstance(item, Mapping) else None
-    return item if isinstance(item, list) else ()
-
-
-def _is_ours(entry: Any) -> bool:
-    opaque = entry.get("opaque") if isinstance(entry, Mapping) else None
-    return isinstance(opaque, Mapping) and opaque.get("driver") == DOMAIN
-
-
 def _cut_to(value: Any, fields: Fields) -> Any:
     """Return the fields of a value, or of the elements of a list, that are named, and no others."""
     if isinstance(value, list):
         return [_cut_to(item, fields) for item in value]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or (fields is _OPAQUE and value.get("driver") == DOMAIN):
         return value
     return {
         name: value[name] if nested is None else _cut_to(value[name], nested)

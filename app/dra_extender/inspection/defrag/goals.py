@@ -18,13 +18,17 @@ class Goal(NamedTuple):
         text: Half a sentence.
         changes: What is different whatever moves.
         pod: The waiting pod that is to land; None for the one that the changes add, or if there is none.
-        arguments: The options of `what-if` for the changes.
     """
 
     text: str
     changes: Changes = Changes()
     pod: PodKey | None = None
-    arguments: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the options of `what-if` for the changes."""
+        options = (("--reserve", self.changes.reserved), ("--drain", self.changes.drained))
+        return tuple(word for option, values in options for value in values for word in (option, value))
 
 
 def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the other goals
@@ -37,7 +41,7 @@ def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the othe
         raise UnreadableChangeError(
             f"--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got {asked!r}"
         )
-    return Goal(f"{device_text(asked)} is free", Changes(reserved=[asked]), arguments=("--reserve", asked))
+    return Goal(f"{device_text(asked)} is free", Changes(reserved=[asked]))
 
 
 def empty_node(trial: Trial, node: str) -> Goal:
@@ -48,7 +52,7 @@ def empty_node(trial: Trial, node: str) -> Goal:
     """
     if trial.copy.store.find(Key(StoredKind.NODE, "", node)) is None:
         raise ChangeError(f"--empty-node: node {node} does not exist in {trial.copy.origin.source}")
-    return Goal(f"node {node} is empty", Changes(drained=[node]), arguments=("--drain", node))
+    return Goal(f"node {node} is empty", Changes(drained=[node]))
 
 
 def fit_pod(trial: Trial, key: PodKey) -> Goal:
@@ -87,7 +91,7 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
         claims = () if isinstance(found, Rejection) else found
         if not _no_question(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
             return Goal(text, pod=(waiting.pod.namespace, waiting.pod.name))
-    return Goal(text, Changes(reserved=[name]), arguments=("--reserve", name))
+    return Goal(text, Changes(reserved=[name]))
 
 
 def _no_question(pod: Pod) -> str:

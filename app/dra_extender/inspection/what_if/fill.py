@@ -11,13 +11,12 @@ from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.cel.budget import Budget
 from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.copied_cluster import generate_for
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind, Stranded, StrandedCounter
 from dra_extender.inspection.what_if.trial import Refusals, Trial, counted
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import Device, DeviceId, PoolId
+from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
@@ -34,19 +33,16 @@ class _Place(NamedTuple):
     text: str
 
 
-class StrandedParts(NamedTuple):
-    """What is stranded, by node and reason.  `complete`: all nodes were looked at; else the budget for expressions was spent."""
+def stranded(trial: Trial, pod: Pod) -> tuple[tuple[Stranded, ...], bool]:
+    """Return the free devices that the pod means, and what is left of counters from which such devices draw, by node and reason.
 
-    parts: tuple[Stranded, ...]
-    complete: bool = True
-
-
-def stranded(trial: Trial, pod: Pod) -> StrandedParts:
-    """Return the free devices that the pod means, and what is left of counters from which such devices draw, by node and reason."""
+    Also return whether all nodes were looked at; if not, the budget for expressions was spent.
+    """
     refusals = trial.refusals(pod)
     if refusals.demand is None:
-        return StrandedParts(())
+        return (), True
     search = _Search(trial, refusals.demand, refusals)
+    complete = search.visit_all()
     parts = (
         Stranded(
             node=place.node,
@@ -57,60 +53,61 @@ def stranded(trial: Trial, pod: Pod) -> StrandedParts:
         )
         for place in sorted(search.devices.keys() | search.counters.keys())
     )
-    return StrandedParts(tuple(parts), search.complete)
+    return tuple(parts), complete
 
 
 class _Search:
     """Goes through the devices that each node can reach, once for each device."""
 
     def __init__(self, trial: Trial, demand: Demand, refusals: Refusals) -> None:
-        self._trial = trial
+        self._view = trial.view
         self._demand = demand
         self._refusals = refusals
-        self._published: dict[PoolId, Mapping[str, Device]] = {}
+        self._draws: dict[PoolId, Mapping[str, frozenset[str]]] = {}
         self._left: dict[PoolId, tuple[StrandedCounter, ...]] = {}
         self.devices: dict[_Place, set[DeviceId]] = defaultdict(set)
         self.counters: dict[_Place, dict[tuple[str, ...], StrandedCounter]] = defaultdict(dict)
-        self.complete = True
-        seen: set[DeviceId] = set()
-        budget = trial.view.budget()
-        for name in sorted(refusals.texts):
-            if budget():
-                self.complete = False
-                break
-            self._visit(name, seen, budget)
 
-    def _visit(self, name: str, seen: set[DeviceId], budget: Budget) -> None:
-        view, demand = self._trial.view, self._demand
-        node = view.ledger.nodes.get(name)
-        if node is None:
-            return
-        here: set[DeviceId] = set()
-        for claim in demand.claims:
-            for option in (option for request in claim.requests for option in request.options):
-                request = (claim.label, option.name)
-                for diagnosis in view.extender.allocator.diagnose_devices(
-                    demand, node, request, budget, explains_selectors=False
+    def visit_all(self) -> bool:
+        """Look at all nodes until the budget for expressions is spent; return whether it was enough."""
+        seen, budget, allocator = set[DeviceId](), self._view.budget(), self._view.extender.allocator
+        requests = [
+            (claim.label, option.name)
+            for claim in self._demand.claims
+            for request in claim.requests
+            for option in request.options
+        ]
+        for name in sorted(self._refusals.texts):
+            if budget():
+                return False
+            node, here = self._view.ledger.nodes.get(name), set[DeviceId]()
+            if node is None:
+                continue
+            for request_key in requests:
+                for found in allocator.diagnose_devices(
+                    self._demand, node, request_key, budget, explains_selectors=False
                 ):
-                    if diagnosis.device_id not in seen and diagnosis.code not in _NOT_MEANT:
-                        here.add(diagnosis.device_id)
-                        self._note(name, diagnosis.device_id, diagnosis.code)
-        seen |= here
+                    if found.device_id not in seen and found.code not in _NOT_MEANT:
+                        here.add(found.device_id)
+                        self._note(name, found.device_id, found.code)
+            seen |= here
+        return True
 
     def _note(self, node: str, device_id: DeviceId, code: Code | None) -> None:
-        pool_id = device_id[:2]
-        reaching = self._trial.view.ledger.slices.nodes_of(pool_id)
+        ledger, pool_id = self._view.ledger, device_id[:2]
+        reaching = ledger.slices.nodes_of(pool_id)
         where = node if reaching is not None and len(reaching) == 1 else SEVERAL_NODES
         if code is None:
             place = _Place(where, self._refusals.codes[node], f"a copy does not fit: {self._refusals.texts[node]}")
         else:
             place = _Place(where, code.name, code.value)
-        ledger = self._trial.view.ledger
-        if pool_id not in self._published:
-            slices = ledger.slices.of_pool(pool_id)
-            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
-        device = self._published[pool_id].get(device_id[2])
-        sets = set() if device is None else {each.counter_set for each in device.consumes_counters}
+        if pool_id not in self._draws:
+            self._draws[pool_id] = {
+                device.name: frozenset(each.counter_set for each in device.consumes_counters)
+                for published in ledger.slices.of_pool(pool_id)
+                for device in published.devices
+            }
+        sets = self._draws[pool_id].get(device_id[2], ())
         if not sets or code is None:
             self.devices[place].add(device_id)
         if sets and pool_id not in self._left:
@@ -190,14 +187,14 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
         pod = _copy(trial, subject, number)
         outcome = await trial.place(pod)
         if outcome.kind is not OutcomeKind.LANDS:
-            left = stranded(trial, pod)
+            parts, complete = stranded(trial, pod)
             return Fill(
                 subject=subject.name,
                 copies=number - 1,
                 nodes=tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items())),
                 reasons=counted(Counter(trial.refusals(pod).texts.values())) or outcome.reasons,
-                stranded=left.parts,
-                stranded_in_part=not left.complete,
+                stranded=parts,
+                stranded_in_part=not complete,
                 unjudged=unjudged,
             )
         nodes[outcome.node] += 1
