@@ -23,7 +23,7 @@ from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, 
 from dra_extender.page.map_view import DEVICE_CELLS, MOST_SQUARES, shortening
 from dra_extender.page.overview import MOST_KINDS, overview
 from dra_extender.page.rendering import Link
-from dra_extender.page.states import Reports
+from dra_extender.page.states import Reports, States
 from dra_extender.page.tree_links import linked_tree
 from dra_extender.page.views import CommandLines
 from dra_extender.page.waiting_view import ROWS, STEP_SECONDS, pending_pods
@@ -156,21 +156,8 @@ async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page:
     assert "kubectl dra audit --snapshot x.tar.gz" in page.text
 
 
-class GivenState:
-    """A state that stays as it is given."""
-
-    def __init__(self, reports: Reports) -> None:
-        self._reports = reports
-
-    def latest(self) -> Reports:
-        return self._reports
-
-    async def later_than(self, generation: int) -> Reports:
-        return self._reports
-
-
 def page_of(made: MadeCluster, view: ExtenderView) -> httpx.AsyncClient:
-    page = PageApplication(GivenState(Reports(made.view(), live=True, extender=lambda: view)), CommandLines(), TOKEN)
+    page = PageApplication(States(Reports(made.view(), live=True, extender=lambda: view)), CommandLines(), TOKEN)
     return httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url=f"http://127.0.0.1:8000/{TOKEN}/")
 
 
@@ -282,7 +269,7 @@ async def test_overview_says_which_watch_is_silent_and_draws_the_last_hour(made:
     ]
     assert found.taken == Line([(0, 19.2), (120, 19.2), (120, 14.4), (120, 14.4)], 1800, 20.0, 40.0, 40.0)
     assert found.waiting == Line([(0, 9.0), (80, 9.0), (80, 0.0), (120, 0.0)], 1800, 5, 8, 8)
-    page = PageApplication(GivenState(reports), CommandLines(), TOKEN)
+    page = PageApplication(States(reports), CommandLines(), TOKEN)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url="http://127.0.0.1") as client:
         text = (await shown(client, f"/{TOKEN}/overview")).text
     assert "Taken, the last 30m: 20% to 40%, now 40%" in text

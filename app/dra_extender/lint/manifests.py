@@ -1,5 +1,6 @@
-"""The objects in manifests that lint checks: their expressions, and what is wrong with their fields."""
+"""The objects in manifests that lint checks: their expressions, and what an API server would refuse of their fields."""
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -7,10 +8,11 @@ import msgspec
 import yaml
 
 from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
-from dra_extender.cel.lint.findings import LintCode, error, warning
-from dra_extender.lint.objects import FieldFinding, field_findings, is_checked
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.manifests.check import SchemaProblem, schema_problems
 from dra_extender.manifests.documents import (
     FieldPath,
+    Position,
     ScalarPosition,
     YamlDocument,
     YamlError,
@@ -18,8 +20,29 @@ from dra_extender.manifests.documents import (
     read_documents,
     written,
 )
-from dra_extender.manifests.problems import path_text
+from dra_extender.manifests.problems import path_text, shown
 
+GROUP: Final = "resource.k8s.io/"
+SLICE: Final = "ResourceSlice"
+KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, "DeviceTaintRule")
+"""The kinds of resource.k8s.io whose fields are checked."""
+_SCHEDULING: Final = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")
+_APPS: Final = ("apps/v1",)
+WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("v1",),
+    "PodGroup": _SCHEDULING,
+    "Workload": _SCHEDULING,
+    "Deployment": _APPS,
+    "ReplicaSet": _APPS,
+    "StatefulSet": _APPS,
+    "Job": ("batch/v1",),
+}
+"""The kinds whose pods may have claims, with the versions whose fields are checked."""
+_OTHERS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
+_SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+_RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
+_EITHER: Final = ("sharedCounters", "devices")
+_ONE_KIND: Final = "only one of `sharedCounters` or `devices` is allowed since Kubernetes 1.35"
 LINT: Final = "dra-extender.io/lint"
 DEMO: Final = "dra-extender.io/demo"
 _UNCHECKED: Final = "unchecked"
@@ -29,6 +52,16 @@ ANNOTATIONS: Final = ("metadata", "annotations")
 _CLASS: Final = "DeviceClass"
 _CLAIMS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
+
+
+class PlacedFinding(NamedTuple):
+    """A finding about an object as a whole, or about a field of an object or a policy."""
+
+    file: str
+    position: Position
+    object: str
+    finding: LintFinding
+    field: str = ""
 
 
 class ExpectedFindings(msgspec.Struct, frozen=True):
@@ -70,7 +103,7 @@ class LintedObject(msgspec.Struct, frozen=True):
     expectation: ExpectedFindings | None
     class_name: str | None
     """Its own name if it is a class."""
-    fields: tuple[FieldFinding, ...] = ()
+    fields: tuple[PlacedFinding, ...] = ()
 
 
 class LintFile(NamedTuple):
@@ -109,7 +142,7 @@ def read_subjects(file: LintFile, *, beside_counters: bool = False) -> list[Lint
         YamlError: an expectation names no finding.
     """
     return [
-        _Reader(file.text, document).subject(beside_counters=beside_counters)
+        _Reader(file, document).subject(beside_counters=beside_counters)
         for document in file.objects
         if is_checked(document.value)
     ]
@@ -118,8 +151,8 @@ def read_subjects(file: LintFile, *, beside_counters: bool = False) -> list[Lint
 class _Reader:
     """Reads one object; fields of a wrong type are left out, because other checks report them."""
 
-    def __init__(self, text: str, document: YamlDocument) -> None:
-        self._text = text
+    def __init__(self, file: LintFile, document: YamlDocument) -> None:
+        self._file = file
         self._document = document
         self._thing: dict[str, Any] = document.value
         self._name = ""
@@ -140,12 +173,13 @@ class _Reader:
             self._name, line, expressions, self._expectation(), name if kind == _CLASS else None, fields
         )
 
-    def _fields(self, *, beside_counters: bool) -> Iterator[FieldFinding]:
+    def _fields(self, *, beside_counters: bool) -> Iterator[PlacedFinding]:
         """Yield what is wrong with the fields; a document that deletes in a story needs only a name."""
         deletes = self._annotations().get(DEMO) == DELETE
-        for finding in field_findings(self._document, beside_counters=beside_counters):
-            if not deletes or finding.field.startswith("metadata"):
-                yield finding
+        for problem in self._problems(beside_counters=beside_counters):
+            if not deletes or problem.path[:1] == ("metadata",):
+                code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
+                yield self._finding(problem.path, error(code, 0, problem.sentence))
         base = _CLAIMS.get(str(self._thing.get("kind")))
         if base is not None:
             yield from self._same_alternatives((*base, "devices", "requests"))
@@ -153,7 +187,32 @@ class _Reader:
         elif self._thing.get("kind") == _CLASS:
             yield from self._preferences(("spec", "config"))
 
-    def _preferences(self, config: FieldPath) -> Iterator[FieldFinding]:
+    def _problems(self, *, beside_counters: bool) -> Iterator[SchemaProblem]:
+        """Yield what an API server would refuse.  Expressions are left to the lint of expressions, but for those in slices."""
+        value, kind = self._thing, self._thing.get("kind")
+        if isinstance(kind, str) and kind in WITH_PODS and not str(value.get("apiVersion")).startswith(GROUP):
+            yield from schema_problems(kind, value)
+            return
+        if kind not in KINDS:
+            if kind not in _OTHERS:
+                close = difflib.get_close_matches(str(kind), KINDS, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
+                yield SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}")
+            return
+        if value.get("apiVersion") not in (_RULE_VERSIONS if kind == "DeviceTaintRule" else _SAME_FIELDS):
+            # v1beta1 has other fields, and what it is converted to is checked by the API server.
+            return
+        for problem in schema_problems(kind, value):
+            if kind == SLICE or problem.path[-1:] != _EXPRESSION[-1:]:
+                yield problem
+        spec = value.get("spec")
+        if kind == SLICE and isinstance(spec, dict) and not (beside_counters or None in map(spec.get, _EITHER)):
+            yield SchemaProblem(("spec",), _ONE_KIND)
+
+    def _finding(self, path: FieldPath, finding: LintFinding) -> PlacedFinding:
+        return PlacedFinding(self._file.name, self._document.position_of(path), self._name, finding, path_text(path))
+
+    def _preferences(self, config: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the parameters of our domain that are no preferences: they are ignored."""
         for index, _ in enumerate(list_at(self._thing, config)):
             path = (*config, index, "opaque")
@@ -162,13 +221,10 @@ class _Reader:
             try:
                 read_preferences(msgspec.json.encode(value_at(self._thing, (*path, "parameters"))))
             except (PreferencesError, TypeError, ValueError) as problem:
-                field = (*path, "parameters")
                 text = f"these preferences are ignored: {problem}"
-                yield FieldFinding(
-                    path_text(field), self._document.position_of(field), error(LintCode.INVALID_FIELD, 0, text)
-                )
+                yield self._finding((*path, "parameters"), error(LintCode.INVALID_FIELD, 0, text))
 
-    def _same_alternatives(self, requests: FieldPath) -> Iterator[FieldFinding]:
+    def _same_alternatives(self, requests: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the alternatives that ask for the same as an earlier alternative of their request: they are never taken."""
         for index, _ in enumerate(list_at(self._thing, requests)):
             path = (*requests, index, "firstAvailable")
@@ -181,10 +237,8 @@ class _Reader:
                     msgspec.json.encode(asked, order="deterministic"), str(alternative.get("name"))
                 )
                 if earlier != str(alternative.get("name")):
-                    field = (*path, number)
                     text = f"this alternative asks for the same as the earlier alternative {earlier}: it is never taken"
-                    where = self._document.position_of(field)
-                    yield FieldFinding(path_text(field), where, warning(LintCode.SAME_ALTERNATIVE, 0, text))
+                    yield self._finding((*path, number), warning(LintCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
         annotations = value_at(self._thing, ANNOTATIONS)
@@ -222,7 +276,7 @@ class _Reader:
     ) -> Expression:
         value = value_at(self._thing, path)
         node = node_at(self._document.root, path)
-        scalar = written(self._text, node) if isinstance(node, yaml.ScalarNode) else None
+        scalar = written(self._file.text, node) if isinstance(node, yaml.ScalarNode) else None
         return Expression(
             value=value if isinstance(value, str) else None,
             subject=self._name,
@@ -250,6 +304,14 @@ class _Reader:
                 )
             return ExpectedFindings(codes, required=True)
         return ExpectedFindings(frozenset(), required=False) if annotations.get(DEMO) == _UNCHECKED else None
+
+
+def is_checked(value: Any) -> bool:
+    """Return whether this is an object of resource.k8s.io, or one whose pods may have claims."""
+    if not isinstance(value, dict):
+        return False
+    version = value.get("apiVersion")
+    return str(version).startswith(GROUP) or version in WITH_PODS.get(str(value.get("kind")), ())
 
 
 def value_at(value: Any, path: FieldPath) -> Any:

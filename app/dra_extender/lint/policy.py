@@ -9,9 +9,17 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
-from dra_extender.lint.manifests import ANNOTATIONS, DELETE, DEMO, LintFile, value_at
-from dra_extender.lint.objects import SLICE, is_checked
-from dra_extender.lint.pools import PlacedFinding, PlacedSlice
+from dra_extender.lint.manifests import (
+    ANNOTATIONS,
+    DELETE,
+    DEMO,
+    SLICE,
+    LintFile,
+    PlacedFinding,
+    is_checked,
+    value_at,
+)
+from dra_extender.lint.pools import PlacedSlice
 from dra_extender.manifests.documents import Position, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.api_json import ModelError

@@ -15,6 +15,7 @@ from dra_extender.allocator.pools.pools import (
 )
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.values.quantity import format_quantity
+from dra_extender.lint.manifests import PlacedFinding
 from dra_extender.manifests.documents import Position
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, PoolId
@@ -30,16 +31,6 @@ class PlacedSlice(NamedTuple):
     file: str
     position: Position
     slice_: ResourceSlice
-
-
-class PlacedFinding(NamedTuple):
-    """A finding about an object as a whole, or about a field of a policy."""
-
-    file: str
-    position: Position
-    object: str
-    finding: LintFinding
-    field: str = ""
 
 
 def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:

@@ -8,10 +8,9 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
-from dra_extender.lint.manifests import LINT, LintedObject, LintFile, read_subjects
-from dra_extender.lint.objects import KINDS, WITH_PODS
+from dra_extender.lint.manifests import KINDS, LINT, WITH_PODS, LintedObject, LintFile, PlacedFinding, read_subjects
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
-from dra_extender.lint.pools import PlacedFinding, PlacedSlice, pool_findings
+from dra_extender.lint.pools import PlacedSlice, pool_findings
 from dra_extender.manifests.documents import Position, YamlError
 
 _START: Final = Position(1, 1)
@@ -146,7 +145,7 @@ def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFin
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     """Return the findings of one object, its expectation left out of account."""
     for wrong in subject.fields:
-        yield _reported(file, wrong.position, subject.name, wrong.finding, wrong.field)
+        yield _reported(*wrong)
     if subject.class_name is None:
         # All expressions of a claim together have a limit.
         texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dra_extender.api.browser_guard import BrowserGuard
 from dra_extender.page.rendering import Renderer
-from dra_extender.page.states import StateSource
+from dra_extender.page.states import States
 from dra_extender.page.views import CommandLines, Views
 from dra_extender.runtime.supervision import cancel
 
@@ -99,7 +99,7 @@ _ALIVE_SECONDS: Final = 15.0
 class PageApplication:
     """The application of one page.  `asgi` answers requests; after `end` the streams are closed."""
 
-    def __init__(self, source: StateSource, commands: CommandLines, token: str) -> None:
+    def __init__(self, source: States, commands: CommandLines, token: str) -> None:
         self._source = source
         self._base = f"/{token}"
         self._views = Views(Renderer(self._base), commands)

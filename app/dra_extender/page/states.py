@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -149,20 +149,28 @@ _SHARE: Final = 4
 _LOG = structlog.get_logger(__name__)
 
 
-class StateSource(Protocol):
-    """States of a cluster, numbered by their generation."""
+class States:
+    """The states of a cluster, numbered by their generation."""
+
+    def __init__(self, reports: Reports | None = None) -> None:
+        self._reports = reports
+        self._renewed = asyncio.Condition()
 
     def latest(self) -> Reports:
         """Return the newest state."""
-        ...
+        if self._reports is None:
+            raise RuntimeError("the source has not been started")
+        return self._reports
 
     async def later_than(self, generation: int) -> Reports:
         """Return the newest state, once there is one with a greater generation."""
-        ...
+        async with self._renewed:
+            await self._renewed.wait_for(lambda: self.latest().generation > generation)
+        return self.latest()
 
 
-class FixedState:
-    """A source whose state never changes."""
+class FixedState(States):
+    """The one state of a snapshot."""
 
     def __init__(self, objects: ClusterObjects) -> None:
         """Read the objects.
@@ -171,36 +179,17 @@ class FixedState:
             UnreadKindsError: nothing could be read at all.
         """
         require_any(objects.origin)
-        self._reports = Reports(ClusterView(objects))
-
-    def latest(self) -> Reports:
-        return self._reports
-
-    async def later_than(self, generation: int) -> Reports:
-        if generation >= self._reports.generation:
-            await asyncio.Event().wait()
-        return self._reports
+        super().__init__(Reports(ClusterView(objects)))
 
 
-class FollowedState:
+class FollowedState(States):
     """The states of a running cluster.  `run` makes them until it is cancelled; `start` has returned before anything is asked."""
 
     def __init__(self, cluster: FollowedCluster, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        super().__init__()
         self._cluster = cluster
         self._sleep = sleep
-        self._reports: Reports | None = None
-        self._renewed = asyncio.Condition()
         self._history = History()
-
-    def latest(self) -> Reports:
-        if self._reports is None:
-            raise RuntimeError("the source has not been started")
-        return self._reports
-
-    async def later_than(self, generation: int) -> Reports:
-        async with self._renewed:
-            await self._renewed.wait_for(lambda: self.latest().generation > generation)
-        return self.latest()
 
     async def start(self) -> None:
         """Connect, and make the first state.

@@ -11,8 +11,7 @@ from dra_extender.cli.color import painted
 from dra_extender.manifests.files import files_in, read_text, title
 
 if TYPE_CHECKING:
-    from dra_extender.lint.manifests import LintFile
-    from dra_extender.lint.pools import PlacedFinding
+    from dra_extender.lint.manifests import LintFile, PlacedFinding
 
 _SLICE: Final = "ResourceSlice"
 
