@@ -1,4 +1,4 @@
-"""Compiled programs by expression, and the errors of expressions that do not compile; bounded in bytes."""
+"""Compiled expressions: from a text to a program, from a program and a device to a value, and the cache of programs."""
 
 from collections.abc import Callable
 from sys import getsizeof

@@ -1,4 +1,9 @@
-"""The nodes of one cluster with the pods on them, and on which of them a further pod may go."""
+"""The nodes of one cluster with the pods on them, and on which of them kube-scheduler's own filters let a further pod.
+
+NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity), NodePorts and NodeResourcesFit are
+judged as kube-scheduler 1.37 judges them with its default feature gates.  Other filters are not: affinity to pods, topology spread,
+volumes.  A node that is being deleted is no place for a pod, though no filter says so.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Shared counters (KEP-4815)."""
 
 import pytest
-from dra_extender.allocator.rules.counters import CounterTable, Shortage
+from dra_extender.allocator.rules.counter_sets import CounterTable, Shortage
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.cel.values.quantity import NANO

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.search.feasibility import Bounds
 from dra_extender.allocator.search.pruning import locations
 from dra_extender.allocator.state.reasons import Code

@@ -7,7 +7,6 @@ import pytest
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.demo.document import (
     Action,
-    ExpectationError,
     ExpectedState,
     ManifestError,
     Manifests,
@@ -542,7 +541,7 @@ def test_expectations_are_read(text: str, expectation: PodExpectation) -> None:
 
 @pytest.mark.parametrize("text", ["", "node=", "waiting:", "Bound", 5, None])
 def test_other_texts_are_no_expectation(text: object) -> None:
-    with pytest.raises(ExpectationError, match="expected bound, node=NAME"):
+    with pytest.raises(ValueError, match="expected bound, node=NAME"):
         read_expectation(text)
 
 

@@ -20,7 +20,7 @@ from dra_extender.allocator.demand.constraints import (
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.counters import CounterKey, CounterTable
+from dra_extender.allocator.rules.counter_sets import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
-from dra_extender.allocator.rules.counters import Shortage
+from dra_extender.allocator.rules.counter_sets import Shortage
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import why_off

@@ -13,11 +13,10 @@ from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
+from dra_extender.cel.lint.attributes import facts_of, guard_findings, path_findings
 from dra_extender.cel.lint.comparisons import comparison_findings
 from dra_extender.cel.lint.constants import constant_findings
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
-from dra_extender.cel.lint.guards import facts_of, guard_findings
-from dra_extender.cel.lint.paths import path_findings
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.ast import CallExpression, SyntaxNode

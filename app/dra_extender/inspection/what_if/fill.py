@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.reasons import Code

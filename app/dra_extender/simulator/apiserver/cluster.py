@@ -1,4 +1,4 @@
-"""The cluster in memory, as the ports of the use cases have it."""
+"""The cluster in memory behind the ports of the use cases, which document the methods."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,6 @@ class MemoryClaimTemplates:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.TEMPLATE, namespace, name))
 
@@ -36,23 +35,18 @@ class MemoryPodGroups:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    @property
-    def api_version(self) -> str:
-        return StoredKind.POD_GROUP.api_version
+    api_version = StoredKind.POD_GROUP.api_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod_group(self._store.read(Key(StoredKind.POD_GROUP, namespace, name)))
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.  Raises NotFoundError, ConflictError."""
         meta = group.metadata
         key = Key(StoredKind.POD_GROUP, meta.namespace, meta.name)
         await record_claims(self._store, key, meta.uid, meta.resource_version, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Take the finalizer off.  Raises NotFoundError, ConflictError."""
         await asyncio.sleep(0)
         meta = group.metadata
         thing = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))
@@ -84,31 +78,23 @@ class MemoryClaims:
     def __init__(self, store: Store, field_manager: str = "dra-extender", *, keeps_groups: bool = False) -> None:
         self._store = store
         self._field_manager = field_manager
-        self._keeps_groups = keeps_groups
-
-    @property
-    def keeps_groups(self) -> bool:
-        return self._keeps_groups
+        self.keeps_groups = keeps_groups
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.CLAIM, namespace, name))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
-        """Store a new claim.  Raises ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = _object(body)
         claim.setdefault("metadata", {})["namespace"] = namespace
         return msgspec.json.encode(self._store.create(StoredKind.CLAIM, claim, self._field_manager))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
-        """Delete, or mark as deleted while finalizers are left.  Raises NotFoundError, ConflictError."""
         await asyncio.sleep(0)
         self._store.delete(Key(StoredKind.CLAIM, namespace, name), uid, version)
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        """Change finalizers and annotations.  Raises NotFoundError, ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = self._store.get(Key(StoredKind.CLAIM, namespace, name))
         metadata = claim["metadata"]
@@ -123,7 +109,6 @@ class MemoryClaims:
         return msgspec.json.encode(self._store.update(StoredKind.CLAIM, claim, self._field_manager))
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace the status.  Raises NotFoundError, ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = _object(body)
         metadata = part(claim, "metadata")
@@ -142,28 +127,25 @@ class MemoryPods:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """Return the live pod.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod(self._store.read(Key(StoredKind.POD, namespace, name)))
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Create the binding.  Raises as `Store.bind`."""
         await asyncio.sleep(0)
         self._store.bind(Key(StoredKind.POD, namespace, name), uid, node)
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Set or take away `status.nominatedNodeName`.  Raises NotFoundError, and RequestRejectedError for another UID."""
-        await self._patch_status(namespace, name, uid, lambda thing: _nominate(thing, node))
+        def edit(pod: Json) -> None:
+            status = pod.setdefault("status", {})
+            status.pop("nominatedNodeName", None)
+            if node:
+                status["nominatedNodeName"] = node
+
+        await self._patch_status(namespace, name, uid, edit)
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
-        """Set `status.extendedResourceClaimStatus`; whether it is kept.
-
-        Raises:
-            NotFoundError: no such pod.
-            RequestRejectedError: the pod has another UID.
-        """
         listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
         claim_status = {"resourceClaimName": claim, "requestMappings": listed}
         stored = await self._patch_status(
@@ -175,7 +157,6 @@ class MemoryPods:
         return part(stored, "status", "extendedResourceClaimStatus") == claim_status
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.  Raises NotFoundError, ConflictError."""
         await record_claims(self._store, Key(StoredKind.POD, namespace, name), uid, version, claims)
 
     async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:
@@ -307,10 +288,3 @@ def _object(body: bytes) -> Json:
         return decode_object("body", body)
     except ModelError as problem:
         raise RequestRejectedError(f"the body is not an object: {problem}") from problem
-
-
-def _nominate(pod: Json, node: str) -> None:
-    status = pod.setdefault("status", {})
-    status.pop("nominatedNodeName", None)
-    if node:
-        status["nominatedNodeName"] = node

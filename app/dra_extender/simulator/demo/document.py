@@ -1,7 +1,8 @@
 """What manifests become: the documents of a story with what is expected, and what is wrong with a manifest."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -11,10 +12,6 @@ from dra_extender.manifests.documents import FieldPath, Position
 from dra_extender.manifests.problems import shown
 from dra_extender.model.api_json import printable
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
-
-
-class ExpectationError(ValueError):
-    """A text that states no expectation; the message says what was expected."""
 
 
 class ExpectedState(StrEnum):
@@ -52,7 +49,7 @@ def read_expectation(text: Any) -> PodExpectation:
     """Read `bound`, `node=NAME`, `waiting` or `waiting: TEXT`.
 
     Raises:
-        ExpectationError: none of these.
+        ValueError: it is none of these; the message says what was expected.
     """
     if text == "bound":
         return PodExpectation(text, ExpectedState.BOUND)
@@ -63,7 +60,7 @@ def read_expectation(text: Any) -> PodExpectation:
             return PodExpectation(text, ExpectedState.BOUND, node=text[5:].strip())
         if text.startswith("waiting:") and text[8:].strip():
             return PodExpectation(text, ExpectedState.WAITING, reason=text[8:].strip())
-    raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', got {shown(text)}")
+    raise ValueError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', got {shown(text)}")
 
 
 class ManifestProblem(msgspec.Struct, frozen=True):
@@ -181,15 +178,8 @@ _OTHERS: Final = tuple(f"{PREFIX}{each}" for each in ("lint", "allocation-snapsh
 """Annotations of other commands, and those that the service writes."""
 _MISSPELT: Final = 0.85
 MOST_COPIES: Final = 1000
-_MOST_DIGITS: Final = 18
+_COPIES: Final = re.compile("[0-9]{1,18}")
 ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
-
-
-class AnnotationProblem(NamedTuple):
-    """What is wrong with an annotation, by its name."""
-
-    name: str
-    text: str
 
 
 class Controls(NamedTuple):
@@ -201,72 +191,45 @@ class Controls(NamedTuple):
     copies: int | None = None
 
 
-def controls_of(annotations: Mapping[str, Any], *, is_pod: bool, problems: list[AnnotationProblem]) -> Controls:
-    """Read them, and add what is wrong to the problems.
+def controls_of(annotations: Mapping[str, Any], *, is_pod: bool, report: Callable[[str, str], None]) -> Controls:
+    """Read what the annotations of an object say.
 
     Args:
         annotations: All annotations of the object.
         is_pod: Whether expectations and copies make sense.
-        problems: A sentence is added for each annotation that makes no sense.
+        report: Called with the name of each annotation that makes no sense, and a sentence.
     """
-    reader = _Reader(annotations, problems, is_pod=is_pod)
-    problems.extend(_unknown(annotations))
-    return Controls(reader.action(), reader.expectation(EXPECT), reader.expectation(EXPECT_AT_END), reader.copies())
 
+    def expectation(name: str) -> PodExpectation | None:
+        text = annotations.get(name)
+        if text is None:
+            return None
+        if not is_pod:
+            report(name, "expected on pods only")
+            return None
+        try:
+            return read_expectation(text)
+        except ValueError as problem:
+            report(name, str(problem))
+            return None
 
-def _unknown(annotations: Mapping[str, Any]) -> Iterator[AnnotationProblem]:
-    """Annotations with our prefix that nobody reads, and those that look like a misspelt one."""
     for name in annotations:
         if name in _CONTROLLING or name in _OTHERS:
             continue
         close = difflib.get_close_matches(name, _CONTROLLING, n=1, cutoff=_MISSPELT)
         if close:
-            yield AnnotationProblem(name, f"unknown annotation; did you mean {close[0]!r}?")
+            report(name, f"unknown annotation; did you mean {close[0]!r}?")
         elif name.startswith(PREFIX):
-            yield AnnotationProblem(name, f"unknown annotation; expected one of {', '.join(_CONTROLLING)}")
-
-
-class _Reader:
-    def __init__(self, annotations: Mapping[str, Any], problems: list[AnnotationProblem], *, is_pod: bool) -> None:
-        self._annotations = annotations
-        self._problems = problems
-        self._is_pod = is_pod
-
-    def action(self) -> Action:
-        text = self._annotations.get(DEMO)
-        if text is None:
-            return Action.APPLY
+            report(name, f"unknown annotation; expected one of {', '.join(_CONTROLLING)}")
+    action, asked, copies = Action.APPLY, annotations.get(DEMO), annotations.get(COPIES)
+    if asked is not None:
         try:
-            return Action(text)
+            action = Action(asked)
         except ValueError:
-            self._problem(DEMO, f"expected one of {', '.join(Action)}, got {shown(text)}")
-            return Action.APPLY
-
-    def copies(self) -> int | None:
-        text = self._annotations.get(COPIES)
-        if text is None:
-            return None
-        if self._is_pod and isinstance(text, str) and _is_number(text) and 0 < int(text) <= MOST_COPIES:
-            return int(text)
-        self._problem(COPIES, f"expected on pods only, a number from 1 to {MOST_COPIES} as text, got {shown(text)}")
-        return None
-
-    def expectation(self, name: str) -> PodExpectation | None:
-        text = self._annotations.get(name)
-        if text is None:
-            return None
-        if not self._is_pod:
-            self._problem(name, "expected on pods only")
-            return None
-        try:
-            return read_expectation(text)
-        except ExpectationError as problem:
-            self._problem(name, str(problem))
-            return None
-
-    def _problem(self, name: str, text: str) -> None:
-        self._problems.append(AnnotationProblem(name, text))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+            report(DEMO, f"expected one of {', '.join(Action)}, got {shown(asked)}")
+    expect, expect_at_end = expectation(EXPECT), expectation(EXPECT_AT_END)
+    number = int(copies) if is_pod and isinstance(copies, str) and _COPIES.fullmatch(copies) else None
+    if copies is not None and (number is None or not 0 < number <= MOST_COPIES):
+        report(COPIES, f"expected on pods only, a number from 1 to {MOST_COPIES} as text, got {shown(copies)}")
+        number = None
+    return Controls(action, expect, expect_at_end, number)

@@ -15,7 +15,6 @@ from dra_extender.simulator.demo import workloads
 from dra_extender.simulator.demo.document import (
     ANNOTATIONS,
     Action,
-    AnnotationProblem,
     Controls,
     Document,
     ManifestError,
@@ -178,11 +177,11 @@ class _Reader:
         annotations: Any = source.value
         for step in base:
             annotations = annotations.get(step) if isinstance(annotations, dict) else None
-        problems: list[AnnotationProblem] = []
-        found = controls_of(annotations if isinstance(annotations, dict) else {}, is_pod=is_pod, problems=problems)
-        for problem in problems:
-            self._problem(source, (*base, problem.name), problem.text, subject)
-        return found
+        return controls_of(
+            annotations if isinstance(annotations, dict) else {},
+            is_pod=is_pod,
+            report=lambda name, text: self._problem(source, (*base, name), text, subject),
+        )
 
     def _problem(
         self,
