@@ -22,8 +22,8 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from dra_extender.model.allocation_snapshot import contradiction, holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
-from dra_extender.model.metadata import version_number
-from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, read_claim, read_version
+from dra_extender.model.metadata import ObjectIdentity, version_number
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, read_claim, read_identity
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.runtime.caches import LruCache
 
@@ -149,15 +149,15 @@ class ClaimIndex:
                 read if the watch brings it with an allocation: its devices count.
         """
         try:
-            uid, resource_version = read_version(data)
+            identity = read_identity(data)
         except ModelError:
-            uid, resource_version = "", ""
-        known = self._by_uid.get(uid)
+            identity = ObjectIdentity()
+        known = self._by_uid.get(identity.uid)
         if (
             known is not None
             and not known.unreadable
-            and known.claim.metadata.resource_version == resource_version
-            and version_number(resource_version)
+            and known.claim.metadata.resource_version == identity.resource_version
+            and version_number(identity.resource_version)
         ):
             # The watch brings a write of ours.
             self._note_delivery(known, known.claim, known.claim.status.allocation, from_watch=from_watch)

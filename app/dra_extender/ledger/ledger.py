@@ -37,7 +37,7 @@ from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP
-from dra_extender.model.resource_claim import ClaimHead, read_claim, read_key
+from dra_extender.model.resource_claim import ClaimHead, read_claim, read_identity
 
 
 @dataclass(slots=True)
@@ -169,9 +169,11 @@ class Ledger:
         Raises:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
         """
-        if GUARD_MARK in data and self.guards.has(*read_key(data)):
-            self.guard_stored(data)
-            return
+        if GUARD_MARK in data:
+            identity = read_identity(data)
+            if self.guards.has(identity.namespace, identity.name):
+                self.guard_stored(data)
+                return
         record, change = self.claims.store(data, from_watch=True)
         self._usage_changed(change)
         self._publish_ended(change)

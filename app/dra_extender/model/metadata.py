@@ -86,6 +86,21 @@ class ObjectMeta(TemplateMeta, frozen=True):
         return None
 
 
+class ObjectIdentity(Value, frozen=True):
+    """What identifies an object among all of its kind, and its version."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class IdentifiedObject(Value, frozen=True):
+    """An object of which nothing but the identity is read."""
+
+    metadata: ObjectIdentity
+
+
 class Condition(Value, frozen=True):
     """A condition of an object, or that a driver reports for an allocated device; only status "True" means true."""
 

@@ -23,7 +23,7 @@ from dra_extender.model.fields import (
     Subdomain,
     Word,
 )
-from dra_extender.model.metadata import Condition, ObjectMeta
+from dra_extender.model.metadata import Condition, IdentifiedObject, ObjectIdentity, ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -206,50 +206,20 @@ class _Asked(Value, frozen=True):
     spec: ClaimSpec = ClaimSpec()
 
 
-class _Named(Value, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Identified(Value, frozen=True):
-    metadata: _Named = _Named()
-
-
-class _Version(Value, frozen=True):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Versioned(Value, frozen=True):
-    metadata: _Version = _Version()
-
-
 read_claim = reader("ResourceClaim", ResourceClaim)
 read_head = reader("ResourceClaim", ClaimHead)
 """Of a claim whose spec need not be readable."""
 _read_asked = reader("ResourceClaim", _Asked)
-_read_identified = reader("ResourceClaim", _Identified)
-_read_versioned = reader("ResourceClaim", _Versioned)
+_read_identified = reader("ResourceClaim", IdentifiedObject)
 
 
-def read_key(data: bytes) -> tuple[str, str]:
-    """Return (namespace, name) of the claim in `data` (API JSON); nothing else in it need be readable.
-
-    Raises:
-        ModelError: it has none.
-    """
-    metadata = _read_identified(data).metadata
-    return metadata.namespace, metadata.name
-
-
-def read_version(data: bytes) -> tuple[str, str]:
-    """Return (UID, resourceVersion) of the claim in `data` (API JSON); nothing else in it need be readable.
+def read_identity(data: bytes) -> ObjectIdentity:
+    """Return the identity of the claim in `data` (API JSON); nothing else in it need be readable.
 
     Raises:
         ModelError: it has none.
     """
-    metadata = _read_versioned(data).metadata
-    return metadata.uid, metadata.resource_version
+    return _read_identified(data).metadata
 
 
 def read_spec(data: bytes) -> ClaimSpec:

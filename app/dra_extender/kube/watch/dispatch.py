@@ -8,6 +8,7 @@ from dra_extender.kube.client.errors import cut
 from dra_extender.kube.client.observer import Observer
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.api_json import ModelError, decode_any
+from dra_extender.model.metadata import IdentifiedObject, ObjectIdentity
 
 _LOG = structlog.get_logger(__name__)
 # Messages about unreadable objects are kept for `/readyz`; beyond this many, only their number is.
@@ -17,23 +18,10 @@ Key = tuple[str, str]
 """(namespace, name) of an object; the namespace may be empty."""
 
 
-class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What identifies an object, and its version, among all of its kind."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+_HEAD = msgspec.json.Decoder(IdentifiedObject)
 
 
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
-
-
-_HEAD = msgspec.json.Decoder(_Head)
-
-
-def read_meta(data: bytes) -> Meta | None:
+def read_meta(data: bytes) -> ObjectIdentity | None:
     """Return the identity of the object in `data`; None if it cannot be read."""
     try:
         return decode_any(_HEAD, data).metadata
@@ -60,7 +48,7 @@ class EventDispatcher:
         """Return the number of delivered objects that still exist."""
         return len(self._delivered)
 
-    def present(self, meta: Meta | None, data: bytes) -> Key | None:
+    def present(self, meta: ObjectIdentity | None, data: bytes) -> Key | None:
         """Deliver an object unless this version of it was delivered before.  Returns its key, None if it has no name."""
         if meta is None or not meta.name:
             self._pass_over(None, "an object without a readable name")
@@ -84,7 +72,7 @@ class EventDispatcher:
             self._unreadable.pop(key, None)
         return key
 
-    def removed(self, meta: Meta | None) -> None:
+    def removed(self, meta: ObjectIdentity | None) -> None:
         """Deliver the deletion of an object."""
         if meta is None or not meta.name:
             self._pass_over(None, "a deleted object without a readable name")
