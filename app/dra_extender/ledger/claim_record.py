@@ -302,7 +302,7 @@ class SpecNotKeptError(Exception):
     """A decision needs the specs of claims that are not kept; it can be made again when they were read (`ClaimIndex.complete`)."""
 
     def __init__(self, records: Sequence[ClaimRecord]) -> None:
-        super().__init__(", ".join("/".join(record.claim.metadata.key) for record in records))
+        super().__init__(", ".join(record.claim.metadata.full_name for record in records))
         self.records = records
 
 

@@ -138,6 +138,11 @@ class PodIndex:
             del self._by_key[pod.namespace, pod.name]
         return pod
 
+    def is_resolved(self, uid: str) -> bool:
+        """Return whether the watch shows that the pod needs no node any more: it is bound, finished or deleted."""
+        pod = self.by_uid(uid)
+        return self.was_deleted(uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
+
     def was_deleted(self, uid: str) -> bool:
         """Return whether the watch delivered the deletion of this pod; False for a pod that it has not delivered yet."""
         return uid in self._deleted

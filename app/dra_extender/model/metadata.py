@@ -67,6 +67,11 @@ class ObjectMeta(TemplateMeta, frozen=True):
         """(namespace, name)."""
         return (self.namespace, self.name)
 
+    @property
+    def full_name(self) -> str:
+        """namespace/name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
     def bare(
         self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
     ) -> "ObjectMeta":

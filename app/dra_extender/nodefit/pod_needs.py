@@ -210,7 +210,7 @@ def _pod_needs(pod: WholePod) -> PodNeeds:
     running = (*containers, *(container for container in init_containers if container.restart_policy == "Always"))
     ports = (port for each in running for port in each.ports or ())
     return PodNeeds(
-        key="/".join(pod.metadata.key),
+        key=pod.metadata.full_name,
         node=spec.node_name or "",
         ended=pod.status.phase in _ENDED,
         amounts=pod_requests(containers, init_containers, spec.resources, spec.overhead),

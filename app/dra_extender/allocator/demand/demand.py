@@ -230,14 +230,22 @@ def reads_of(demand: Demand) -> Reads | None:
 
 def reads_of_requests(options: Iterable[SearchableRequest]) -> Reads | None:
     """Return the attributes that selectors and derived attributes of requests may read; None if they may read any."""
+    return reads_of_programs(
+        program
+        for option in options
+        for program in (*option.selectors.programs, *(each.program for each in option.derived.values()))
+    )
+
+
+def reads_of_programs(programs: Iterable[object]) -> Reads | None:
+    """Return the attributes that these expressions may read; None if they may read any."""
     names: set[str] = set()
-    for option in options:
-        for program in (*option.selectors.programs, *(each.program for each in option.derived.values())):
-            # An expression that does not compile reads nothing: it ends the search.
-            if isinstance(program, Program):
-                if program.reads is None:
-                    return None
-                names |= program.reads
+    for program in programs:
+        # An expression that does not compile reads nothing: it ends the search.
+        if isinstance(program, Program):
+            if program.reads is None:
+                return None
+            names |= program.reads
     return frozenset(names)
 
 

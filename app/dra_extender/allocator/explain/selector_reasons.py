@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 from math import inf
 from typing import Final
 
-from dra_extender.allocator.demand.demand import Reads, is_read
+from dra_extender.allocator.demand.demand import is_read, reads_of_programs
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation
@@ -29,7 +29,7 @@ class UnmetSelectors:
         self._deadline = deadline
         self._budget = deadline if isinstance(deadline, Budget) else None
         self._prepared: dict[str, ExplainableExpression] = {}
-        self._reads = _reads(selectors)
+        self._reads = reads_of_programs(selectors.programs)
 
     @property
     def driver(self) -> str | None:
@@ -120,14 +120,3 @@ class UnmetSelectors:
                 program.expression, program.emulate, self._budget
             )
         return prepared
-
-
-def _reads(selectors: SelectorList) -> Reads | None:
-    """Return the attributes that the selectors may read; None if they may read any."""
-    names: set[str] = set()
-    for program in selectors.programs:
-        if isinstance(program, Program):
-            if program.reads is None:
-                return None
-            names |= program.reads
-    return frozenset(names)

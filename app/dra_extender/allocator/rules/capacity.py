@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
+from dra_extender.cel.values.quantity import NANO, binary_text, format_quantity, parse_quantity
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
@@ -96,10 +96,7 @@ def amount_text(amount: int, like: str) -> str:
         return like
     units, rest = divmod(amount, NANO)
     if like.endswith("i") and not rest and units:
-        for suffix, exponent in reversed(BINARY_EXPONENTS.items()):
-            if units % (1 << exponent) == 0:
-                return f"{units >> exponent}{suffix}"
-        return str(units)
+        return binary_text(units) or str(units)
     return format_quantity(amount)
 
 

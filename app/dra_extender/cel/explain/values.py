@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.cel.syntax.printer import text_literal
 from dra_extender.cel.values.integers import Uint
 from dra_extender.cel.values.network import Cidr, IpAddress, Url
-from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, Quantity, QuantitySum, format_quantity
+from dra_extender.cel.values.quantity import NANO, Quantity, QuantitySum, binary_text, format_quantity
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.times import Duration, Timestamp, seconds_text, timestamp_text
 from dra_extender.cel.values.values import LISTS, MAPS, Optional, TypeValue, from_map_key, type_name
@@ -17,7 +17,6 @@ LONGEST_TEXT: Final = 200
 _LONGEST_STRING: Final = 60
 MOST_ITEMS: Final = 6
 _DEEPEST_VALUE: Final = 3
-_BINARY: Final = tuple((2**exponent, suffix) for suffix, exponent in BINARY_EXPONENTS.items())
 
 
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
@@ -32,9 +31,9 @@ def shown(value: Any) -> str:
 
 def quantity_text(nano: int) -> str:
     """Return the shorter one of the decimal and the binary spelling."""
-    decimal = format_quantity(nano)
-    fitting = [f"{nano // NANO // size}{suffix}" for size, suffix in _BINARY if nano and nano % (size * NANO) == 0]
-    return min([decimal, *fitting], key=len)
+    decimal, (units, rest) = format_quantity(nano), divmod(nano, NANO)
+    binary = binary_text(units) if units and not rest else ""
+    return min(decimal, binary or decimal, key=len)
 
 
 def _shown(value: Any, depth: int) -> str:

@@ -94,8 +94,13 @@ def counter_text(nano: int) -> str:
     units, rest = divmod(nano, NANO)
     if rest or units < _LEAST_MEMORY or units % _BINARY_STEP:
         return format_quantity(nano)
-    suffix, exponent = next(size for size in _BINARY_BY_SIZE if units % (1 << size[1]) == 0)
-    return f"{units >> exponent}{suffix}"
+    return binary_text(units)
+
+
+def binary_text(units: int) -> str:
+    """Spell a number of whole units with the largest binary suffix that divides it; empty if none does."""
+    exact = (f"{units >> exponent}{suffix}" for suffix, exponent in _BINARY_BY_SIZE if units % (1 << exponent) == 0)
+    return next(exact, "")
 
 
 def _needs_digits(suffix: str) -> bool:

@@ -278,7 +278,11 @@ class GuardReservations:
             await self.writer.reserve(record, ((reservation_for(guard), MAX_RESERVATIONS),))
             self._schedulers[record.claim.metadata.uid] = pod.scheduler_name
         except RetryableError as problem:
-            _LOG.warning("a claim could not be reserved for a guard claim", claim=_name(record), problem=str(problem))
+            _LOG.warning(
+                "a claim could not be reserved for a guard claim",
+                claim=record.claim.metadata.full_name,
+                problem=str(problem),
+            )
 
     async def keep_ending(self) -> None:
         for record in self.ledger.claims.records():
@@ -325,11 +329,9 @@ class GuardReservations:
             await self.writer.release(record, ended)
         except RetryableError as problem:
             _LOG.warning(
-                "the reservation for a guard claim could not be ended", claim=_name(record), problem=str(problem)
+                "the reservation for a guard claim could not be ended",
+                claim=record.claim.metadata.full_name,
+                problem=str(problem),
             )
             return False
         return True
-
-
-def _name(record: ClaimRecord) -> str:
-    return "/".join(record.claim.metadata.key)

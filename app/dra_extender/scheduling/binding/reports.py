@@ -96,10 +96,10 @@ class ConflictMonitor:
         ours = [other for other in others if is_snapshotted(other.claim)]
         if not ours:
             return
-        to, is_own = "/".join(record.claim.metadata.key), is_snapshotted(record.claim)
+        to, is_own = record.claim.metadata.full_name, is_snapshotted(record.claim)
         conflict = conflict._replace(writer=OWN if is_own else FOREIGN)
         self._metrics.allocation_overlaps.labels(conflict.kind, "reported", conflict.writer).inc()
-        names = ["/".join(claim.claim.metadata.key) for claim in ours]
+        names = [claim.claim.metadata.full_name for claim in ours]
         _LOG.warning("the same was allocated twice", to=to, ours=names, **conflict._asdict())
         for claim, name in zip(ours, names, strict=True):
             by = "" if is_own else ", by another writer"
@@ -143,7 +143,7 @@ class ClaimReports:
 
     def _report(self, orphan: Orphan) -> None:
         """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
-        claim = "/".join(orphan.record.claim.metadata.key)
+        claim = orphan.record.claim.metadata.full_name
         names = [f"{holding.driver}/{holding.pool}/{holding.device}" for holding in orphan.record.holdings]
         devices = listed(names, _MOST_DEVICES)
         pods = [pod for uid in sorted(orphan.pods) if (pod := self._ledger.pods.by_uid(uid)) is not None]
@@ -163,7 +163,7 @@ class ClaimReports:
         for uid, device in contradicted.items():
             record = self._ledger.claims.by_uid(uid)
             if uid not in self._logged and record is not None:
-                claim = "/".join(record.claim.metadata.key)
+                claim = record.claim.metadata.full_name
                 _LOG.warning(
                     "the groups of an allocation and of its annotation differ", claim=claim, device="/".join(device)
                 )

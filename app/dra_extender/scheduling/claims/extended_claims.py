@@ -193,7 +193,7 @@ class ExtendedClaims:
         try:
             await self._discard(known, pod)
         except RetryableError as problem:
-            claim = "/".join(known.claim.metadata.key)
+            claim = known.claim.metadata.full_name
             _LOG.warning("a claim for extended resources was left behind", claim=claim, problem=str(problem))
 
 

@@ -28,7 +28,7 @@ class UnreadSpecs(NamedTuple):
     records: tuple[ClaimRecord, ...]
 
     def __str__(self) -> str:
-        return ", ".join("/".join(record.claim.metadata.key) for record in self.records)
+        return ", ".join(record.claim.metadata.full_name for record in self.records)
 
 
 class SpecReader:

@@ -36,7 +36,7 @@ class FoundClaim(NamedTuple):
 
     @property
     def name(self) -> str:
-        return "/".join(self.record.claim.metadata.key)
+        return self.record.claim.metadata.full_name
 
     @property
     def reserved(self) -> bool:

@@ -225,7 +225,7 @@ class GroupTrials:
                     "a pod does not start with the reservation of its PodGroup, and the claim has no room for its own",
                     pod=pod.key,
                     node=trial.node,
-                    claim="/".join(record.claim.metadata.key),
+                    claim=record.claim.metadata.full_name,
                 )
         if done:
             starts.end(pod.uid)

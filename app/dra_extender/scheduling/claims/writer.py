@@ -88,7 +88,7 @@ class ClaimWriter:
                         return raw
                     with self._counted("reserve"):
                         return await self._claims.update_status(*key, with_reservations(raw, (consumer,)))
-                raise RetryableError(f"claim {_name(claim)} was allocated by another scheduler")
+                raise RetryableError(f"claim {claim.metadata.full_name} was allocated by another scheduler")
             if not is_kept(claim, snapshot):
                 with self._counted("prepare"):
                     raw = await self._claims.update(*key, with_finalizer_and_snapshot(claim, snapshot))
@@ -99,7 +99,7 @@ class ClaimWriter:
         await self.check_shares(stored, consumer.uid)
         kept = stored.claim.status.allocation
         if kept is None or not same_devices(kept, placement.allocation):
-            raise RetryableError(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
+            raise RetryableError(f"claim {stored.claim.metadata.full_name}: the API server did not keep the allocation")
         for field in stripped(allocation, kept):
             self._metrics.stripped_fields.labels(field).inc()
         stored.written, stored.written_for = kept, frozenset((consumer.uid,))
@@ -116,7 +116,7 @@ class ClaimWriter:
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is None:
-                raise RetryableError(f"claim {_name(claim)} was deallocated meanwhile")
+                raise RetryableError(f"claim {claim.metadata.full_name} was deallocated meanwhile")
             missing: list[ConsumerReference] = []
             for consumer, most in wanted:
                 if not claim.reserved_by(consumer.uid) and consumer not in missing:
@@ -178,8 +178,8 @@ class ClaimWriter:
         self._metrics.stripped_fields.labels(lost.field).inc()
         await self.release(record, (consumer_uid,))
         raise RetryableError(
-            f"claim {_name(record.claim)}: the API server does not keep {lost.field} of a share (DRAConsumableCapacity is off "
-            f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
+            f"claim {record.claim.metadata.full_name}: the API server does not keep {lost.field} of a share "
+            f"(DRAConsumableCapacity is off there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
         )
 
     async def release(
@@ -301,7 +301,7 @@ class ClaimWriter:
                 await asyncio.sleep(_LOOK_SECONDS)
                 continue
             except ClusterError as refused:
-                _LOG.warning("a claim keeps its snapshot", claim="/".join(meta.key), problem=str(refused))
+                _LOG.warning("a claim keeps its snapshot", claim=meta.full_name, problem=str(refused))
             return
 
     async def _persist(
@@ -326,11 +326,11 @@ class ClaimWriter:
                     raw = await self._claims.read(namespace, name)
                 claim = read_claim(raw)
                 if claim.metadata.uid != uid:
-                    raise ClaimGoneError(f"claim {_name(claim)} was replaced by another of the same name")
+                    raise ClaimGoneError(f"claim {claim.metadata.full_name} was replaced by another of the same name")
                 if (version if tries == 1 else None) not in (None, claim.metadata.resource_version):
-                    raise RetryableError(f"claim {_name(claim)} has changed")
+                    raise RetryableError(f"claim {claim.metadata.full_name} has changed")
                 if claim.metadata.deletion_timestamp is not None and not dying:
-                    raise RetryableError(f"claim {_name(claim)} is being deleted")
+                    raise RetryableError(f"claim {claim.metadata.full_name} is being deleted")
                 return self._ledger.assume_written(await write(raw))
             except (ConflictError, ServerUnavailableError) as again:
                 problem = again
@@ -395,7 +395,7 @@ class ClaimReserver:
                     done.set_exception(refused)
                 elif consumer.uid in without:
                     code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
-                    rejection = Rejection(code=code, detail="/".join(record.claim.metadata.key))
+                    rejection = Rejection(code=code, detail=record.claim.metadata.full_name)
                     done.set_exception(RetryableError(rejection.text))
                 else:
                     done.set_result(None)
@@ -445,10 +445,6 @@ def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, st
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
-
-
-def _name(claim: ClaimHead) -> str:
-    return "/".join(claim.metadata.key)
 
 
 def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> bool:

@@ -137,9 +137,7 @@ class GangOffers:
         """Forget members that are bound, finished or gone, offers that are older than the journal, and deleted nodes."""
         before, pods = known.size, self._ledger.pods
         for uid, offer in list(known.offers.items()):
-            pod = pods.by_uid(uid)
-            needs_no_node = pods.was_deleted(uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
-            if needs_no_node or self._ledger.node_changes.since(offer.place)[0] is None:
+            if pods.is_resolved(uid) or self._ledger.node_changes.since(offer.place)[0] is None:
                 del known.offers[uid]
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):

@@ -252,8 +252,7 @@ class HoldShares:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
         for uid, waiting in list(self.waiting.items()):
-            pod = pods.by_uid(uid)
-            if waiting.until <= now or pods.was_deleted(uid) or (pod is not None and (pod.node_name or pod.finished)):
+            if waiting.until <= now or pods.is_resolved(uid):
                 self.end_waiting(uid)
 
 

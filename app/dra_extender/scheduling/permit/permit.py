@@ -87,7 +87,10 @@ class Permit:
             yield
             # Bound: the others need not wait any more.
             just_bound = self._admitted.get(uid, ())
-            self._admitted[uid] = {pod.uid, *(other for other in just_bound if not self._is_observed(other))}
+            self._admitted[uid] = {
+                pod.uid,
+                *(other for other in just_bound if not self._ledger.pods.is_resolved(other)),
+            }
         finally:
             waiting.members.discard(pod.uid)
             if not waiting.members and self._waiting.get(uid) is waiting:
@@ -174,12 +177,7 @@ class Permit:
         just_bound = self._admitted.get(group.metadata.uid)
         if just_bound is None:
             return False
-        just_bound -= {uid for uid in just_bound if self._is_observed(uid)}
+        just_bound -= {uid for uid in just_bound if self._ledger.pods.is_resolved(uid)}
         if not just_bound:
             del self._admitted[group.metadata.uid]
         return bool(just_bound)
-
-    def _is_observed(self, pod_uid: str) -> bool:
-        """Return whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
-        pod = self._ledger.pods.by_uid(pod_uid)
-        return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))

@@ -153,7 +153,7 @@ class PodGroupClaimWriter:
     async def withdraw(self, claim: ClaimHead) -> None:
         """Delete a claim that no status records and that is not allocated; raises ConflictError for any other one."""
         meta = claim.metadata
-        where, owner = "/".join(meta.key), meta.controller
+        where, owner = meta.full_name, meta.controller
         live = read_claim(await self._cluster.claims.read(*meta.key))
         group = await self._cluster.pod_groups.read(meta.namespace, owner.name if owner is not None else "")
         recorded = {status.resource_claim_name for status in group.status.resource_claim_statuses}
@@ -171,7 +171,7 @@ class PodGroupClaimWriter:
             if is_active(pod):
                 raise ConflictError(f"pod {pod.key} is active")
         await self._cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
-        _LOG.info("removed the finalizer of a PodGroup without active pods", pod_group="/".join(group.metadata.key))
+        _LOG.info("removed the finalizer of a PodGroup without active pods", pod_group=group.metadata.full_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,7 @@ class ReclaimController:
     def _report(self, claim: ClaimHead, released: Releasable, pods: Iterable[Pod | None]) -> None:
         allocation, reason = claim.status.allocation, released.reason
         devices = [] if allocation is None else ["/".join(result.device_id) for result in allocation.devices.results]
-        name = "/".join(claim.metadata.key)
+        name = claim.metadata.full_name
         _LOG.info(
             "reclaimed a claim" if released.release else "reclaimed a part of a claim",
             reason=reason,
