@@ -84,12 +84,10 @@ class KubeCluster:
 
     @property
     def keeps_extended_claims(self) -> bool:
-        """Return whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
         return self.facts is None or self.facts.fields.get(EXTENDED_RESOURCES) is not Support.DROPPED
 
     @property
     def has_devices_beside_counters(self) -> bool:
-        """Return whether slices may have devices beside counter sets: False until the release is known."""
         return self.facts is not None and self.facts.minor <= DEVICES_BESIDE_COUNTERS_UNTIL
 
     async def start(self, sinks: Mapping[str, EventSink]) -> None:

@@ -140,7 +140,7 @@ _NOT_OURS: Final = frozenset({"spec", "status.allocation", "status.devices"})
 
 
 class KubeClaims:
-    """ResourceClaims of an API server (`dra_extender.scheduling.ports.cluster.Claims`); bodies go both ways unchanged.
+    """ResourceClaims of an API server; `scheduling.ports.cluster.Claims` documents the methods.  Bodies go both ways unchanged.
 
     Writes are sent as JSON; where the API server would respell fields that are not ours, they are sent as protobuf, which costs one
     more read.
@@ -149,41 +149,26 @@ class KubeClaims:
     def __init__(
         self, transport: ApiTransport, settings: KubeSettings, keeps_groups: Callable[[], bool] = lambda: False
     ) -> None:
-        """`keeps_groups`: what the API's schema says (see `keeps_groups`)."""
+        """`keeps_groups`: whether the API's schema has the field; False until that is known."""
         self._keeps_groups = keeps_groups
         self._api = ApiObjects(transport, settings)
 
     @property
     def keeps_groups(self) -> bool:
-        """Return whether the API's schema has `results[].compatibilityGroups` in the KEP's form; False until that is known."""
         return self._keeps_groups()
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Return the live object.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         return await self._api.perform(self._api.call("get", RESOURCE_CLAIMS, namespace, name))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
-        """Store a new claim.  Raises ConflictError if there is one of that name, and every other ClusterError."""
         return await self._api.perform(self._api.call("create", RESOURCE_CLAIMS, namespace, "", body))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
-        """Delete the claim with this UID, in this version if one is given.
-
-        Raises:
-            ConflictError: the claim of that name has another UID or version.
-            ClusterError: any other kind.
-        """
         preconditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions})
         await self._api.perform(self._api.call("delete", RESOURCE_CLAIMS, namespace, name, body))
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        """Change finalizers and annotations and nothing else.
-
-        Raises:
-            ConflictError: the claim is not the object or not the version for which the change is.
-            ClusterError: any other kind.
-        """
         patch = change.merge_patch()
         call = self._api.call("patch", RESOURCE_CLAIMS, namespace, name, patch, content_type=MERGE_PATCH)
         try:
@@ -244,11 +229,10 @@ class KubeClaims:
 
 
 class KubeClaimTemplates:
-    """ResourceClaimTemplates of an API server (`dra_extender.scheduling.ports.cluster.ClaimTemplates`)."""
+    """ResourceClaimTemplates of an API server; `scheduling.ports.cluster.ClaimTemplates` documents the method."""
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
         self._api = ApiObjects(transport, settings)
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """Return the live object.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         return await self._api.perform(self._api.call("get", CLAIM_TEMPLATES, namespace, name))

@@ -7,19 +7,18 @@ from dra_extender.kube.client.objects import PODS, ApiObjects, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiTransport
 from dra_extender.model.api_json import ModelError, Value, decode
-from dra_extender.model.pod import Pod, read_pod
+from dra_extender.model.pod import Pod, PodClaimStatus, read_pod
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 
 class KubePods:
-    """Pods of an API server (`dra_extender.scheduling.ports.cluster.Pods`)."""
+    """Pods of an API server; `scheduling.ports.cluster.Pods` documents the methods."""
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
         self._api = ApiObjects(transport, settings)
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """Return the live pod.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         call = self._api.call("get", PODS, namespace, name)
         try:
             return read_pod(await self._api.perform(call))
@@ -27,12 +26,6 @@ class KubePods:
             raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Post the Binding, guarded by the UID.
-
-        Raises:
-            ConflictError: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
-            ClusterError: any other kind.
-        """
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -43,23 +36,11 @@ class KubePods:
         await self._api.perform(self._api.call("create", PODS, namespace, name, body, subresource="binding"))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Set `status.nominatedNodeName`, or remove it for an empty node.
-
-        Raises:
-            RequestRejectedError: the pod has another UID, or we lack the right.
-            ClusterError: any other kind.
-        """
         await self._patch_status(namespace, name, uid, {"nominatedNodeName": node or None})
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
-        """Set `status.extendedResourceClaimStatus`, and return whether the server kept it.
-
-        Raises:
-            RequestRejectedError: the pod has another UID, or we lack the right.
-            ClusterError: any other kind.
-        """
         listed = [
             dict(zip(("containerName", "resourceName", "requestName"), mapping, strict=True)) for mapping in mappings
         ]
@@ -73,12 +54,6 @@ class KubePods:
             ) from problem
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.
-
-        Raises:
-            ConflictError: the pod is not in this version any more.
-            ClusterError: any other kind.
-        """
         await _record_claims(self._api, PODS, namespace, name, {"uid": uid, "resourceVersion": version}, claims)
 
     async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, object]) -> bytes:
@@ -89,7 +64,7 @@ class KubePods:
 
 
 class KubePodGroups:
-    """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.cluster.PodGroups`)."""
+    """PodGroups of an API server in the version that it serves; `scheduling.ports.cluster.PodGroups` documents the methods."""
 
     def __init__(
         self, transport: ApiTransport, settings: KubeSettings, served: Callable[[], ResourceKind | None]
@@ -100,18 +75,10 @@ class KubePodGroups:
 
     @property
     def api_version(self) -> str:
-        """`apiVersion` of the PodGroups that are served, empty where none are."""
         kind = self._served()
         return "" if kind is None else kind.group_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """Return the live object.
-
-        Raises:
-            NotFoundError: there is none, also because no PodGroups are served.
-            RequestRejectedError: the server refuses.
-            ServerUnavailableError: the server does not answer, or not with a PodGroup.
-        """
         call = self._api.call("get", self._kind(), namespace, name)
         try:
             return read_pod_group(await self._api.perform(call))
@@ -119,18 +86,11 @@ class KubePodGroups:
             raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.
-
-        Raises:
-            ConflictError: the group is not in this version any more.
-            ClusterError: any other kind.
-        """
         meta = group.metadata
         precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         await _record_claims(self._api, self._kind(), meta.namespace, meta.name, precondition, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Remove the finalizer.  Raises as `record_claims`."""
         meta = group.metadata
         left = [name for name in meta.finalizers if name != finalizer]
         change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}
@@ -145,13 +105,8 @@ class KubePodGroups:
         return kind
 
 
-class _ClaimStatus(Value, frozen=True):
-    name: str = ""
-    resource_claim_name: str | None = None
-
-
 class _Status(Value, frozen=True):
-    resource_claim_statuses: tuple[_ClaimStatus, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class _WithStatus(Value, frozen=True):
