@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Final
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.published import device_kind
 from dra_extender.inspection.cluster_view import ClusterView

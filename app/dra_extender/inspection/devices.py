@@ -11,7 +11,7 @@ from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.counter_sets import GroupState, folded
 from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.audit.published import is_for, slice_finding
 from dra_extender.inspection.cluster_view import ClusterView

@@ -12,7 +12,7 @@ from dra_extender.allocator.availability import (
     taken_devices,
 )
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.published import slice_finding

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.allocator.availability import DeviceAvailability
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import DEVICES, Origin, require, unread

@@ -22,7 +22,7 @@ from dra_extender.scheduling.claims.extended_need import (
 )
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, usable_claims, useless_on
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, unusable_on, usable_claims
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
@@ -61,7 +61,7 @@ class _PodQuery(NamedTuple):
         node = ledger.nodes.get(name)
         if node is None or (self.need is not None and isinstance(self.need.on(node), Rejection)):
             return False
-        return useless_on(node, self.claims.allocated[-1], ledger) is None
+        return unusable_on(node, self.claims.allocated[-1], ledger) is None
 
 
 @dataclass(slots=True)

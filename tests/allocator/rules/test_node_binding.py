@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.rules.verdict import DEVICE, NODE, published_pool, verdict
+from dra_extender.allocator.rules.violations import DEVICE, NODE, pool_violation, published_pool
 from dra_extender.allocator.state.features import UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.ledger.hold_book import kept_by
@@ -212,9 +212,9 @@ def test_the_verdict_about_shares_on_two_nodes(
     usage: list[DeviceHolding], addition: DeviceHolding, expected: str | None
 ) -> None:
     pool = published_pool(POOL, fabric(bound()))
-    found = verdict(pool, Held(*usage).pool(POOL), [addition])
+    found = pool_violation(pool, Held(*usage).pool(POOL), [addition])
     assert (None if found is None else found.kind) == expected
-    assert verdict(pool, Held(*usage).pool(POOL), [addition], UPSTREAM) is None or expected is DEVICE
+    assert pool_violation(pool, Held(*usage).pool(POOL), [addition], UPSTREAM) is None or expected is DEVICE
     both = {each.kind for each in contradictions(pool, Held(*usage, addition).pool(POOL))}
     assert both == ({expected} if expected else set())
 
@@ -242,7 +242,7 @@ def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
             assert not free
             continue
         holdings = found.claims[0].holdings
-        assert verdict(pool, Held(*usage).pool(POOL), holdings) is None
+        assert pool_violation(pool, Held(*usage).pool(POOL), holdings) is None
         usage += holdings
         if not admin:
             nodes.setdefault(holdings[0].device, set()).add(node.name)
@@ -292,4 +292,4 @@ def test_an_attached_device_is_used_on_its_node_alone_until_its_last_share_is_go
                 attached = node.name
                 assert [each for each in (FIRST, SECOND, THIRD) if placement.allocation.allows(each)] == [node]
             pool = published_pool(POOL, slices)
-            assert verdict(pool, Held(*usage).pool(POOL), placement.holdings) is None
+            assert pool_violation(pool, Held(*usage).pool(POOL), placement.holdings) is None

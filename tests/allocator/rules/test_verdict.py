@@ -1,15 +1,15 @@
-"""The one rule (`allocator.verdict`), case by case; `test_verdict_property.py` compares it with search and oracle."""
+"""The one rule (`allocator.rules.violations`), case by case; `test_verdict_property.py` compares it with search and oracle."""
 
 from collections.abc import Sequence
 
 import pytest
-from dra_extender.allocator.rules.verdict import (
+from dra_extender.allocator.rules.violations import (
     CAPACITY,
     COUNTERS,
     DEVICE,
     GROUPS,
+    pool_violation,
     published_pool,
-    verdict,
 )
 from dra_extender.allocator.state.features import OWN, UPSTREAM
 from dra_extender.cel.values.quantity import NANO
@@ -29,7 +29,7 @@ def counted(device: str, amount: int = 1, share_id: str = "s", *groups: str) -> 
 
 
 def kind(slices: Sequence[ResourceSlice], usage: Sequence[DeviceHolding], *addition: DeviceHolding) -> str | None:
-    found = verdict(published_pool(POOL, slices), Held(*usage).pool(POOL), addition)
+    found = pool_violation(published_pool(POOL, slices), Held(*usage).pool(POOL), addition)
     return None if found is None else found.kind
 
 
@@ -109,9 +109,9 @@ def test_read_literally_the_kep_asks_a_further_share_for_todays_groups() -> None
     pool, usage = published_pool(POOL, SLICES), Held(counted("s", 1, "s", "a")).pool(POOL)
     literal = OWN.__class__(shares_keep_snapshot=False)
     for groups, expected in ((("a", "b"), None), (("b",), GROUPS), ((), GROUPS)):
-        found = verdict(pool, usage, [counted("s", 1, "t", *groups)], literal)
+        found = pool_violation(pool, usage, [counted("s", 1, "t", *groups)], literal)
         assert (None if found is None else found.kind) == expected
-        assert verdict(pool, usage, [counted("s", 1, "t", *groups)]) is None
+        assert pool_violation(pool, usage, [counted("s", 1, "t", *groups)]) is None
     assert UPSTREAM.shares_keep_snapshot
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from dra_extender.allocator.rules.verdict import GROUPS
+from dra_extender.allocator.rules.violations import GROUPS
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import conflicts, decision

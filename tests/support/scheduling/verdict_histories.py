@@ -12,7 +12,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import ProgramCache, compile_expression
 from dra_extender.ledger.ledger import Ledger

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, frozen_rules, is_neighbour, scope_of
-from dra_extender.allocator.rules.verdict import (
+from dra_extender.allocator.rules.violations import (
     CAPACITY,
     COUNTERS,
     DEVICE,
     GROUPS,
     NODE,
-    contradiction_steps,
     published_pool,
+    usage_violations,
 )
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.device import prepare_device
@@ -50,7 +50,7 @@ def pool_violations(
     Amounts and groups count as they were frozen with each allocation, else as the slices have them.  A violation without a detail
     is about the claims that have the device.  None after each device.
     """
-    for breach in contradiction_steps(published_pool(pool_id, slices), usage):
+    for breach in usage_violations(published_pool(pool_id, slices), usage):
         if breach is None:
             yield None
             continue

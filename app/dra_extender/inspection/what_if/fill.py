@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.copied_cluster import generate_for

@@ -27,7 +27,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.claims.preconditions import useless_on
+from dra_extender.scheduling.claims.preconditions import unusable_on
 
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 80
@@ -111,7 +111,7 @@ class FurtherReasons:
                     node.name
                     for claim in claims
                     for node in self._view.ledger.nodes.values()
-                    if claim.label == rejection.claim and useless_on(node, claim, self._view.ledger) is None
+                    if claim.label == rejection.claim and unusable_on(node, claim, self._view.ledger) is None
                 ]
             )
         if facts.demand is None or node is None or option is None:

@@ -10,7 +10,7 @@ from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import Shortage
 from dra_extender.allocator.rules.eligibility import untolerated
-from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import (

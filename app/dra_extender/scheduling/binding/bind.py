@@ -25,7 +25,7 @@ from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.pod_group_reservations import most_entries, relying
+from dra_extender.scheduling.claims.pod_group_reservations import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.holds.service import HoldService
@@ -164,7 +164,7 @@ class BindSession:
             parts.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
         self._decided = True
         node = parts.ledger.nodes.get(self.node)
-        if node is not None and (by_group := relying(claims, node, parts.ledger)):
+        if node is not None and (by_group := reserved_through_group(claims, node, parts.ledger)):
             parts.ledger.reservation_trials.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:

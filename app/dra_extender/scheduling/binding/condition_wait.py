@@ -17,7 +17,7 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import (
-    ConditionVerdict,
+    ClaimReadiness,
     Readiness,
     conditional_devices,
     evaluate_conditions,
@@ -38,9 +38,9 @@ _LONGEST_SECONDS: Final = 60.0
 _LOG = structlog.get_logger(__name__)
 
 
-class _ClaimVerdict(NamedTuple):
+class _ClaimState(NamedTuple):
     claim: FoundClaim
-    verdict: ConditionVerdict
+    state: ClaimReadiness
 
 
 class BindingTimeoutError(ClaimReleasedError):
@@ -122,7 +122,7 @@ class ConditionWait:
             await self._nominate(pod, "")
             raise
         if pending:
-            raise RetryableError(f"not ready any more: {'; '.join(claim.verdict.text for claim in pending)}")
+            raise RetryableError(f"not ready any more: {'; '.join(claim.state.text for claim in pending)}")
 
     async def _wait(self, bind: "BindSession") -> None:
         pod, node, since = bind.pod, bind.node, self.cluster.clock.now()
@@ -136,7 +136,7 @@ class ConditionWait:
                 if nominated:
                     # A claim that is ready may fail yet.
                     signals = [self.ledger.claims.change_of(claim.uid) for claim in bind.claims]
-                    left = min(claim.verdict.deadline for claim in pending) - self.cluster.clock.now()
+                    left = min(claim.state.deadline for claim in pending) - self.cluster.clock.now()
                     await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
                 else:
                     # The next look finds what changed during this call.
@@ -148,7 +148,7 @@ class ConditionWait:
                 await self._nominate(pod, "")
             raise
 
-    async def _pending(self, claims: Sequence[FoundClaim], pod: Pod, since: float) -> Sequence[_ClaimVerdict]:
+    async def _pending(self, claims: Sequence[FoundClaim], pod: Pod, since: float) -> Sequence[_ClaimState]:
         """Return the claims that are not ready yet, as they are known now.
 
         Raises:
@@ -156,25 +156,25 @@ class ConditionWait:
             _DevicesFailedError, BindingTimeoutError: the claims of such devices are released.
         """
         timeout = self.options.binding_timeout_seconds
-        verdicts = []
+        states = []
         for claim in claims:
             known, now = self.unreserve.current(claim, pod), self.cluster.clock.now()
-            verdict = evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout)
-            verdicts.append(_ClaimVerdict(claim, verdict))
+            state = evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout)
+            states.append(_ClaimState(claim, state))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
-            bad = [claim for claim in verdicts if claim.verdict.readiness is readiness]
+            bad = [claim for claim in states if claim.state.readiness is readiness]
             if bad:
                 self._begin_backoff(bad, pod)
                 for claim, _ in bad:
                     await self.unreserve.release(claim, pod)
-                text = "; ".join(claim.verdict.text for claim in bad)
+                text = "; ".join(claim.state.text for claim in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
-        return [claim for claim in verdicts if claim.verdict.readiness is Readiness.PENDING]
+        return [claim for claim in states if claim.state.readiness is Readiness.PENDING]
 
-    def _begin_backoff(self, bad: Sequence[_ClaimVerdict], pod: Pod) -> None:
+    def _begin_backoff(self, bad: Sequence[_ClaimState], pod: Pod) -> None:
         """Have the pod try other devices first for a while; of a claim of its PodGroup also the members that wait."""
-        for claim, verdict in bad:
-            devices = frozenset(problem.device for problem in verdict.problems)
+        for claim, state in bad:
+            devices = frozenset(problem.device for problem in state.problems)
             waiting = {pod.uid}
             if is_group(claim.consumer):
                 members = self.ledger.pods.members(pod.namespace, claim.consumer.name)
@@ -228,10 +228,10 @@ class PreBindTimer:
         self._metrics.binding.prebind(status, self._seconds, requires_conditions=self._requires)
 
 
-def _message(pending: Sequence[_ClaimVerdict], pod: Pod, node: str) -> str:
+def _message(pending: Sequence[_ClaimState], pod: Pod, node: str) -> str:
     """Say which device waits for what since when; constant until that changes, so that it is one Event."""
     texts = []
-    for claim, verdict in pending:
+    for claim, state in pending:
         since = allocated_at(claim.record.claim)
-        texts.append(verdict.text + (f", since {since}" if since else ""))
+        texts.append(state.text + (f", since {since}" if since else ""))
     return with_why_command((*texts, f"before that the pod cannot run on node {node}"), pod)

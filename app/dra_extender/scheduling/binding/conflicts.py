@@ -2,7 +2,7 @@
 
 The API server relates no two claims.  Its watch delivers the writes of claims in one order, the same for every replica.  So of two
 conflicting allocations of this program the one delivered later yields.  Another scheduler knows no such rule: until the Binding our
-allocation yields to its.  The rule of the search decides what is a conflict (`dra_extender.allocator.rules.verdict`).
+allocation yields to its.  The rule of the search decides what is a conflict (`dra_extender.allocator.rules.violations`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import structlog
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.compatible_only_with import IsTrue, first_incompatible
-from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, NODE, published_pool, verdict
+from dra_extender.allocator.rules.violations import CAPACITY, COUNTERS, DEVICE, NODE, pool_violation, published_pool
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.claims import ClaimIndex
@@ -106,7 +106,7 @@ def find_violation(
             by_pool.setdefault(holding.pool_id, []).append(holding)
     for pool_id, taken in by_pool.items():
         pool, used = pool_of(pool_id), usage.pool(pool_id)
-        violation = verdict(pool, used, taken)
+        violation = pool_violation(pool, used, taken)
         if violation is not None:
             return AllocationConflict(violation.kind, "/".join((*pool_id, violation.name)))
         if is_compatible is not None and (

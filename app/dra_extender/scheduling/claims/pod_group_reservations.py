@@ -67,7 +67,7 @@ def most_entries(claim: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
 
-def relying(claims: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
+def reserved_through_group(claims: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
     """Return UIDs of the claims in which a pod on this node has its group's entry alone; none if the node's label says so."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
@@ -125,7 +125,7 @@ class GroupTrials:
         self._writer = writer
         self._metrics = metrics
         self._seconds = options.pod_group_trial_seconds
-        # When each trial is over, by pod UID, and when each verdict of a namespace about a node is (monotonic).
+        # When each trial is over, by pod UID, and until when a node is not tried again for a namespace (monotonic).
         self._due: dict[str, float] = {}
         self._unable: dict[tuple[str, str], float] = {}
 

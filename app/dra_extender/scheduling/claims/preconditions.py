@@ -41,7 +41,7 @@ class DeviceProblem(NamedTuple):
         return "/".join(self.device)
 
 
-class ConditionVerdict(NamedTuple):
+class ClaimReadiness(NamedTuple):
     """The readiness of a claim, the devices it is about (none when ready), and when its clock runs out (as `now`)."""
 
     readiness: Readiness
@@ -65,7 +65,7 @@ def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
     return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
-def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ConditionVerdict:
+def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ClaimReadiness:
     """Return the readiness of an allocated claim at `now` (seconds since the epoch).
 
     Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
@@ -75,7 +75,7 @@ def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, t
     """
     devices = conditional_devices(claim)
     if not devices:
-        return ConditionVerdict(Readiness.READY)
+        return ClaimReadiness(Readiness.READY)
     failed, pending = [], []
     for result in devices:
         true = {
@@ -94,10 +94,10 @@ def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, t
     allocated = seconds_of(allocated_at(claim))
     deadline = (waiting_since if allocated is None else min(waiting_since, allocated)) + timeout
     if failed:
-        return ConditionVerdict(Readiness.FAILED, tuple(failed), deadline)
+        return ClaimReadiness(Readiness.FAILED, tuple(failed), deadline)
     if not pending:
-        return ConditionVerdict(Readiness.READY, (), deadline)
-    return ConditionVerdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, tuple(pending), deadline)
+        return ClaimReadiness(Readiness.READY, (), deadline)
+    return ClaimReadiness(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, tuple(pending), deadline)
 
 
 class ClaimsByState(NamedTuple):
@@ -158,16 +158,16 @@ def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: flo
             is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, besides=pod.uid)
         ):
             continue
-        verdict = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout)
-        if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
-            return Rejection(code=Code.CLAIM_NOT_READY, claim=claim.label, detail=verdict.text)
+        state = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout)
+        if state.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
+            return Rejection(code=Code.CLAIM_NOT_READY, claim=claim.label, detail=state.text)
     return None
 
 
 def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
     """Return why the allocated and held claims exclude this node for the pod; None if they allow it."""
     for claim in claims.allocated:
-        refusal = useless_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
+        refusal = unusable_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
         if refusal is not None:
             return refusal
     for claim in claims.held:
@@ -177,7 +177,7 @@ def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rej
     return None
 
 
-def useless_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:
+def unusable_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:
     """Return why the allocation of a claim, stored or pending, cannot be used on this node; None if it can."""
     record = claim.record
     allocation = record.claim.status.allocation

@@ -20,7 +20,7 @@ from dra_extender.model.managed_fields import Writers
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
-from dra_extender.scheduling.claims.preconditions import ConditionVerdict, Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.preconditions import ClaimReadiness, Readiness, evaluate_conditions
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
@@ -261,7 +261,7 @@ class ReclaimFacts:
             unused = find_releasable(
                 claim,
                 states,
-                readiness=self._verdict(claim).readiness,
+                readiness=self._readiness(claim).readiness,
                 reachable=self._reachable(allocation),
                 blocks_pod=claim.metadata.uid in blocking,
             )
@@ -354,11 +354,11 @@ class ReclaimFacts:
         return pod_uid in self._binding or bool(self._ledger.holds.of_pod(pod_uid))
 
     def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
-        return frozenset(problem.device for problem in self._verdict(claim).problems)
+        return frozenset(problem.device for problem in self._readiness(claim).problems)
 
-    def _verdict(self, claim: ClaimHead) -> ConditionVerdict:
+    def _readiness(self, claim: ClaimHead) -> ClaimReadiness:
         if not self._options.binding_conditions:
-            return ConditionVerdict(Readiness.READY)
+            return ClaimReadiness(Readiness.READY)
         now = self._clock.now()
         return evaluate_conditions(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
 

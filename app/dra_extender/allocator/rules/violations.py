@@ -1,7 +1,7 @@
 """The one rule for what may be allocated beside what is allocated: a device, its capacity, its counter sets.
 
 The members of a counter set are the devices that are held and draw on it, with the amounts and groups that were frozen when they
-were allocated (`held_devices`).  The verdict about an addition depends on what it adds:
+were allocated (`held_devices`).  What an addition may break depends on what it adds:
 
     whole device     no other claim may have any of the device
     share            no claim may have the device whole; all shares together may take no more of a capacity than there is; a
@@ -11,7 +11,7 @@ were allocated (`held_devices`).  The verdict about an addition depends on what 
     further share    no new member: only the capacity counts, neither groups nor counters (KEP-4815)
     admin access     nothing
 
-So an addition is refused only for what it breaks itself.  `contradiction_steps` finds what the usage breaks without it; such a
+So an addition is refused only for what it breaks itself.  `usage_violations` finds what the usage breaks without it; such a
 counter set admits no new member.  The search applies the same rule incrementally (`counter_sets`, `capacity`).
 """
 
@@ -36,7 +36,7 @@ NODE: Final = "node"
 COUNTERS: Final = "counters"
 
 _PART: Final = 1_000
-"""Devices of a pool that `contradiction_steps` looks up at a time."""
+"""Devices of a pool that `usage_violations` looks up at a time."""
 _Drawn = Sequence[tuple[str, CounterConsumption]]
 
 
@@ -57,7 +57,7 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
-def verdict(
+def pool_violation(
     pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: ReleaseBehaviour = OWN
 ) -> Violation | None:
     """Return the first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
@@ -95,7 +95,7 @@ def verdict(
     )
 
 
-def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]:
+def usage_violations(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]:
     """Yield every rule that the usage of this pool breaks, in whatever order its holdings were allocated.
 
     Yields None after each part of the work; the usage may change meanwhile, and counts as it was.
