@@ -127,11 +127,7 @@ _read_object = reader("Node", NodeObject)
 
 
 def read_node(data: bytes) -> Node:
-    """Return the node in `data` (API JSON).
-
-    Raises:
-        ModelError: not a Node; the message names the field.
-    """
+    """Return the node in `data` (API JSON)."""
     return _read_object(data).compact()
 
 

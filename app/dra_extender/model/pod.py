@@ -387,11 +387,7 @@ _read_head = reader("Pod", _Head)
 
 
 def read_pod(data: bytes) -> Pod:
-    """Return the pod in `data` (API JSON).
-
-    Raises:
-        ModelError: not a Pod; the message names the field.
-    """
+    """Return the pod in `data` (API JSON)."""
     return _read_object(data).compact()
 
 

@@ -214,20 +214,12 @@ _read_identified = reader("ResourceClaim", IdentifiedObject)
 
 
 def read_identity(data: bytes) -> ObjectIdentity:
-    """Return the identity of the claim in `data` (API JSON); nothing else in it need be readable.
-
-    Raises:
-        ModelError: it has none.
-    """
+    """Return the identity of the claim in `data` (API JSON); nothing else in it need be readable."""
     return _read_identified(data).metadata
 
 
 def read_spec(data: bytes) -> ClaimSpec:
-    """Return the spec of the claim in `data` (API JSON).
-
-    Raises:
-        ModelError: not a ResourceClaim; the message names the field.
-    """
+    """Return the spec of the claim in `data` (API JSON)."""
     return _read_asked(data).spec
 
 
