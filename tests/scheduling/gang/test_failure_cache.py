@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from dra_extender.scheduling.gang.placements import Pausable
-from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
@@ -24,7 +24,8 @@ class Plans:
     def __call__(self, plan: GangSearch, needed: int) -> Outcome:
         self.made += 1
         if self.stopped:
-            raise PlanLimitError
+            plan.limited = True
+            return None
         return (yield from self._original(plan, needed))
 
 

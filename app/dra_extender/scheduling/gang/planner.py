@@ -18,7 +18,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
 from dra_extender.scheduling.time_slices import CallBudget
@@ -137,34 +137,32 @@ class GangPlanner:
         ledger = self.ledger
         question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
 
-        def planned(without: frozenset[str], freed: Sequence[DeviceHolding] = ()) -> Mapping[str, Assignment]:
-            answer = self._solve(
+        def planned(without: frozenset[str], freed: Sequence[DeviceHolding] = ()) -> Mapping[str, Assignment] | None:
+            return self._solve(
                 question._replace(without=without), lambda: ledger.usage_without(without, freed), budget
-            )
-            return answer.assignments or {}
+            ).assignments
 
-        try:
-            answer = self._solve(question, ledger.usage, budget)
-        except PlanLimitError:
+        answer = self._solve(question, ledger.usage, budget)
+        assignments = answer.assignments
+        if assignments is None:
             return PlanResult(limited=True)
-        assignments = answer.assignments or {}
         endable = self.stale.endable_holds(besides=unit)
-        try:
-            without_holds: Mapping[str, Assignment] = {}
-            if pod_uid not in assignments and not endable.is_empty:
-                without_holds = planned(endable.loose, endable.freed)
-            if pod_uid not in without_holds:
-                return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
-            revocable = planned(endable.stale, endable.freed) if endable.has_stale else {}
-            multi_node_holds = bool(endable.multi_node) and pod_uid in planned(endable.multi_node)
-        except PlanLimitError:
+        without_holds: Mapping[str, Assignment] | None = {}
+        if pod_uid not in assignments and not endable.is_empty:
+            without_holds = planned(endable.loose, endable.freed)
+        if without_holds is None:
             return PlanResult(assignments)
-        revocable = revocable if pod_uid in revocable else {}
+        if pod_uid not in without_holds:
+            return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
+        revocable = planned(endable.stale, endable.freed) if endable.has_stale else {}
+        one_node = planned(endable.multi_node) if endable.multi_node and revocable is not None else {}
+        if revocable is None or one_node is None:
+            return PlanResult(assignments)
         return PlanResult(
             assignments,
-            multi_node_holds=multi_node_holds,
+            multi_node_holds=pod_uid in one_node,
             without_holds=_placements(without_holds),
-            revocable=_placements(revocable),
+            revocable=_placements(revocable if pod_uid in revocable else {}),
         )
 
     def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Sequence[tuple[Pod, Rejection]]:
@@ -178,7 +176,7 @@ class GangPlanner:
         return reasons
 
     def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
-        """Return the assignments found, none if the gang does not fit.
+        """Return the assignments found, none if the gang does not fit, None if the search ended at a limit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
         """
@@ -194,9 +192,7 @@ class GangPlanner:
             try:
                 next(ongoing.running)
             except StopIteration as end:
-                assignments = end.value or {}
-            except PlanLimitError:
-                pass
+                assignments = None if ongoing.search.limited else end.value or {}
             else:
                 self._paused[key] = ongoing
                 raise SearchPaused
@@ -208,8 +204,6 @@ class GangPlanner:
                     raise SearchPaused
             unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
             answer = budget.answers[key] = _Answer(facts, assignments, unplaceable)
-        if answer.assignments is None:
-            raise PlanLimitError
         return answer
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:

@@ -12,7 +12,6 @@ symmetry class in the same state is tried, and no state that failed (nogood) is 
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -179,10 +178,6 @@ class PartialAssignment:
         )
 
 
-class PlanLimitError(Exception):
-    """The search was stopped at its limit; it is not known whether the gang fits."""
-
-
 class _Choice(NamedTuple):
     """The index of a node, and devices that several nodes reach and that are left to other members."""
 
@@ -217,7 +212,8 @@ class _Level:
 class GangSearch:
     """One search, which `solve` begins.
 
-    `unplaceable` are members, one of each kind, that no node could take if they were alone; known when the search has ended.
+    When it has ended, `unplaceable` are members, one of each kind, that no node could take if they were alone.  `limited`: the time
+    or the number of steps was used up, or `oracle` could not decide in the time it had; it is not known whether the gang fits.
     """
 
     def __init__(
@@ -234,29 +230,25 @@ class GangSearch:
         self._nogoods: set[Hashable] = set()
         self._kinds = {member.kind: member for member in members}
         self.unplaceable: list[GangMember] = []
+        self.limited = False
         self._allowed: dict[tuple[Hashable, int], bool] = {}
         self._classes: dict[int, Hashable] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
     def solve(self, needed: int) -> Pausable[Mapping[str, Assignment] | None]:
-        """Return assignments by member UID, for all members if possible, else for at least `needed`; None if that is impossible.
-
-        Raises:
-            PlanLimitError: the time or the number of steps was used up, or `oracle` could not decide in the time it had.
-        """
+        """Return assignments by member UID, for all members if possible, else for at least `needed`; None if there are none."""
         unplaceable = yield from self._count_unplaceable()
         spare = max(len(self._members) - needed, 0)
-        if unplaceable > spare:
+        if self.limited or unplaceable > spare:
             return None
         assignments, steps = None, self._max_steps
         if spare:
             steps = self._max_steps // 2
             if not unplaceable:
-                with suppress(PlanLimitError):
-                    assignments = yield from self._search(steps, 0)
+                assignments = yield from self._search(steps, 0)
+                self.limited = False
         assignments = assignments or (yield from self._search(steps, spare))
-        if assignments is None and self._oracle.undecided:
-            raise PlanLimitError
+        self.limited = assignments is None and (self.limited or self._oracle.undecided)
         return assignments
 
     def _count_unplaceable(self) -> Pausable[int]:
@@ -272,7 +264,8 @@ class GangSearch:
             for index, node in enumerate(self._nodes):
                 if not beyond:
                     break
-                self._poll_time()
+                if self._is_out_of_time():
+                    return 0
                 if self._is_allowed(members[-1], index):
                     capacity = yield from self._oracle.capacity(members, node)
                     # Nothing is known of a kind if one capacity is not.
@@ -298,6 +291,8 @@ class GangSearch:
                 self._partial.unassign(level.assigned)
                 level.assigned = None
             choice = next(level.choices, None) or (level.others.popleft() if level.others else None)
+            if self.limited:
+                return None
             if choice is None:
                 levels.pop()
                 if levels:
@@ -309,7 +304,8 @@ class GangSearch:
             else:
                 steps -= 1
                 if steps < 0:
-                    raise PlanLimitError
+                    self.limited = True
+                    return None
                 member, node = self._members[position], self._nodes[choice.node]
                 level.assigned = yield from self._partial.assign(member, node, choice.without)
                 if level.assigned is None:
@@ -330,7 +326,8 @@ class GangSearch:
         member = self._members[position]
         seen: set[Hashable] = set()
         for index in range(previous if self._follows_equal_member(position) else 0, len(self._nodes)):
-            self._poll_time()
+            if self._is_out_of_time():
+                return
             if not self._is_allowed(member, index) or self._partial.is_full(member, self._nodes[index]):
                 continue
             symmetry_class = self._class_of(index)
@@ -384,7 +381,8 @@ class GangSearch:
             assignments[name if symmetry_class is None else symmetry_class, state] += 1
         return position, spare, frozenset(assignments.items())
 
-    def _poll_time(self) -> None:
+    def _is_out_of_time(self) -> bool:
+        """Look at the clock now and then; when the time is up, the search is `limited`."""
         self._polls += 1
-        if not self._polls & _POLL and self._oracle.out_of_time():
-            raise PlanLimitError
+        self.limited = self.limited or (not self._polls & _POLL and self._oracle.out_of_time())
+        return self.limited
