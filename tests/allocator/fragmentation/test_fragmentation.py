@@ -17,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
+    DRIVER,
     NODE,
     Held,
     Json,
     amount_of,
     claim_of,
+    consuming,
+    counters_of,
     demand_of,
     every,
     exactly,
@@ -141,6 +144,14 @@ def test_what_every_full_device_leaves_is_not_lost() -> None:
     expected = expecting(share=(kind(amount_of("3"), amounts=NodeAmounts(0, 0)), 1.0))
     slices = [slice_of(shareable("a"))]
     assert loss(slices, expected, [share("a", 3)], [share("a", 3)]) < loss(slices, expected, [share("a", 3)])
+
+
+def test_a_part_of_a_card_is_no_whole_device() -> None:
+    parts = [consuming(name, amount=20) for name in "abcd"]
+    card, cut_up = [*parts, consuming("card", amount=100)], parts
+    for devices, whole in ((card, {DRIVER: 1}), (cut_up, {})):
+        slices = [counters_of(set=100), slice_of(*devices, count=2)]
+        assert Fragmentation({}).units(NODE, pools_of(slices)).whole == whole
 
 
 def test_what_is_scarce_costs_more() -> None:

@@ -37,7 +37,10 @@ ShapeKey = Hashable
 
 
 class WholeDevice(NamedTuple):
-    """The shape of a whole device of a driver, whatever its class: of devices that share counters, the one that is most of them."""
+    """The shape of a whole device of a driver, whatever its class: of devices that share counters, the one that is most of them.
+
+    Where none is more than half of them, there are only parts.
+    """
 
     driver: str
 

@@ -27,6 +27,7 @@ from dra_extender.model.node import Node
 MOST_FITS: Final = 1_000
 """A unit counts no more pods of a kind than this: devices that are shared without limit have room for any number."""
 _MOST_ROOMS: Final = 20_000
+_HALF: Final = 0.5
 _SELECTOR_COST: Final = 200
 """Cost units for the selectors of a shape, by device of a node; an ordinary list of selectors takes a tenth."""
 
@@ -375,8 +376,9 @@ def build_units(
         for place, location in enumerate(locations):
             places[location] = DevicePlace(len(units), place)
         members = [_with_sets(devices[each], numbers) for each in locations]
-        largest = max(range(len(members)), key=lambda place: _drawn_part(members[place], totals))
-        if not members[largest].shareable or any(members[largest].amounts):
+        drawn_parts = [_drawn_part(member, totals) for member in members]
+        largest = drawn_parts.index(max(drawn_parts))
+        if drawn_parts[largest] > _HALF and (not members[largest].shareable or any(members[largest].amounts)):
             driver = pool.pool_id[0]
             whole[driver] += 1
             members[largest] = _whole(members[largest], WholeDevice(driver), shapes)
