@@ -7,12 +7,14 @@ from typing import Any, Final
 import pytest
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
-from tests.controlplane.objects import Object, device, resource_claim
+from tests.controlplane.objects import SCHEDULER_NAME, Object, consumption, counter_set, device, resource_claim
+from tests.controlplane.options import default_gates
 from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.schedulers import IN_TREE
 from tests.support.allocator.preferring import preferring
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import Scenes
 from tests.support.side_by_side import side_by_side
@@ -21,6 +23,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SUFFIXES: Final = ("a", "b", "c", "d")
 CONFLICT: Final = "compatibility groups in conflict"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup({"DRA_EXTENDER_SCHEDULING__PLACEMENT": "preserve"})
 
 
 @asynccontextmanager
@@ -134,6 +141,45 @@ async def test_pods_land_on_the_nodes_that_the_extender_rates_highest(scene: Nam
         for publish, row in rows.items():
             await publish(places[row])
     await side_by_side({row.__name__: row(place) for row, place in places.items()})
+
+
+MEMORY: Final = {f"memory-slice-{number}": "1" for number in range(4)}
+
+
+def cut_or_whole(gpu: str, *slices: str) -> Object:
+    """The GPU as one device, or the partition of one slice."""
+    kind, name = ("slice", f"{gpu}-{slices[0]}") if slices else ("whole", gpu)
+    drawn = {each: MEMORY[each] for each in slices or MEMORY}
+    return device(name, attributes={"type": kind}, consumes=[consumption(gpu, **drawn)])
+
+
+async def whole_gpus_left_beside_three_slices(scene: NamespaceFixture, count: int) -> None:
+    """Two nodes have two GPUs of four slices each, and the driver lists the first slice of each GPU before the second of any."""
+    gpus = ("gpu-0", "gpu-1")
+    slices = [cut_or_whole(gpu, name) for name in MEMORY for gpu in gpus]
+    for suffix in ("a", "b"):
+        sets = [counter_set(gpu, **MEMORY) for gpu in gpus]
+        await scene.node_with_counters(suffix, sets, [*slices, *map(cut_or_whole, gpus)], cpu="8")
+    for kind in ("slice", "whole"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    for name in (*(f"slice-{number}" for number in range(3)), *(f"whole-{number}" for number in range(count))):
+        await scene.pod(name, template=name.partition("-")[0], cpu="1")
+        await scene.wait_until_bound(name)
+    await scene.pod("one-more", template="whole", cpu="1")
+    await scene.wait_until_unschedulable("one-more")
+
+
+async def test_slices_stay_on_one_gpu_and_whole_gpus_fit_that_the_in_tree_plugin_refuses(
+    scenes: Scenes, world: InstalledExtender
+) -> None:
+    """The story of deploy/examples/20-slices-stay-on-one-gpu.yaml."""
+    async with world.cluster.in_tree_scheduler(feature_gates=default_gates()):
+        await side_by_side(
+            {
+                scheduler: whole_gpus_left_beside_three_slices(await scenes.open("slices", scheduler), count)
+                for scheduler, count in ((SCHEDULER_NAME, 3), (IN_TREE, 1))
+            }
+        )
 
 
 def shared(groups: list[str]) -> Object:
