@@ -95,6 +95,18 @@ async def test_each_further_claim_of_a_pod_is_prepared_once_and_a_call_pauses_be
     assert len(prepared) <= len(claims) + 1
 
 
+async def test_a_demand_too_large_to_be_kept_is_made_once_in_a_call(prepared: list[str]) -> None:
+    world = filled()
+    claims = [large_claim(world, "c0"), large_claim(world, "c1")]
+    searching = NodeAllocator(world.ledger, Features(), Options(selector_cache_bytes=20 * 2**20))
+    budget = CallBudget(Ticking(), 1e6)
+
+    first, second = searching.demand(claims, budget), searching.demand(claims, budget)
+
+    assert first is second
+    assert prepared == ["c0", "c1"]
+
+
 async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unseen(prepared: list[str]) -> None:
     world = filled()
     names = [f"c{place}" for place in range(MAX_OPTIONS // 256 + 1)]

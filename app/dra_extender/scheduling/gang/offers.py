@@ -65,9 +65,6 @@ class GangOffers:
         self.names = 0
         self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
 
-    def __len__(self) -> int:
-        return len(self._gangs)
-
     def record(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
         """kube-scheduler offers the member these nodes and no others."""
         key, uid = group.metadata.key, group.metadata.uid
