@@ -36,12 +36,6 @@ async def test_whole_pods_are_answered_with_uids(client: httpx.AsyncClient, site
     assert site.verbs.proposed == [{"n1": ["b", "a"]}]
 
 
-async def test_a_dropped_node_is_left_out(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.victims = {"n2": ["c"]}
-    answer = await client.post("/preempt", json=request(n1=meta("a"), n2=meta("c", violations=3)))
-    assert answer.json() == {"NodeNameToMetaVictims": {"n2": meta("c", violations=3)}}
-
-
 async def test_victims_keep_the_order_of_the_proposal(client: httpx.AsyncClient, site: Site) -> None:
     """kube-scheduler takes the first victim for the one of highest priority."""
     site.verbs.victims = {"n1": ["new", "a", "c"]}

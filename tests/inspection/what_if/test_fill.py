@@ -18,7 +18,6 @@ from tests.controlplane.objects import (
     device_class,
     pod,
     request,
-    resource_claim,
     resource_claim_template,
 )
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -93,15 +92,6 @@ async def test_devices_on_a_node_without_cpu_for_a_copy_are_stranded_for_that_re
     assert found.copies == 2
     assert [(each.code, len(each.devices)) for each in found.stranded] == [("NODE_FIT", 1)]
     assert "Insufficient cpu" in found.stranded[0].text
-
-
-async def test_claim_by_name_is_shared_by_all_copies(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"))
-    made.add(resource_claim("shared", NAMESPACE, request("gpu", "gpu")))
-    made.add(pod("train", NAMESPACE, claims={"gpu": "shared"}))
-    found = await filled(made, "train", most=20)
-    assert (found.copies, found.bounded) == (20, True)
-    assert {each.node for each in found.nodes} == {"n1"}
 
 
 async def test_count_that_ends_at_its_bound_says_so_and_gives_no_reason(made: MadeCluster) -> None:

@@ -73,20 +73,6 @@ async def test_cpu_that_a_placed_pod_takes_is_not_given_to_the_next(made: MadeCl
     assert landing(await what_if(made.cluster())) == {"a": "n2", "b": "waits"}
 
 
-async def test_ended_pod_gives_its_devices_to_the_pod_that_waits(made: MadeCluster) -> None:
-    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
-    made.pod("train", request("gpu", "gpu"))
-    assert landing(await what_if(made.cluster())) == {"train": "waits"}
-
-    report = await what_if(made.cluster(), Changes(without=[(NAMESPACE, "busy")]))
-
-    assert landing(report) == {"train": "n2", "busy": "ended"}
-    rows = {each.pod: each for each in report.pods}
-    assert rows["ml/train"].before.kind is WAITS
-    assert rows["ml/busy"].before == PodOutcome(kind=RUNS, node="n2", devices=("gpu.example.com/n2/gpu-0",))
-    assert [(each.claim, each.fate) for each in rows["ml/busy"].claims] == [("claim-busy", Fate.RELEASED)]
-
-
 async def test_devices_of_a_claim_that_another_pod_uses_too_stay_allocated(made: MadeCluster) -> None:
     shared = made.objects["resourceclaims"][-1]
     shared["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})
@@ -177,15 +163,6 @@ async def test_pods_without_devices_are_placed_after_the_others_where_there_is_r
         "ml/train  waits  lands on n2 (gpu-0)",
         "of those that ask for no devices 1 pod lands and 1 waits",
     ]
-
-
-async def test_pod_without_devices_that_a_drain_evicts_moves_too(made: MadeCluster) -> None:
-    made.pod("plain", request("gpu", "gpu"))
-    spec = made.objects["pods"][-1]["spec"]
-    del spec["resourceClaims"]
-    spec["nodeName"] = "n1"
-    report = await what_if(made.cluster(), Changes(drained=["n1"]))
-    assert landing(report) == {"old": "n2", "plain": "n2"}
 
 
 async def test_copies_of_a_node_have_its_devices_under_new_names(made: MadeCluster) -> None:

@@ -120,16 +120,6 @@ def test_two_pods_that_leave_are_waited_for_rather_than_one_ended(made: MadeClus
     assert (step.harmful, step.ends, step.verified) == (False, (), DEVICES_AND_NODES)
 
 
-def test_as_few_pods_as_possible_end_beside_those_that_leave(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"), device("gpu-1"), device("gpu-2"))
-    for number, going in enumerate((False, True, False)):
-        held(made, f"h{number}", "n1", f"gpu-{number}", going=going)
-    made.pod("train", request("gpu", "gpu", count=2))
-    (step,) = [each for each in found(made) if each.harmful]
-    assert step.text == "wait until claim ml/claim-h1 is released, whose pods are being deleted, end ml/h0"
-    assert [each.pod for each in step.ends] == ["ml/h0"]
-
-
 def test_claim_without_pods_that_is_being_deleted_is_waited_for(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     held(made, "old", "n1")
@@ -251,14 +241,6 @@ def test_pods_of_low_priority_are_ended_first(made: MadeCluster) -> None:
     held(made, "b", "n1", "gpu-1", priority=10)
     made.pod("train", request("gpu", "gpu"))
     assert texts(made) == ["end ml/b"]
-
-
-def test_pods_of_low_priority_are_ended_first_where_cpu_is_short(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"))
-    for name, cpu, priority in (("small", "20", 1000), ("large", "44", 10)):
-        made.add(pod(name, NAMESPACE, cpu=cpu, nodeName="n1", priority=priority))
-    made.pod("train", request("gpu", "gpu"), cpu="10")
-    assert texts(made) == ["end ml/large"]
 
 
 def test_advice_to_end_a_pod_comes_after_advice_that_harms_nobody(made: MadeCluster) -> None:

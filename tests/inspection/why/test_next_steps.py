@@ -97,14 +97,6 @@ def test_pod_that_lacks_cpu_gets_it_from_the_pod_that_takes_least_of_what_is_eno
     assert steps(made) == {"ask for 1 of cpu": ("n1",), "end ml/middle": ("n1",)}
 
 
-def test_several_pods_are_ended_for_cpu_where_one_is_not_enough(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"))
-    for name, cpu in (("small", "4"), ("middle", "20"), ("large", "40")):
-        made.add(pod(name, NAMESPACE, cpu=cpu, nodeName="n1"))
-    made.pod("train", request("gpu", "gpu"), cpu="50")
-    assert "end ml/large, ml/middle" in steps(made)
-
-
 # Sets of changes.
 
 
@@ -114,21 +106,6 @@ def test_three_changes_are_found_where_two_are_not_enough(made: MadeCluster) -> 
     made.pod("train", request("g", "gpu", memory("80Gi")))
     (step,) = steps(made)
     assert set(step.split(", ")) == {"ask for memory >= 40Gi", "tolerate example.com/broken:NoSchedule", "end ml/old"}
-
-
-def test_fewer_devices_are_asked_for_and_their_holders_ended(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"), device("gpu-1"))
-    for number in range(2):
-        made.running(f"h{number}", "n1", f"gpu-{number}", request("r", "gpu"))
-    made.pod("train", request("g", "gpu", count=3))
-    assert steps(made) == {"ask for 1 device, end ml/h0": ("n1",)}
-
-
-def test_single_change_that_helps_is_named_and_no_set(made: MadeCluster) -> None:
-    made.gpus("n1", device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("r", "gpu"))
-    made.pod("train", request("g", "gpu"))
-    assert [each.text for each in found(made)] == ["end ml/old"]
 
 
 def test_trials_of_sets_are_bounded(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,14 +118,6 @@ def test_trials_of_sets_are_bounded(made: MadeCluster, monkeypatch: pytest.Monke
 
 
 # Gangs.
-
-
-def test_gang_gets_the_fewest_pods_to_end_over_several_nodes(made: MadeCluster) -> None:
-    held_gpus(made, nodes=4)
-    gang(made, 3)
-    (step,) = found(made)
-    assert step.text == "end ml/h1, ml/h2, ml/h3"
-    assert (len(step.nodes), step.verified) == (3, DEVICES_AND_NODES)
 
 
 def test_gang_ends_no_more_pods_than_it_is_short_of(made: MadeCluster) -> None:

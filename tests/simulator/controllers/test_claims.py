@@ -91,18 +91,6 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
     assert not freed["metadata"].get("finalizers")
 
 
-def test_a_deleted_claim_goes_when_no_pod_uses_it(store: Store) -> None:
-    store.create(StoredKind.CLAIM, claim("c"))
-    uid = running(store, pod("p", "c"))
-    reserve(store, "c", uid)
-    store.delete(Key(StoredKind.CLAIM, "default", "c"))
-    ClaimController(store).reconcile()
-    assert store.find(Key(StoredKind.CLAIM, "default", "c"))
-    store.delete(Key(StoredKind.POD, "default", "p"))
-    ClaimController(store).reconcile()
-    assert store.find(Key(StoredKind.CLAIM, "default", "c")) is None
-
-
 def test_a_running_pod_gets_the_reservation_that_was_forgotten(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))

@@ -87,16 +87,6 @@ def refuse(reason: str) -> Callable[[Json], Answer]:
     return lambda body: {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(body["NodeNames"], reason)}
 
 
-async def test_one_node_is_taken_without_asking_for_scores(bench: Bench) -> None:
-    bench.add(node("n1"), pod("p"))
-    assert await bench.rest() == [PodBound(Key(StoredKind.POD, "default", "p"), "n1")]
-    assert bench.extender.verbs() == ["filter", "bind"]
-    request = bench.extender.calls[0][1]
-    assert request["Nodes"] is None
-    assert request["NodeNames"] == ["n1"]
-    assert request["Pod"]["metadata"]["uid"] == bench.extender.calls[1][1]["PodUID"]
-
-
 @pytest.mark.parametrize(
     ("scores", "chosen"),
     [({"n1": 1, "n3": 7}, "n3"), ({"n1": 5, "n2": 5}, "n1"), ({}, "n1"), ({"other": 9, "n2": 1}, "n2")],
