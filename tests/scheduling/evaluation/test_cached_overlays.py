@@ -6,7 +6,7 @@ from typing import Any
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import compile_expression
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given
@@ -17,7 +17,8 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, ports_of
 
 NODES = ("n0", "n1", "n2")
-OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2)
+# Which pods are expected is no result that a new service has, too.
+OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2, placement=PlacementPolicy.UPSTREAM)
 PODS = 4
 TYPE = f'device.attributes["{DRIVER}"].?type.orValue("")'
 POLICIES = (

@@ -12,6 +12,7 @@ from dra_extender.config.policy_file import parse_policy
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation import ranking as ranking_module
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
 from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
@@ -330,22 +331,22 @@ class Ticking:
         return self._now
 
 
-async def test_ratings_end_with_the_slice_of_time() -> None:
-    """Before the evaluation and after it, and a call that may not go on rates nothing."""
+async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the evaluation and after it, but for a few."""
+    monkeypatch.setattr(ranking_module, "_RATED_ANYWAY", 1)
     nodes = ["n1", "n2", "n3"]
     least_loss, evaluation = begun(Preserving(n1=1, n2=1, n3=1))
     evaluation.under_holds = frozenset()
     evaluation.fits = {name: least_loss._results.find(evaluation, name) for name in nodes}
     evaluation.budget = budget = CallBudget(Ticking(), 1_000.0)
     budget.open_slice(1.5)
-    assert least_loss._rate(evaluation, NodeRanking(nodes), NO_AMOUNTS, 64) == 63
-    result = FilterResult()
-    budget.open_slice(2.5)
-    least_loss.rate("a", evaluation, result)
-    assert list(result.losses) == ["n1", "n2"]
-    budget.close()
-    least_loss.rate("a", evaluation, result)
-    assert list(result.losses) == ["n1", "n2"]
+    assert least_loss._rate(evaluation, NodeRanking(nodes), NO_AMOUNTS, 64) == 62
+    budget.open_slice(1.5)
+    for rated in (["n1", "n2"], ["n1", "n2", "n3"]):
+        result = FilterResult()
+        least_loss.rate("a", evaluation, result)
+        assert list(result.losses) == rated
+        budget.close()
 
 
 def test_many_names_are_looked_up_in_a_set() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given
@@ -19,7 +19,8 @@ KINDS = ("mig", "vgpu")
 PODS = 8
 PROBES = ("p0", "p6")
 """One whose nodes differ in what speaks for them, and one that is content with the first nodes that fit."""
-OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2)
+# Which pods are expected is no result that a new service has, too.
+OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2, placement=PlacementPolicy.UPSTREAM)
 
 operations = st.lists(
     st.one_of(

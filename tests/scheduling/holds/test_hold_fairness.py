@@ -68,7 +68,7 @@ class Tenants(InMemoryExtender):
 
 
 async def test_offers_shrink_to_one_node_and_then_to_a_pause_while_others_wait() -> None:
-    world = Tenants(nodes=8, devices=2)
+    world = Tenants(nodes=8, devices=2, options=Options(hold_wait_seconds=0.0, offered_nodes=8))
     attacker, victim = world.make("a", "attacker", 2), world.make("v", "victim", 2)
     other = world.make("w", "other", 2)
     assert len(await world.ask(attacker) or ()) == 8
@@ -86,7 +86,7 @@ async def test_offers_shrink_to_one_node_and_then_to_a_pause_while_others_wait()
 
 
 async def test_pod_that_is_never_bound_keeps_all_its_offers_while_nobody_else_wants_them() -> None:
-    world = Tenants(nodes=8, devices=2)
+    world = Tenants(nodes=8, devices=2, options=Options(hold_wait_seconds=0.0, offered_nodes=8))
     pod, mate = world.make("a", "pod", 2), world.make("a", "mate", 2)
     for _ in range(20):
         assert len(await world.ask(pod) or ()) == 8

@@ -90,7 +90,7 @@ async def test_a_node_whose_device_needs_no_wait_comes_before_one_with_binding_c
 
 
 async def test_a_partition_comes_next_to_other_partitions_and_whole_devices_stay_whole() -> None:
-    world = world_of()
+    world = world_of(placement=PlacementPolicy.UPSTREAM)
     consumption = [{"counterSet": "card", "counters": {"units": {"value": "1"}}, "compatibilityGroups": ["mig"]}]
     for name in ("n0", "n1", "n2"):
         world.node(name)

@@ -7,7 +7,7 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.ports.errors import FilterResponse
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.holds.test_hold_fairness import Tenants
@@ -88,7 +88,7 @@ async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkey
     monkeypatch.setattr(
         "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=300)
     )
-    world = Neighbours()
+    world = Neighbours(Options(hold_wait_seconds=0.0, placement=PlacementPolicy.UPSTREAM))
     answer = await world.ask(world.attacker(0), "hard")
     assert isinstance(answer, FilterResponse)
     assert "stopped at its limit" in answer.unresolvable["hard"]
@@ -110,7 +110,10 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     monkeypatch.setattr(
         "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=20_000)
     )
-    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
+    upstream = PlacementPolicy.UPSTREAM
+    world = Neighbours(
+        Options(hold_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5, placement=upstream)
+    )
     attacker = world.attacker(0)
     assert isinstance(await world.ask(attacker, "hard"), FilterResponse)
     await world.extender.waker.try_rejected()

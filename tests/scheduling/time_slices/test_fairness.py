@@ -12,7 +12,7 @@ from dra_extender.allocator.explain.device_diagnosis import RequestSurvey
 from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.model.reading import pod_from
@@ -249,7 +249,7 @@ async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_
 
 
 async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_searches_went_on() -> None:
-    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.3))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.3, placement=PlacementPolicy.UPSTREAM))
 
     async def lanes() -> dict[str, float]:
         await world.metrics.render()

@@ -62,7 +62,7 @@ class NodeEvaluator:
         result: FilterResult,
     ) -> Sequence[str]:
         demand, table, under_holds = evaluation.demand, evaluation.table, evaluation.under_holds
-        held_in_order, find = self._ranking.held_in_order, self._results.find
+        held_in_order, find, searched = self._ranking.held_in_order, self._results.find, evaluation.searched
         if not table.fits:
             nodes = list(nodes)
             texts = table.texts_of(nodes)
@@ -104,13 +104,13 @@ class NodeEvaluator:
             if len(fits) >= max_feasible and evaluation.equal:
                 break
             evaluation.add(name, find(evaluation, name))
-        self._report(evaluation, result)
+        self._report(evaluation, evaluation.searched - searched, result)
         return [*eager, *held]
 
-    def _report(self, evaluation: NodeEvaluation, result: FilterResult) -> None:
-        """Add what was found to the result of the call."""
+    def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
+        """Add what was found to the result of the call; so many of these nodes were searched for it."""
         rejected, uncached = evaluation.rejected, evaluation.uncached
-        self._cached_results += len(evaluation.fits) + len(rejected) + len(uncached) - evaluation.searched
+        self._cached_results += len(evaluation.fits) + len(rejected) + len(uncached) - searched
         result.fits.update(evaluation.fits)
         result.limited |= evaluation.limited
         result.searched += evaluation.searched

@@ -15,6 +15,8 @@ from dra_extender.scheduling.evaluation.node_results import NodeEvaluation, Node
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 
 _RATED_IN_CALL: Final = 64
+_RATED_ANYWAY: Final = 8
+"""So many nodes are rated even if the slice of time is over: a slow machine must not forget the node that was used last."""
 _HELD_IN_ORDER: Final = 2
 _LOOKED_UP_SINGLY: Final = 32
 
@@ -66,7 +68,7 @@ class InOrder:
 class LeastLoss:
     """The nodes where the placement costs the expected demand least come first.
 
-    A call rates 64 nodes at most before it evaluates any, and stops when its slice of time is over; nodes without a rating come
+    A call rates 64 nodes at most before it evaluates any, and eight once its slice of time is over; nodes without a rating come
     after the others, in the order of the call.
     """
 
@@ -89,14 +91,16 @@ class LeastLoss:
         return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
-        """Add the losses; a node is left without when the slice of time is over."""
+        """Add the losses; once the slice of time is over, of eight nodes at most."""
         asks = self._expected.asked_by(pod_uid)
         ranking, free = self._ranking(evaluation, asks), evaluation.table.fits
         claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
+        anyway = _RATED_ANYWAY
         for name, fit in evaluation.fits.items():
             is_free = name in free
             loss = ranking.losses.get(name) if is_free else None
-            if loss is None and not evaluation.is_late():
+            if loss is None and (anyway or not evaluation.is_late()):
+                anyway -= bool(anyway)
                 rooms = self._rooms(name, fit, claims if is_free else all_usage)
                 loss = 0.0 if rooms is None else self._expected.loss(name, rooms, asks)
                 if is_free:
@@ -128,8 +132,8 @@ class LeastLoss:
         Nodes under holds stay due, and so do those whose search was paused, while few are.
         """
         expected, usage = self._expected, self._ledger.claims.usage
-        for name in self._due(evaluation, ranking, count):
-            if evaluation.is_late():
+        for number, name in enumerate(self._due(evaluation, ranking, count)):
+            if number >= _RATED_ANYWAY and evaluation.is_late():
                 break
             count -= 1
             result = evaluation.table.fits.get(name) or self._results.find(evaluation, name)
