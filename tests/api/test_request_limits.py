@@ -8,7 +8,7 @@ from time import process_time
 from typing import Final
 
 import pytest
-from dra_extender.api.body_limit import read_body
+from dra_extender.api.calls import read_body
 from dra_extender.api.decoding import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES, MalformedRequestError
 from dra_extender.api.verbs import verb_handlers
 from dra_extender.config.service_settings import ServerSettings

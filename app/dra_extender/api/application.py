@@ -6,18 +6,18 @@ who answers.
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, cast
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.call_route import CallRoute
 from dra_extender.api.calls import JSON, VerbCalls, failure
 from dra_extender.api.health import Health, HealthReport, ReadinessGate
 from dra_extender.api.protocol import encode
@@ -25,6 +25,14 @@ from dra_extender.api.scrape_access import ScrapeAccess
 from dra_extender.api.verbs import Verbs, verb_handlers
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, Metrics, build_version
+
+
+class CallRoute(APIRoute):
+    """Gives the request to its endpoint, which takes nothing else; FastAPI would spend some 30 us on looking for arguments."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return cast("Callable[[Request], Coroutine[Any, Any, Response]]", self.endpoint)
+
 
 _HEALTH: Final = APIRouter(route_class=CallRoute, tags=["operations"])
 _METRICS: Final = APIRouter(route_class=CallRoute, tags=["operations"])

@@ -13,8 +13,8 @@ from typing import Final
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
+from dra_extender.api.application import CallRoute
 from dra_extender.api.browser_guard import BrowserGuard
-from dra_extender.api.call_route import CallRoute
 from dra_extender.api.calls import JSON, failure
 from dra_extender.api.protocol import encode
 from dra_extender.config.service_settings import is_loopback
