@@ -168,35 +168,6 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
     }
 
 
-async def test_groups_in_conflict_are_named_in_the_event() -> None:
-    world = InMemoryExtender()
-    world.node("n0")
-    world.device_class()
-
-    def part(name: str, group: str) -> Json:
-        consumption = {
-            "counterSet": "gpu-0-counters",
-            "counters": {"units": {"value": "1"}},
-            "compatibilityGroups": [group],
-        }
-        return {"name": name, "attributes": {"type": {"string": group}}, "consumesCounters": [consumption]}
-
-    world.slice("n0", [part("mig-0", "mig"), part("vgpu-0", "vgpu")], counters={"gpu-0-counters": 4})
-    for kind in ("mig", "vgpu"):
-        world.add_claim(kind, selector=f'device.attributes["{DRIVER}"].type == "{kind}"')
-        world.add_pod(f"pod-{kind}", kind)
-    async with world.watching():
-        await world.filter("pod-vgpu", "n0")
-        await world.bind("pod-vgpu", "n0")
-        await world.cluster.watch.caught_up()
-
-    answer = await world.filter("pod-mig", "n0")
-
-    assert answer.unresolvable == {"n0": 'node(s): claim "mig", request "req": compatibility groups in conflict'}
-    assert "mig" in world.messages("pod-mig")[0]
-    assert "vgpu" in world.messages("pod-mig")[0]
-
-
 async def test_selectors_of_design_documents_can_be_read_as_they_were_meant() -> None:
     for rewrite in (False, True):
         world = InMemoryExtender(Options(rewrite_attribute_suffixes=rewrite))

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from dra_extender.model.metadata import decoded_moment, encoded_moment
+from dra_extender.model.metadata import encoded_moment
 from dra_extender.scheduling import hold_report
-from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+from dra_extender.scheduling.hold_report import FORMAT
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
@@ -39,20 +39,6 @@ async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
         "n0": ["gpu-0"],
         "n1": ["gpu-0"],
     }
-
-
-async def test_report_survives_its_way_as_json() -> None:
-    world = world_with_gpus(1, 1)
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    await world.filter("p1", "n0")
-    report = world.extender.holds.report(leads=True)
-    assert (
-        msgspec.json.decode(
-            msgspec.json.encode(report, enc_hook=encoded_moment), type=HoldReport, dec_hook=decoded_moment
-        )
-        == report
-    )
 
 
 async def test_parameters_for_drivers_stay_in_the_service() -> None:

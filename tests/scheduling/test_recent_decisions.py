@@ -1,10 +1,8 @@
 """The latest decisions: equal ones are one entry, nobody drives out all others, and texts are bounded."""
 
-import msgspec
 import pytest
-from dra_extender.model.metadata import Moment, decoded_moment, encoded_moment
+from dra_extender.model.metadata import Moment
 from dra_extender.scheduling.recent_decisions import (
-    FORMAT,
     LONGEST_REASON,
     MOST_DECISIONS,
     MOST_OF_A_NAMESPACE,
@@ -81,15 +79,3 @@ def test_texts_are_cut_and_control_characters_are_escapes(recent: RecentDecision
     assert len(one.reason) == LONGEST_REASON
     assert dict(found.notes)["audit"].startswith("two\\u202eallocators")
     assert len(dict(found.notes)["audit"]) < LONGEST_REASON + 10
-
-
-def test_report_can_be_written_and_read_as_json(recent: RecentDecisions) -> None:
-    recent.note("preempt", "ml", "a", Outcome.FITS, node="n1", nodes=1)
-    found = report(recent, leader="no")
-    assert (
-        msgspec.json.decode(
-            msgspec.json.encode(found, enc_hook=encoded_moment), type=DecisionReport, dec_hook=decoded_moment
-        )
-        == found
-    )
-    assert (found.format, found.watches, found.replica) == (FORMAT, (("pods", 1.5),), "r-0")

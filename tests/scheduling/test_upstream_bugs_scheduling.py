@@ -278,27 +278,6 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
 
 
-async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:
-    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=20.0))
-    world.node("n1")
-    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("p1", "n1"))
-        await until(lambda: world.devices("c1") == ["n1/gpu-0"])
-        world.report("Failed")
-        with pytest.raises(RetryableError, match="gpu-0 reports Failed"):
-            await bind
-        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
-        again = asyncio.create_task(world.bind("p1", "n1"))
-        await until(lambda: world.devices("c1") == ["n1/gpu-1"])
-        world.report("Attached")
-        await again
-    assert world.pod("p1")["spec"]["nodeName"] == "n1"
-
-
 async def test_130160_a_node_with_a_ready_device_is_preferred_and_first_fit_is_kept_on_demand() -> None:
     """The worry of the review: that putting ready devices first disturbs first fit.  A setting keeps it."""
     world = InMemoryExtender(Options(hold_wait_seconds=0.0, ready_devices_first=False))

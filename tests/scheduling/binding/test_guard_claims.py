@@ -1,17 +1,14 @@
 """What another scheduler's set of allocated devices loses when an allocation of ours is released, and what puts it back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.guard_index import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -195,26 +192,6 @@ async def test_device_of_a_bound_pod_is_guarded_when_that_pod_ends_before_the_fo
         del ended["status"]["allocation"], ended["status"]["reservedFor"]
         world.cluster.store.update_status(StoredKind.CLAIM, ended)
         await guarded(world)
-
-
-def test_claims_are_looked_at_once_for_all_devices_that_may_need_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = a_world()
-    foreign(world)
-    world.sync()
-    looks: list[ClaimIndex] = []
-    records = ClaimIndex.records
-
-    def counted(claims: ClaimIndex) -> Iterable[ClaimRecord]:
-        looks.append(claims)
-        return records(claims)
-
-    monkeypatch.setattr(ClaimIndex, "records", counted)
-    guards = GuardClaims(world.ledger, world.cluster.claims, OURS)
-    assert guards.needed([GPU, *((DRIVER, "n1", f"gpu-{index}") for index in range(1, 32))]) == {GPU}
-    assert len(looks) == 1
-    assert guards.needed([(DRIVER, "n1", "gpu-1")]) == frozenset()
-    assert len(looks) == 1
-    assert GuardClaims(world.ledger, world.cluster.claims, OURS, makes_guards=False).needed([GPU]) == frozenset()
 
 
 async def test_claim_of_a_tenant_that_is_called_like_a_guard_counts() -> None:

@@ -1,6 +1,5 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
-from dra_extender.inspection.audit.findings import ORPHANED
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
@@ -8,7 +7,6 @@ from dra_extender.scheduling.binding.reports import DELETED_IN_USE_REASON
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 
@@ -141,20 +139,6 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     found = find_conflicting_claims(seen[0], world.ledger.claims, world.ledger.slices)
     assert found is not None
     assert found[1] == (record,)
-
-
-async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
-    world = await running()
-    strip_and_delete(world, "first")
-    raw = world.pod("first")
-    raw["status"] = {**raw.get("status", {}), "phase": "Running"}
-    world.cluster.store.update_status(StoredKind.POD, raw)
-    world.sync()
-    pods = list(world.ledger.pods.all())
-
-    found = audit([], [], pods, list(world.ledger.nodes.values()))
-
-    assert [(each.rule, each.about) for each in found] == [(ORPHANED, "default/first")]
 
 
 async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
