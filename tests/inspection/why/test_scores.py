@@ -14,9 +14,14 @@ from tests.controlplane.objects import consumption, counter_set, device, device_
 from tests.support.allocator.preferring import preferring
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
+UPSTREAM, PRESERVE = (
+    Options(offered_nodes=100, placement=placement)
+    for placement in (PlacementPolicy.UPSTREAM, PlacementPolicy.PRESERVE)
+)
 
-def told(made: MadeCluster, name: str = "train") -> str:
-    return " ".join(tree(why(made.view(), NAMESPACE, name)).split())
+
+def told(made: MadeCluster, options: Options | None = None) -> str:
+    return " ".join(tree(why(ClusterView(made.cluster(), options=options), NAMESPACE, "train")).split())
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ def made() -> MadeCluster:
 
 
 def test_partition_beside_another_is_why(made: MadeCluster) -> None:
-    view = made.view()
+    view = ClusterView(made.cluster(), options=UPSTREAM)
     before = devices_report(view)
     assert why(view, NAMESPACE, "train").scores == (
         NodeScore(node="n1", score=10, counter_sets=1, joined=1),
@@ -45,7 +50,7 @@ def test_partition_beside_another_is_why(made: MadeCluster) -> None:
     assert devices_report(view) == before
     assert (
         "why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, "
-        "the best other node, n2, 0 (0 of 1 counter set in use)" in told(made)
+        "the best other node, n2, 0 (0 of 1 counter set in use)" in told(made, UPSTREAM)
     )
 
 
@@ -75,7 +80,9 @@ def test_without_terms_that_differ_the_scores_of_kube_scheduler_decide() -> None
     made.gpus("n1", device("gpu-0"))
     made.gpus("n2", device("gpu-0"))
     made.running("train", "n1", "gpu-0", request("gpu", "gpu"))
-    assert "why n1: prioritize rates it no better than n2 now: kube-scheduler's own scores decide" in told(made)
+    assert "why n1: prioritize rates it no better than n2 now: kube-scheduler's own scores decide" in told(
+        made, UPSTREAM
+    )
 
 
 def test_node_that_alone_has_such_devices_is_said_to_be_the_only_one(made: MadeCluster) -> None:
@@ -104,7 +111,9 @@ def test_other_node_that_is_better_now_is_not_called_worse(made: MadeCluster) ->
         claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] == "claim-train"
     ]
     made.running("new", "n2", "mig-1", request("gpu", "gpu"))
-    assert "prioritize gives it 0 (0 of 1 counter set in use) of 10 now, the best other node, n2, 10" in told(made)
+    assert "prioritize gives it 0 (0 of 1 counter set in use) of 10 now, the best other node, n2, 10" in told(
+        made, UPSTREAM
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +132,7 @@ def test_pod_says_whether_its_devices_agree_in_what_is_preferred(roots: str, exp
     claim["spec"]["devices"]["config"] = [preferring("gpu.example.com/root")]
     (first,) = results = claim["status"]["allocation"]["devices"]["results"]
     results.append({**first, "device": "gpu-1"})
-    said = told(made)
+    said = told(made, UPSTREAM)
     assert f"claim gpu prefers devices that agree in gpu.example.com/root: {expected}" in said
     own = 1 if roots == "xx" else 0
     assert f"devices agree in {own} of 1 preferred attribute" in said
@@ -131,13 +140,11 @@ def test_pod_says_whether_its_devices_agree_in_what_is_preferred(roots: str, exp
 
 
 def test_what_the_placement_costs_the_expected_pods_is_told(made: MadeCluster) -> None:
-    """With `scheduling.placement: preserve`; on n1 the rest of the counters serves no further pod, on n2 they still do."""
-    options = Options(offered_nodes=100, placement=PlacementPolicy.PRESERVE)
-    view = ClusterView(made.cluster(), options=options)
+    """A whole GPU is lost on n2, and none on n1."""
+    view = ClusterView(made.cluster(), options=PRESERVE)
     own, other = why(view, NAMESPACE, "train").scores
-    assert (own.node, own.score, other.node, other.score) == ("n1", 5, "n2", 10)
+    assert (own.node, own.score, other.node, other.score) == ("n1", 10, "n2", 5)
     assert own.loss is not None
     assert other.loss is not None
-    assert own.loss > other.loss
-    text = " ".join(tree(why(view, NAMESPACE, "train")).split())
-    assert f"prioritize gives it 5 (costs the expected pods {own.loss:.3f} devices) of 10 now" in text
+    assert own.loss < other.loss
+    assert f"prioritize gives it 10 (costs the expected pods {own.loss:.3f} devices) of 10 now" in told(made, PRESERVE)
