@@ -195,6 +195,7 @@ class Store:
         if kind is StoredKind.CLAIM:
             note_writer({}, thing, manager)
         if kind is StoredKind.POD_GROUP:
+            # As the admission plugin PodGroupProtection does.
             finalizers = metadata.setdefault("finalizers", [])
             if PROTECTION_FINALIZER not in finalizers:
                 finalizers.append(PROTECTION_FINALIZER)
@@ -225,6 +226,7 @@ class Store:
         check_unchanged(key, old, thing)
         if kind in _COUNTED and thing.get("spec") != old.get("spec"):
             metadata["generation"] = before.get("generation", 1) + 1
+        # Pods stay until their kubelet has ended them, with a deletion without grace.
         if (
             "deletionTimestamp" in before
             and not metadata.get("finalizers")

@@ -231,6 +231,7 @@ class SchedulingLoop:
         observe(outcome)
         if isinstance(outcome, PodBound):
             self._parked.pop(uid, None)
+            # As a kubelet with every gate does; the service may learn from the start and wake other pods.
             if pod["spec"].get("schedulingGroup") and self._store.find(outcome.pod) is not None:
                 self._wakes_before_slices = self._cluster.waker.calls
                 self._store.replace(outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
@@ -238,6 +239,7 @@ class SchedulingLoop:
         self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
         if self._store.find(outcome.pod) is None:
             return
+        # A changed text is a change of the pod, and so one more attempt.
         reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
         self._store.replace(outcome.pod, lambda pod: _set_condition(pod, condition))
