@@ -6,19 +6,19 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean, median
-from time import perf_counter, thread_time
+from time import thread_time
 from typing import Any, Final
 
 from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelError
 from dra_extender.cel.program import ProgramCache, compile_expression
 
-from tests.bench.cel_peers import DEVICE
+from tests.bench.cel_peers import DEVICE, seconds_each
 from tests.bench.rows import BenchError, Goal, Row, compare, within
 from tests.bench.scale import Scale
 from tests.controlplane.build import cache_folder
@@ -145,21 +145,9 @@ def _ours(text: str, device: DeviceActivation, seconds: float) -> tuple[float, f
     if not program.matches(device):
         raise BenchError(f"Our answer to {text} is not true.")
     return (
-        _seconds_each(lambda: program.matches(device), seconds),
-        _seconds_each(lambda: compile_expression(text), seconds),
+        seconds_each(lambda: program.matches(device), seconds),
+        seconds_each(lambda: compile_expression(text), seconds),
     )
-
-
-def _seconds_each(run: Callable[[], object], seconds: float) -> float:
-    count, best, end = 1, float("inf"), perf_counter() + seconds
-    while perf_counter() < end:
-        begun = perf_counter()
-        for _ in range(count):
-            run()
-        spent = perf_counter() - begun
-        best = min(best, spent / count)
-        count = max(1, int(count * 0.01 / max(spent, 1e-6)))
-    return best
 
 
 def _cached_megabytes(programs: int) -> float:

@@ -1,68 +1,34 @@
-"""The least that any extender in Python can be: a bare ASGI application that reads the body and answers with the same NodeNames."""
+"""The least that any extender in Python can be: it reads the body and answers with the same NodeNames."""
 
 import argparse
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+import asyncio
 
 import msgspec
-import uvicorn
+import uvloop
 
-Message = MutableMapping[str, Any]
-
-
-class Arguments(msgspec.Struct, gc=False):
-    """The part of a filter request that is answered; everything else is skipped unread."""
-
-    NodeNames: list[str]
+from tests.bench.asgi import serve
 
 
-class Answer(msgspec.Struct, gc=False):
-    """A filter answer in which all nodes fit."""
+class NodeNames(msgspec.Struct, gc=False):
+    """The part of a filter request that is answered, and the answer; everything else is skipped unread."""
 
     NodeNames: list[str]
 
 
-_DECODER = msgspec.json.Decoder(Arguments)
+_DECODER = msgspec.json.Decoder(NodeNames)
 _ENCODER = msgspec.json.Encoder()
 
 
-async def application(
-    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-) -> None:
-    if scope["type"] != "http":
-        return
-    parts = []
-    more = True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    answer = b"{}"
-    if scope["method"] == "POST":
-        answer = _ENCODER.encode(Answer(_DECODER.decode(b"".join(parts)).NodeNames))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
+async def answer(_: str, body: bytes) -> bytes:
+    return _ENCODER.encode(_DECODER.decode(body)) if body else b"{}"
 
 
 def main() -> None:
     """Serve on a loopback port."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    arguments = parser.parse_args()
-    uvicorn.run(
-        application,
-        host="127.0.0.1",
-        port=arguments.port,
-        loop="uvloop",
-        http="httptools",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=120,
-    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(answer, "127.0.0.1", parser.parse_args().port))
 
 
 if __name__ == "__main__":

@@ -58,15 +58,9 @@ def _occupy(cluster: MemoryCluster, index: int) -> None:
     stored = cluster.store.create(StoredKind.CLAIM, claim)
     taken = {"request": workload.REQUEST, "driver": objects.DRIVER, "pool": node}
     results = [{**taken, "device": workload.device_name(number)} for number in range(workload.DEVICES_PER_NODE)]
-    wanted = {"key": "metadata.name", "operator": "In", "values": [node]}
-    allocation = {
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [wanted]}]},
-    }
-    consumer = {"resource": "pods", "name": f"taken-{index:05}", "uid": workload.uid(f"taken/{index}")}
-    cluster.store.update_status(
-        StoredKind.CLAIM, {**stored, "status": {"allocation": allocation, "reservedFor": [consumer]}}
-    )
+    consumer = objects.consumer(f"taken-{index:05}", workload.uid(f"taken/{index}"))
+    status = objects.allocated(*results, consumers=[consumer], nodeSelector=objects.on_node(node))
+    cluster.store.update_status(StoredKind.CLAIM, {**stored, "status": status})
 
 
 async def serve(cluster: MemoryCluster, settings: Settings) -> None:

@@ -70,20 +70,18 @@ def placed_objects(index: int, number: int) -> tuple[dict[str, Any], dict[str, A
         "pool": node,
         "device": f"{board}-mig-1g-10gb-{number // _BOARDS}",
     }
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-    allocation = {
-        "devices": {"results": [result]},
-        "nodeSelector": {"nodeSelectorTerms": terms},
-        "allocationTimestamp": "2026-01-01T00:00:00Z",
-    }
     claim = objects.resource_claim(
         name, namespace, objects.request(workload.REQUEST, workload.CLASS, allocationMode="ExactCount")
     )
-    user = {"resource": "pods", "name": name, "uid": workload.uid(f"Pod/{name}")}
-    claim["status"] = {"allocation": allocation, "reservedFor": [user]}
+    claim["status"] = objects.allocated(
+        result,
+        consumers=[objects.consumer(name, workload.uid(f"Pod/{name}"))],
+        nodeSelector=objects.on_node(node),
+        allocationTimestamp="2026-01-01T00:00:00Z",
+    )
     consumption = CounterConsumption(board, _nano_units(_CONSUMED), ("partitions",))
     holding = DeviceHolding(result["driver"], result["pool"], result["device"], consumption=(consumption,))
-    snapshot = encode_snapshot(msgspec.convert(allocation, AllocationResult), (holding,))
+    snapshot = encode_snapshot(msgspec.convert(claim["status"]["allocation"], AllocationResult), (holding,))
     claim["metadata"] |= {"annotations": {SNAPSHOT_ANNOTATION: snapshot}, "finalizers": [FINALIZER]}
     return pod, claim
 

@@ -1,6 +1,5 @@
 import socket
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Final, Self
 
 from tests.bench.rows import BenchError
@@ -22,9 +21,7 @@ class LoopbackClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def post(self, path: str, body: bytes) -> tuple[bytes, float]:

@@ -7,21 +7,19 @@ namespace fit nowhere: what these cost others is what they cost with any extende
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvicorn
 import uvloop
 
 from tests.bench import workload
+from tests.bench.asgi import serve
+from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.objects import DRIVER
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 
-Message = MutableMapping[str, Any]
 _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 # As long as the annotation that the product writes for one device.
 _ANNOTATION: Final = {"bench.example.com/allocation-snapshot": "x" * 130}
@@ -52,7 +50,7 @@ class _Bind(msgspec.Struct, gc=False):
     Node: str
 
 
-_FILTER: Final = msgspec.json.Decoder(_Filter)
+FILTER: Final = msgspec.json.Decoder(_Filter)
 _BIND: Final = msgspec.json.Decoder(_Bind)
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -89,13 +87,13 @@ class NoopExtender:
 
     async def answer(self, path: str, body: bytes) -> bytes:
         if path == "/filter":
-            asked = _FILTER.decode(body)
+            asked = FILTER.decode(body)
             if asked.Pod.metadata.namespace == self._refused:
                 refused = dict.fromkeys(asked.NodeNames, "no device matches")
                 return _encode({"NodeNames": [], "FailedAndUnresolvableNodes": refused})
             return _encode({"NodeNames": asked.NodeNames})
         if path == "/prioritize":
-            return _encode([_Score(name, 0) for name in _FILTER.decode(body).NodeNames])
+            return _encode([_Score(name, 0) for name in FILTER.decode(body).NodeNames])
         if path == "/bind":
             await self._bind(_BIND.decode(body))
             return b'{"Error":""}'
@@ -109,12 +107,8 @@ class NoopExtender:
         metadata = {**claim["metadata"], "finalizers": [_FINALIZER], "annotations": _ANNOTATION}
         stored = await self._api.replace(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
         await self._api.replace(RESOURCE_CLAIMS, {**stored, "status": self._status(asked)}, "status")
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": asked.PodUID},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": asked.Node},
-        }
+        binding = objects.binding(name, namespace, asked.Node)
+        binding["metadata"]["uid"] = asked.PodUID
         await self._api.create(PODS, binding, name=name, subresource="binding")
 
     def _keep_claim(self, found: dict[str, Any]) -> None:
@@ -126,36 +120,12 @@ class NoopExtender:
 
     def _status(self, asked: _Bind) -> dict[str, Any]:
         device = workload.device_name(next(self._numbers) % workload.DEVICES_PER_NODE)
-        result = {"request": workload.REQUEST, "driver": DRIVER, "pool": asked.Node, "device": device}
-        field = {"key": "metadata.name", "operator": "In", "values": [asked.Node]}
-        return {
-            "allocation": {
-                "devices": {"results": [result]},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-                "allocationTimestamp": "2026-01-01T00:00:00Z",
-            },
-            "reservedFor": [{"resource": "pods", "name": asked.PodName, "uid": asked.PodUID}],
-        }
-
-
-def application(
-    extender: NoopExtender,
-) -> Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]:
-    async def serve(
-        scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-    ) -> None:
-        parts = []
-        more = True
-        while more:
-            message = await receive()
-            parts.append(message.get("body", b""))
-            more = message.get("more_body", False)
-        answer = await extender.answer(scope["path"], b"".join(parts))
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
-
-    return serve
+        return objects.allocated(
+            {"request": workload.REQUEST, "driver": objects.DRIVER, "pool": asked.Node, "device": device},
+            consumers=[objects.consumer(asked.PodName, asked.PodUID)],
+            nodeSelector=objects.on_node(asked.Node),
+            allocationTimestamp="2026-01-01T00:00:00Z",
+        )
 
 
 async def run(kubeconfig: Path, host: str, port: int, refused: str) -> None:
@@ -164,17 +134,7 @@ async def run(kubeconfig: Path, host: str, port: int, refused: str) -> None:
         extender = NoopExtender(api, refused)
         await extender.load()
         following = [asyncio.create_task(extender.follow_claims()), asyncio.create_task(extender.follow_pods())]
-        config = uvicorn.Config(
-            application(extender),
-            host=host,
-            port=port,
-            http="httptools",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            timeout_keep_alive=120,
-        )
-        await uvicorn.Server(config).serve()
+        await serve(extender.answer, host, port)
         for each in following:
             each.cancel()
 

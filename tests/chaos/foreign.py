@@ -9,7 +9,7 @@ from dra_extender.model.resource_claim import FINALIZER
 
 from tests.chaos.cluster import WHOLE, named_claim
 from tests.chaos.patience import patiently, unless
-from tests.controlplane.objects import Object, binding, pod
+from tests.controlplane.objects import Object, allocated, binding, consumer, on_node, pod
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
@@ -54,13 +54,13 @@ class Foreign:
         body = pod(name, scene.name, scheduler=SCHEDULER, cpu="10m", claims={"gpu": name})
         await unless(_CONFLICT, lambda: scene.api.create(PODS, body))
         await unless(_CONFLICT, lambda: named_claim(scene, name, WHOLE))
-        consumer = {"resource": "pods", "name": name, "uid": (await self._read(PODS, name))["metadata"]["uid"]}
+        user = consumer(name, (await self._read(PODS, name))["metadata"]["uid"])
         for _ in range(TRIES):
             free = await self._free()
             if free:
                 driver, pool, device = self._random.choice(free)
                 await asyncio.sleep(self._random.uniform(0, LAG_SECONDS))
-                await self._write(name, {"driver": driver, "pool": pool, "device": device}, consumer)
+                await self._write(name, {"driver": driver, "pool": pool, "device": device}, user)
                 await asyncio.sleep(LAG_SECONDS)
                 if await self._is_mine_alone(name):
                     await self._bind(name, pool)
@@ -83,14 +83,10 @@ class Foreign:
         ]
         return sorted(set(published) - taken)
 
-    async def _write(self, name: str, device: Object, consumer: Object) -> None:
+    async def _write(self, name: str, device: Object, user: Object) -> None:
         await self._patch(name, {"metadata": {"finalizers": [FINALIZER]}})
-        here = {"key": "metadata.name", "operator": "In", "values": [device["pool"]]}
-        allocation = {
-            "devices": {"results": [{"request": "gpu", **device}]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
-        }
-        await self._patch(name, {"status": {"allocation": allocation, "reservedFor": [consumer]}}, "status")
+        result, here = {"request": "gpu", **device}, on_node(device["pool"])
+        await self._patch(name, {"status": allocated(result, consumers=[user], nodeSelector=here)}, "status")
 
     async def _is_mine_alone(self, name: str) -> bool:
         claims = await self._claims()

@@ -78,10 +78,7 @@ async def allocated(guarded: ControlPlane, name: str, uid: str, consumer: str = 
     claim = objects.resource_claim(name, SPACE, objects.request("gpu", "gpu"))
     claim["metadata"]["finalizers"] = [FINALIZER]
     made = await guarded.api.create(RESOURCE_CLAIMS, claim)
-    made["status"] = {
-        "allocation": {"devices": {"results": [RESULT]}},
-        "reservedFor": [{"resource": "pods", "name": consumer, "uid": uid}],
-    }
+    made["status"] = objects.allocated(RESULT, consumers=[objects.consumer(consumer, uid)])
     return await guarded.api.replace(RESOURCE_CLAIMS, made, "status")
 
 

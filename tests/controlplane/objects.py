@@ -153,6 +153,12 @@ def request(name: str, device_class: str, *expressions: str, count: int = 1, **f
     return {"name": name, "exactly": exactly}
 
 
+def taint_rule(name: str, taint: Object, *, version: str = DRA, **selector: str) -> Object:
+    """A DeviceTaintRule for the devices with this driver, pool and device, of which any may be left out."""
+    spec = {"deviceSelector": selector, "taint": taint}
+    return {"apiVersion": version, "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
+
+
 def claim_spec(*requests: Object, **fields: Any) -> Object:
     """Spec of a claim; `fields`: constraints, config."""
     return {"devices": {"requests": list(requests), **fields}}
@@ -167,6 +173,23 @@ def resource_claim_template(name: str, namespace: str, *requests: Object, **fiel
     metadata = {"name": name, "namespace": namespace}
     spec = {"spec": claim_spec(*requests, **fields)}
     return {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def on_node(name: str) -> Object:
+    """A node selector that means one node."""
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    return {"nodeSelectorTerms": [{"matchFields": [field]}]}
+
+
+def consumer(name: str, uid: str) -> Object:
+    """A pod for which a claim is reserved."""
+    return {"resource": "pods", "name": name, "uid": uid}
+
+
+def allocated(*results: Object, consumers: Sequence[Object] = (), **fields: Any) -> Object:
+    """Status of a claim with these devices; `fields` are those of the allocation (nodeSelector, allocationTimestamp)."""
+    allocation = {"allocation": {"devices": {"results": list(results)}, **fields}}
+    return {**allocation, "reservedFor": list(consumers)} if consumers else allocation
 
 
 def pod_group(

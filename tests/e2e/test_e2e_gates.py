@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.controlplane.objects import Object, device
+from tests.controlplane.objects import Object, device, taint_rule
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.planes import V1_34, V1_35, V1_36
 from tests.controlplane.resources import RESOURCE_CLAIMS, Resource
@@ -112,12 +112,7 @@ async def taint_rules_keep_pods_away_until_they_are_deleted(scene: NamespaceFixt
     rules = Resource(f"resource.k8s.io/{version}", "devicetaintrules", namespaced=False)
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
-    rule = {
-        "apiVersion": rules.group_version,
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": scene.name},
-        "spec": {"taint": TAINT, "deviceSelector": {"driver": scene.driver}},
-    }
+    rule = taint_rule(scene.name, TAINT, version=rules.group_version, driver=scene.driver)
     await scene.api.create(rules, rule)
     try:
         await scene.pod("waiting", template="one")

@@ -14,6 +14,7 @@ import pytest_asyncio
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.resource_claim import FINALIZER
 
+from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, binding, device
 from tests.controlplane.planes import SECOND_DEFAULTS
@@ -72,18 +73,12 @@ async def leave(scene: NamespaceFixture, client: ApiClient, manager: str, left: 
     if left.conditions:
         result |= {"bindingConditions": list(left.conditions), "bindingFailureConditions": [FAILED]}
     since = (datetime.now(UTC) - left.allocated).strftime("%Y-%m-%dT%H:%M:%SZ")
-    names = {"key": "metadata.name", "operator": "In", "values": [left.node]}
-    claim["status"] = {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [names]}]},
-            "allocationTimestamp": since,
-        },
-        "reservedFor": [
-            {"resource": "pods", "name": each, "uid": (await scene.read(each))["metadata"]["uid"]}
-            for each in left.consumers
-        ],
-    }
+    claim["status"] = objects.allocated(
+        result,
+        consumers=[objects.consumer(each, (await scene.read(each))["metadata"]["uid"]) for each in left.consumers],
+        nodeSelector=objects.on_node(left.node),
+        allocationTimestamp=since,
+    )
     # Whatever the extender does meanwhile to a claim that nobody allocates.
     del claim["metadata"]["resourceVersion"]
     claim = await client.replace(RESOURCE_CLAIMS, claim, "status", manager=manager)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.controlplane.objects import device
+from tests.controlplane.objects import device, taint_rule
 from tests.controlplane.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
@@ -36,13 +36,7 @@ async def test_waiting_pod_is_bound_soon_after_the_one_change_that_helps_it(
     await scene.node_with_devices("tainted", device("gpu-0", attributes={"type": "tainted"}))
     await scene.node_with_devices("free", *(device(f"gpu-{index}", attributes={"type": "free"}) for index in range(3)))
     broken = {"key": "example.com/broken", "effect": "NoSchedule"}
-    selector = {"driver": scene.driver, "pool": f"{scene.name}-tainted"}
-    rule = {
-        "apiVersion": DEVICE_TAINT_RULES.group_version,
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": scene.name},
-        "spec": {"deviceSelector": selector, "taint": broken},
-    }
+    rule = taint_rule(scene.name, broken, driver=scene.driver, pool=f"{scene.name}-tainted")
     await api.create(DEVICE_TAINT_RULES, rule)
     await world.wait_for_metric("watch_events_total", 1, kind="devicetaintrules", type="ADDED")
     late = {**scene.device_class(), "metadata": {"name": f"{scene.name}-late"}}

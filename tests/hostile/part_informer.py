@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from tests.controlplane.objects import on_node
 from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job
@@ -49,9 +50,7 @@ _ALLOCATION: Final = {
         "results": [_RESULT],
         "config": [{"source": "FromClaim", "opaque": {"driver": "e", "parameters": {"a": 1}}}],
     },
-    "nodeSelector": {
-        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
-    },
+    "nodeSelector": on_node("n"),
     "allocationTimestamp": "2026-01-01T00:00:00Z",
 }
 OBJECTS: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from tests.controlplane.objects import on_node
 from tests.hostile.climbing import Part, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job
@@ -31,9 +32,6 @@ _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _RESULT: Final = {"request": "r", "driver": "evil.example.com", "pool": "evil", "device": "e0"}
 _EXACTLY: Final = {"deviceClassName": "all", "allocationMode": "ExactCount", "count": 1}
 _SPEC: Final = {"devices": {"requests": [{"name": "r", "exactly": _EXACTLY}]}}
-_NODE: Final = {
-    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]
-}
 
 Json = dict[str, Any]
 Mark = Callable[[Json, int], None]
@@ -78,7 +76,7 @@ MARKS: Final[Mapping[str, Mapping[str, Mark]]] = {
         "owned by group": _owned(apiVersion="scheduling.k8s.io/v1alpha3", kind="PodGroup", uid="uid-evil-podgroups-#"),
         "for extended resources": _annotated(**{"resource.kubernetes.io/extended-resource-claim": "true"}),
         "for an entry": _annotated(**{"resource.kubernetes.io/pod-claim-name": "t"}),
-        "allocated": _status(allocation={"devices": {"results": [_RESULT]}, "nodeSelector": _NODE}),
+        "allocated": _status(allocation={"devices": {"results": [_RESULT]}, "nodeSelector": on_node("node-1")}),
         "reserved for pod": _status(reservedFor=[{"resource": "pods", "name": "evil-#", "uid": "uid-evil-pods-#"}]),
         "reserved for group": _status(
             reservedFor=[

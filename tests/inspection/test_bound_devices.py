@@ -16,8 +16,8 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_s
 from dra_extender.model.resource_claim import claim_from
 from msgspec.structs import replace
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster, objects_on
+from tests.controlplane.objects import consumption, counter_set, device, device_class, on_node, request, resource_slice
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def made() -> MadeCluster:
     made.running("old", "n1", "port-0", request("gpu", "fabric"))
     allocation = made.objects["resourceclaims"][-1]["status"]["allocation"]
     allocation["devices"]["results"][0].update(pool="rack", shareID="3b1c9b8e-0000-4000-8000-000000000001")
-    allocation["nodeSelector"] = objects_on("n1")
+    allocation["nodeSelector"] = on_node("n1")
     made.pod("train", request("gpu", "fabric"), nodeSelector={"kubernetes.io/hostname": "n2"})
     return made
 
@@ -133,7 +133,7 @@ async def test_all_answers_follow_one_rule(
     assert outcome.node == "n2"
 
     allocation = deepcopy(share_of(made, "old")["status"]["allocation"])
-    allocation["nodeSelector"] = objects_on("n2")
+    allocation["nodeSelector"] = on_node("n2")
     (result,) = allocation["devices"]["results"]
     result["shareID"] = "3b1c9b8e-0000-4000-8000-000000000002"
     result["adminAccess"] = share_of(made, "train")["spec"]["devices"]["requests"][0]["exactly"].get("adminAccess")

@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane.cluster import KubectlError
 from tests.controlplane.node.options import NodeOptions, gpus
 from tests.controlplane.objects import Object
-from tests.controlplane.resources import NODES, POD_DISRUPTION_BUDGETS
+from tests.controlplane.resources import POD_DISRUPTION_BUDGETS
 from tests.support.node.nodes import NodesSetup, RealNodes
 from tests.support.node.pod_scene import PodScene
 from tests.support.node.replica_set import labels, pods_of, replica_set
@@ -25,12 +25,12 @@ def setup() -> NodesSetup:
 
 async def test_drain_moves_pods_with_their_devices_one_by_one(scene: PodScene, nodes: RealNodes) -> None:
     await scene.template("one")
-    await cordon(nodes, OTHER, True)
+    await nodes.cordon(OTHER, True)
     await scene.api.create(POD_DISRUPTION_BUDGETS, budget(scene, "web", at_least=REPLICAS - 1))
     async with replica_set(scene, "web", REPLICAS, "one"):
         before = await running(scene, "web", REPLICAS)
         assert await devices(scene, before) == {f"{DRAINED}/gpu-{number}" for number in range(REPLICAS)}
-        await cordon(nodes, OTHER, False)
+        await nodes.cordon(OTHER, False)
 
         ready: list[int] = []
         draining = asyncio.create_task(drain(nodes, DRAINED))
@@ -46,7 +46,7 @@ async def test_drain_moves_pods_with_their_devices_one_by_one(scene: PodScene, n
         after = await running(scene, "web", REPLICAS)
         assert await devices(scene, after) == {f"{OTHER}/gpu-{number}" for number in range(REPLICAS)}
         await scene.api.wait_for(lambda: nothing_prepared(nodes, DRAINED), 60.0, f"{DRAINED} has nothing prepared")
-    await cordon(nodes, DRAINED, False)
+    await nodes.cordon(DRAINED, False)
 
 
 async def test_drain_waits_while_no_other_node_has_a_device_for_the_evicted_pod(
@@ -71,7 +71,7 @@ async def test_drain_waits_while_no_other_node_has_a_device_for_the_evicted_pod(
         await draining
 
         assert all(each.startswith(OTHER) for each in await devices(scene, await running(scene, "web", 2)))
-    await cordon(nodes, DRAINED, False)
+    await nodes.cordon(DRAINED, False)
 
 
 def on(node: str) -> dict[str, str]:
@@ -85,10 +85,6 @@ def budget(scene: PodScene, name: str, at_least: int) -> Object:
         "metadata": {"name": name, "namespace": scene.name},
         "spec": {"minAvailable": at_least, "selector": {"matchLabels": labels(name)}},
     }
-
-
-async def cordon(nodes: RealNodes, node: str, wanted: bool) -> None:
-    await nodes.api.patch(NODES, node, {"spec": {"unschedulable": wanted}})
 
 
 async def drain(nodes: RealNodes, node: str) -> None:

@@ -55,16 +55,6 @@ async def test_containers_of_a_pod_share_its_claim_and_one_without_reference_has
     assert prepared == set(left.values())
 
 
-async def test_a_container_that_names_a_request_has_the_device_of_this_request_alone(scene: PodScene) -> None:
-    await template_of(scene, "pair", objects.request("left", scene.name), objects.request("right", scene.name))
-    containers = {"left": ["pair/left"], "right": ["pair/right"], "both": ["pair"]}
-    await scene.pod("split", templates={"pair": "pair"}, containers=containers)
-    left, right, both = [await scene.expect_devices("split", each) for each in containers]
-    assert left.keys() == {"DRA_LEFT_0"}
-    assert right.keys() == {"DRA_RIGHT_1"}
-    assert both == left | right
-
-
 async def test_the_first_alternative_that_is_free_is_in_the_container(scene: PodScene) -> None:
     big = f"has({scene.attribute('size')})"
     small = f"has({scene.attribute('index')})"

@@ -59,7 +59,7 @@ async def test_devices_of_a_lost_node_stay_taken_until_the_node_is_deleted(
 ) -> None:
     """A node that is away may run its pods all the same: nobody else gets their devices, although the pods are to go."""
     await scene.template("one")
-    await cordon(nodes, OTHER, True)
+    await nodes.cordon(OTHER, True)
     async with replica_set(scene, "web", 1, "one", tolerations=AT_ONCE):
         await scene.api.wait_for(lambda: on_node(scene, LOST), 60.0, "the pod is placed")
         (pod,) = await pods_of(scene, "web")
@@ -69,7 +69,7 @@ async def test_devices_of_a_lost_node_stay_taken_until_the_node_is_deleted(
 
         await lost.crash()
         await scene.api.wait_for(lambda: is_leaving(scene, name), LOST_SECONDS, f"pod {name} is to leave {LOST}")
-        await cordon(nodes, OTHER, False)
+        await nodes.cordon(OTHER, False)
         successor = await scene.api.wait_for(
             lambda: on_node(scene, OTHER), LOST_SECONDS, f"its successor is on {OTHER}"
         )
@@ -86,10 +86,6 @@ async def test_devices_of_a_lost_node_stay_taken_until_the_node_is_deleted(
         await lost.start_again()
         await scene.pod("next", template="one", nodeSelector={"kubernetes.io/hostname": LOST})
         assert all(each.startswith(LOST) for each in (await scene.expect_devices("next")).values())
-
-
-async def cordon(nodes: RealNodes, node: str, wanted: bool) -> None:
-    await nodes.api.patch(NODES, node, {"spec": {"unschedulable": wanted}})
 
 
 async def on_node(scene: PodScene, node: str) -> str:

@@ -54,9 +54,9 @@ PLANES: Final = {
 }
 
 
-def where(world: str) -> pytest.MarkDecorator:
-    """The test's world."""
-    return pytest.mark.parametrize("setup", [world], indirect=True, scope="module")
+def where(*worlds: str) -> pytest.MarkDecorator:
+    """The test's worlds."""
+    return pytest.mark.parametrize("setup", worlds, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,12 @@ async def expect_both_started(scene: PodScene, **fields: str) -> None:
     """A member on each node runs with the device."""
     for node, name in ((ABLE, "one"), (UNABLE, "two")):
         await member_on(scene, node, name, **fields)
-    for name in ("one", "two"):
+    await expect_started(scene, "one", "two")
+
+
+async def expect_started(scene: PodScene, *names: str) -> None:
+    """These pods run with the device."""
+    for name in names:
         assert list((await scene.expect_devices(name)).values()) == ["fabric/domain-0"]
 
 
@@ -117,8 +122,7 @@ async def test_members_start_under_the_one_entry_of_their_group_where_the_gate_i
     await create_group(groups, "workers", claims={"gpu": "named"})
     for name in ("one", "two"):
         await member_on(groups, ABLE, name, claim="named")
-    for name in ("one", "two"):
-        assert list((await groups.expect_devices(name)).values()) == ["fabric/domain-0"]
+    await expect_started(groups, "one", "two")
     assert await entries(groups, "one") == [("podgroups", "workers")]
 
 
@@ -130,8 +134,9 @@ async def test_a_member_with_its_groups_entry_alone_does_not_start_where_the_gat
     assert await entries(groups, "one") == [("podgroups", "workers")]
 
 
-@where("never")
+@where("never", "auto", "fields dropped")
 async def test_members_with_entries_of_their_own_start_on_both_nodes(groups: PodScene) -> None:
+    """Also where no node is marked, and where the API server drops the claims of groups."""
     await create_group(groups, "workers", claims={"gpu": "named"})
     await expect_both_started(groups, claim="named")
     assert await entries(groups, "one") == [("pods", "one"), ("pods", "two")]
@@ -164,7 +169,7 @@ async def test_after_a_downgrade_pods_start_with_entries_beside_that_of_their_gr
     await groups.wait_until_running("one")
     async with reserving(groups, "never", before="always"):
         await member_on(groups, UNABLE, "two", claim="named")
-        assert list((await groups.expect_devices("two")).values()) == ["fabric/domain-0"]
+        await expect_started(groups, "two")
         assert await entries(groups, "two") == [("podgroups", "workers"), ("pods", "two")]
         for name in ("one", "two"):
             await groups.delete_pod(name)
@@ -180,7 +185,7 @@ async def test_a_group_that_is_created_again_under_its_name_has_an_entry_of_its_
     for name in ("one", "two"):
         uids.append(await create_group(groups, "workers", claims={"gpu": "named"}))
         await member_on(groups, ABLE, name, claim="named")
-        assert list((await groups.expect_devices(name)).values()) == ["fabric/domain-0"]
+        await expect_started(groups, name)
         (entry,) = (await groups.claim_of(name))["status"]["reservedFor"]
         assert entry["uid"] == uids[-1]
         await groups.delete_pod(name)
@@ -217,7 +222,7 @@ async def test_without_pod_groups_pods_start_with_entries_beside_that_of_a_group
     async with without_pod_groups(groups):
         for node, name in ((ABLE, "two"), (UNABLE, "three")):
             await member_on(groups, node, name, claim="named")
-            assert list((await groups.expect_devices(name)).values()) == ["fabric/domain-0"]
+            await expect_started(groups, name)
         assert await entries(groups, "two") == [("podgroups", "workers"), ("pods", "three"), ("pods", "two")]
 
 
@@ -231,15 +236,8 @@ async def test_after_an_upgrade_a_group_is_added_once_and_pods_with_entries_of_t
     async with reserving(groups, "always", before="never"):
         for name in ("two", "three"):
             await member_on(groups, ABLE, name, claim="named")
-            assert list((await groups.expect_devices(name)).values()) == ["fabric/domain-0"]
+            await expect_started(groups, name)
             assert await entries(groups, name) == [("podgroups", "workers"), ("pods", "one")]
-
-
-@where("auto")
-async def test_members_on_unmarked_nodes_have_entries_of_their_own_and_start_on_both(groups: PodScene) -> None:
-    await create_group(groups, "workers", claims={"gpu": "named"})
-    await expect_both_started(groups, claim="named")
-    assert await entries(groups, "one") == [("pods", "one"), ("pods", "two")]
 
 
 @where("auto")
@@ -248,7 +246,7 @@ async def test_a_member_on_a_marked_node_starts_with_the_entry_of_its_group(grou
     await label(groups, ABLE, "true")
     try:
         await member_on(groups, ABLE, "one", claim="named")
-        assert list((await groups.expect_devices("one")).values()) == ["fabric/domain-0"]
+        await expect_started(groups, "one")
         assert await entries(groups, "one") == [("podgroups", "workers")]
     finally:
         await label(groups, ABLE, None)
@@ -261,7 +259,7 @@ async def test_a_claim_from_the_groups_template_is_its_groups_and_serves_where_t
     """Elsewhere the kubelet refuses it whatever its reservation is, because the pod is not its owner."""
     await create_group(groups, "workers", templates={"gpu": "generated"})
     await member_on(groups, ABLE, "one", template="generated")
-    assert list((await groups.expect_devices("one")).values()) == ["fabric/domain-0"]
+    await expect_started(groups, "one")
     assert await entries(groups, "one") == [("podgroups", "workers")]
     await member_on(groups, UNABLE, "two", template="generated")
     await expect_refused(groups, "two", "was not created for Pod")
@@ -320,18 +318,11 @@ async def test_behind_200_entries_a_pod_on_a_node_that_is_marked_as_unable_has_i
     try:
         async with crowded(groups):
             await member_on(groups, UNABLE, "two", claim="named")
-            assert list((await groups.expect_devices("two")).values()) == ["fabric/domain-0"]
+            await expect_started(groups, "two")
             assert await entries_beside_others(groups) == [("pods", "first"), ("pods", "two")]
             assert await groups.world.metric("group_trials_total") == before
     finally:
         await label(groups, UNABLE, None)
-
-
-@where("fields dropped")
-async def test_members_start_on_both_nodes_where_the_api_server_drops_the_claims_of_groups(groups: PodScene) -> None:
-    await create_group(groups, "workers", claims={"gpu": "named"})
-    await expect_both_started(groups, claim="named")
-    assert await entries(groups, "one") == [("pods", "one"), ("pods", "two")]
 
 
 @where("fields dropped")
@@ -352,7 +343,7 @@ async def test_a_template_makes_a_claim_for_each_member_where_the_api_server_dro
 async def test_a_claim_that_the_service_makes_for_a_group_serves_where_the_gate_is_on_alone(groups: PodScene) -> None:
     await create_group(groups, "workers", templates={"gpu": "generated"})
     await member_on(groups, ABLE, "one", template="generated")
-    assert list((await groups.expect_devices("one")).values()) == ["fabric/domain-0"]
+    await expect_started(groups, "one")
     (claim,) = [
         each for each in await groups.api.list(RESOURCE_CLAIMS, groups.name) if each["metadata"]["name"] != "named"
     ]

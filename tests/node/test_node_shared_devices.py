@@ -1,30 +1,25 @@
-"""One device in several containers that run: by one claim, by shares of its capacity, and by an administrator's access."""
+"""One device in several containers that run: by one claim, and by an administrator's access."""
 
 import asyncio
 from typing import Final
 
 import pytest
 
-from tests.controlplane import objects
 from tests.controlplane.node.options import NodeOptions, gpus
-from tests.controlplane.objects import Object
-from tests.controlplane.resources import NAMESPACES, RESOURCE_CLAIMS
+from tests.controlplane.resources import NAMESPACES
 from tests.support.node.nodes import NodesSetup
 from tests.support.node.pod_scene import PodScene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 NODE: Final = "127.0.0.2"
-SHARED: Final[Object] = objects.device(
-    "shared", attributes={"kind": "shared"}, capacity={"memory": "10Gi"}, allowMultipleAllocations=True
-)
 PODS_OF_A_CLAIM: Final = 6
 
 
 @pytest.fixture(scope="module")
 def setup() -> NodesSetup:
-    """One node with two devices, and one whose capacity is shared."""
-    return NodesSetup(nodes={NODE: NodeOptions(devices=(*gpus(2), SHARED))})
+    """One node with two devices."""
+    return NodesSetup(nodes={NODE: NodeOptions(devices=gpus(2))})
 
 
 async def test_pods_share_one_claim_and_it_is_unprepared_after_the_last(scene: PodScene) -> None:
@@ -43,25 +38,6 @@ async def test_pods_share_one_claim_and_it_is_unprepared_after_the_last(scene: P
     await scene.delete_pod(names[0])
     await scene.wait_until_gone(names[0])
     assert scene.nodes[NODE].prepared() == {}
-
-
-async def test_shares_of_one_device_have_ids_of_their_own_and_no_more_capacity_than_there_is(scene: PodScene) -> None:
-    share = scene.request(f"has({scene.attribute('kind')})", capacity={"requests": {"memory": "4Gi"}})
-    for name in ("a", "b", "c"):
-        await scene.api.create(RESOURCE_CLAIMS, objects.resource_claim(name, scene.name, share))
-    for name in ("a", "b"):
-        await scene.pod(name, claim=name)
-    found = [await scene.expect_devices(name) for name in ("a", "b")]
-    values = [value for each in found for value in each.values()]
-    devices, ids = zip(*(value.split("#") for value in values), strict=True)
-    assert set(devices) == {f"{NODE}/shared"}
-    assert len(set(ids)) == 2
-    await scene.pod("c", claim="c")
-    await scene.wait_until_unschedulable("c")
-    await scene.delete_pod("a")
-    third = await scene.expect_devices("c")
-    assert not set(third.values()) & set(values)
-    assert await scene.environment("b") == found[1]
 
 
 async def test_an_administrator_has_a_device_beside_the_pod_that_has_it(scene: PodScene) -> None:

@@ -2,16 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.controlplane.node.options import NodeOptions, gpus
-from tests.controlplane.objects import Object, device
-from tests.controlplane.resources import DEVICE_TAINT_RULES, PODS, Resource
+from tests.controlplane.objects import Object, device, taint_rule
+from tests.controlplane.resources import DEVICE_TAINT_RULES
 from tests.support.node.nodes import NodesSetup, RealNodes
 from tests.support.node.pod_scene import PodScene
 from tests.support.node.publishing import republish
+from tests.support.node.replica_set import pods_of, replica_set
 
 pytestmark = [
     pytest.mark.e2e,
@@ -20,7 +21,6 @@ pytestmark = [
 ]
 
 NODE: Final = "127.0.0.2"
-REPLICA_SETS: Final = Resource("apps/v1", "replicasets")
 SECONDS: Final = 120.0
 BROKEN: Final = {"key": "example.com/broken", "value": "yes"}
 EVICTING: Final = {**BROKEN, "effect": "NoExecute"}
@@ -41,12 +41,7 @@ def tainted(index: int, *taints: Object) -> list[Object]:
 @asynccontextmanager
 async def rule(scene: PodScene, taint: Object, **selector: str) -> AsyncIterator[None]:
     """A DeviceTaintRule for devices of the driver (`device`, `pool`), inside the block."""
-    body = {
-        "apiVersion": DEVICE_TAINT_RULES.group_version,
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": scene.name},
-        "spec": {"deviceSelector": {"driver": scene.driver, **selector}, "taint": taint},
-    }
+    body = taint_rule(scene.name, taint, driver=scene.driver, **selector)
     heard = await scene.world.metric("watch_events_total", kind="devicetaintrules")
 
     async def known(more: int) -> bool:
@@ -61,32 +56,12 @@ async def rule(scene: PodScene, taint: Object, **selector: str) -> AsyncIterator
     await scene.api.wait_for(lambda: known(2), SECONDS, "the extender has heard that the rule is gone")
 
 
-@asynccontextmanager
-async def replica_set(scene: PodScene, template: str, **fields: Any) -> AsyncIterator[None]:
-    """One pod that is made again whenever it goes, inside the block."""
-    labels = {"app": scene.name}
-    body = scene.body("one", template=template, labels=labels, restartPolicy="Always", **fields)
-    made = {"metadata": {"labels": labels}, "spec": body["spec"]}
-    created = {
-        "apiVersion": REPLICA_SETS.group_version,
-        "kind": "ReplicaSet",
-        "metadata": {"name": "set", "namespace": scene.name},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": made},
-    }
-    await scene.api.create(REPLICA_SETS, created)
-    try:
-        yield
-    finally:
-        await scene.api.delete(REPLICA_SETS, "set", scene.name)
-
-
 async def pod_of_set(scene: PodScene, *, but: str = "") -> str:
     """The pod of the set that is not on its way out, and not `but`."""
 
     async def name() -> str:
-        pods = await scene.api.list(PODS, scene.name)
-        names = [each["metadata"]["name"] for each in pods if not each["metadata"].get("deletionTimestamp")]
-        return next((each for each in names if each.startswith("set-") and each != but), "")
+        names = [each["metadata"]["name"] for each in await pods_of(scene, "set")]
+        return next((each for each in names if each != but), "")
 
     return await scene.api.wait_for(name, SECONDS, "the set has a pod")
 
@@ -97,7 +72,7 @@ async def test_device_that_its_driver_taints_loses_its_pod_and_the_next_pod_runs
     """The driver has published the taint; kube-controller-manager evicts, a ReplicaSet makes the next pod."""
     await republish(nodes, NODE, tainted(0))
     await scene.template("one")
-    async with replica_set(scene, "one"):
+    async with replica_set(scene, "set", 1, "one"):
         first = await pod_of_set(scene)
         (held,) = (await scene.expect_devices(first)).values()
         other = {"gpu-0": "gpu-1", "gpu-1": "gpu-0"}[held.rpartition("/")[2]]
@@ -112,7 +87,7 @@ async def test_taint_rule_evicts_the_pod_of_the_device_alone_and_the_next_pod_ru
 ) -> None:
     await republish(nodes, NODE, tainted(0))
     await scene.template("one")
-    async with replica_set(scene, "one"):
+    async with replica_set(scene, "set", 1, "one"):
         first = await pod_of_set(scene)
         (held,) = (await scene.expect_devices(first)).values()
         async with rule(scene, EVICTING, pool=NODE, device=held.rpartition("/")[2]):

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
@@ -51,9 +50,7 @@ class Prometheus:
         await self._process.serving(f"{self.url}/-/ready")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._process.stop()
 
     async def query(self, expression: str) -> list[Sample]:

@@ -24,6 +24,7 @@ from multidict import CIMultiDictProxy
 
 from tests.support.api.tls import issuer
 from tests.support.kube.recording import ManualClock
+from tests.support.serving import serving
 
 TOKEN = "token-of-the-test"  # noqa: S105 - opens nothing but the server of these tests
 CALL = ApiCall(RequestIntent("get", "things"), "GET", "/x", 5.0)
@@ -81,12 +82,8 @@ async def server(tmp_path: Path) -> AsyncIterator[TlsServer]:
     context.load_cert_chain(*made.server("127.0.0.1", SERVER_NAME))
     application = web.Application()
     application.router.add_get("/x", started.answer)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    started.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    yield started
-    await runner.cleanup()
+    async with serving(application, context) as started.url:
+        yield started
 
 
 @pytest.fixture

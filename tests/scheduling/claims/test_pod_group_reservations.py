@@ -8,7 +8,8 @@ from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.pod_group_reservations import UNABLE_SECONDS
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.crowds import GROUP, NAMED, TRIAL, CrowdExtender, crowded, names
+from tests.support.scheduling.crowds import TRIAL, CrowdExtender, crowded, names
+from tests.support.scheduling.grouped import GROUP, NAMED
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 
 CROWDED = "is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"

@@ -23,7 +23,7 @@ from tests.support.audit.sound_cluster import (
     stamp,
 )
 from tests.support.audit.sound_workloads import extended_resource, pod_group
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, objects_on
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json
 
 
 class Injected(NamedTuple):
@@ -105,8 +105,7 @@ def bound_device_on_two_nodes(cluster: SoundCluster) -> Injected:
     published["spec"]["devices"].append(objects.device("port-bound", allowMultipleAllocations=True, bindsToNode=True))
     for number, node in enumerate(cluster.nodes[:2]):
         placed = cluster.place(FABRIC, node, "rack-1", "port-bound", allocated=TAKEOVER + 2000)
-        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-        placed.claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        placed.claim["status"]["allocation"]["nodeSelector"] = objects.on_node(node)
         placed.result.update(shareID=f"bound-{number}")
         _bare(placed)
         placed.claim["metadata"]["labels"] = {"made-by": "another"}
@@ -180,7 +179,7 @@ def pod_without_allocation(cluster: SoundCluster) -> Injected:
 def pod_away_from_its_devices(cluster: SoundCluster) -> Injected:
     placed = _bound(cluster)
     other = next(each for each in cluster.nodes if each != placed.node)
-    placed.claim["status"]["allocation"]["nodeSelector"] = objects_on(other)
+    placed.claim["status"]["allocation"]["nodeSelector"] = objects.on_node(other)
     return Injected("unreserved_pod", _pod(placed))
 
 
@@ -466,7 +465,7 @@ def device_matches_no_more(cluster: SoundCluster) -> Injected:
 def allocation_for_another_node(cluster: SoundCluster) -> Injected:
     placed = _bound(cluster)
     other = next(each for each in cluster.nodes if each != placed.node)
-    placed.claim["status"]["allocation"]["nodeSelector"] = objects_on(other)
+    placed.claim["status"]["allocation"]["nodeSelector"] = objects.on_node(other)
     return Injected("allocation_nodes", placed.name)
 
 
@@ -478,9 +477,8 @@ def _extended_resource(cluster: SoundCluster) -> None:
 
 
 def _taint_rule(cluster: SoundCluster, name: str, effect: str, **selector: str) -> None:
-    spec: Json = {"taint": {"key": "example.com/x", "effect": effect}, "deviceSelector": selector}
-    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
-    cluster.made.add(rule)
+    taint = {"key": "example.com/x", "effect": effect}
+    cluster.made.add(objects.taint_rule(name, taint, **selector))
 
 
 def _pod(placed: Placed) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 
 from tests.controlplane import objects
-from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster, objects_on
+from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
 
 RACK = "rack.example.com"
 
@@ -52,11 +52,8 @@ def _allocated(made: MadeCluster, node: str, device: str, consumer: Json, **meta
     """The last claim, allocated with a device of the rack for a consumer."""
     claim = made.objects["resourceclaims"][-1]
     claim["metadata"].update(finalizers=[FINALIZER], **metadata)
-    results = [{"request": "r", "driver": RACK, "pool": "rack", "device": device}]
-    claim["status"] = {
-        "allocation": {"devices": {"results": results}, "nodeSelector": objects_on(node)},
-        "reservedFor": [consumer],
-    }
+    result = {"request": "r", "driver": RACK, "pool": "rack", "device": device}
+    claim["status"] = objects.allocated(result, consumers=[consumer], nodeSelector=objects.on_node(node))
     return claim
 
 
@@ -95,7 +92,7 @@ def generated_claim(made: MadeCluster, node: str) -> None:
     uid = pod["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "templated", "uid": uid, "controller": True}
     annotations = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-    consumer = {"resource": "pods", "name": "templated", "uid": uid}
+    consumer = objects.consumer("templated", uid)
     _allocated(made, node, "d1", consumer, ownerReferences=[owner], annotations=annotations)
 
 
@@ -110,7 +107,7 @@ def extended_resource(made: MadeCluster, node: str) -> None:
     made.add(objects.resource_claim("extended-x", NAMESPACE, objects.request("r", "rack")))
     uid = pod["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "extended", "uid": uid, "controller": True}
-    consumer = {"resource": "pods", "name": "extended", "uid": uid}
+    consumer = objects.consumer("extended", uid)
     _allocated(made, node, "d2", consumer, ownerReferences=[owner], annotations={EXTENDED_ANNOTATION: "true"})
 
 

@@ -4,9 +4,8 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -14,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tests.controlplane.kubeconfig import Access
+from tests.support.serving import serving
 
 CREATION: Final = "creation of a claim"
 CLAIM: Final = "claim"
@@ -104,35 +104,26 @@ class ApiRelay:
         self._access = access
         self._streams: set[asyncio.Task[None]] = set()
         self._held: dict[str, asyncio.Event] = {}
-        self._runner: web.AppRunner | None = None
+        self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         trust = ssl.create_default_context(cadata=self._access.authority)
-        self._session = aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             base_url=self._access.server,
             connector=aiohttp.TCPConnector(ssl=trust, limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         )
+        self._session = await self._stack.enter_async_context(session)
         application = web.Application(client_max_size=64 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = await self._stack.enter_async_context(serving(application, cancels=True))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.drop_watches()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
+        await self._stack.aclose()
 
     @property
     def watches(self) -> int:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
+from tests.support.serving import serving
+
 PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA: Final = b"\0"
 _ERROR: Final = b"\1"
@@ -30,14 +32,9 @@ class ForwardingKubelet:
         context.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
         application = web.Application()
         application.router.add_get("/portForward/{namespace}/{pod}", kubelet.forward)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        kubelet.port = runner.addresses[0][1]
-        try:
+        async with serving(application, context) as url:
+            kubelet.port = int(url.rpartition(":")[2])
             yield kubelet
-        finally:
-            await runner.cleanup()
 
     async def forward(self, request: web.Request) -> web.WebSocketResponse:
         """Answers a request for port-forward."""

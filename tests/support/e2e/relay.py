@@ -1,11 +1,12 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from types import TracebackType
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
+
+from tests.support.serving import serving
 
 
 class Held:
@@ -37,30 +38,21 @@ class Relay:
         self.url = ""
         self._target = target
         self._held: dict[str, Held] = {}
-        self._runner: web.AppRunner | None = None
+        self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        self._session = await self._stack.enter_async_context(session)
         application = web.Application()
         application.router.add_post("/{verb}", self._forward)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = await self._stack.enter_async_context(serving(application))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for held in self._held.values():
             held.release()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
+        await self._stack.aclose()
 
     @asynccontextmanager
     async def holding(self, verb: str) -> AsyncIterator[Held]:

@@ -18,17 +18,20 @@ from dra_extender.model.resource_claim import FINALIZER
 from tests.controlplane.objects import (
     DRIVER,
     Object,
+    allocated,
+    consumer,
     consumption,
     counter_set,
     device,
     device_class,
     node,
+    on_node,
     pod,
     pod_group,
     request,
     resource_claim,
 )
-from tests.support.inspection.made_cluster import MadeCluster, objects_on
+from tests.support.inspection.made_cluster import MadeCluster
 
 FILE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"
 NOW: Final = 1_795_600_000.0
@@ -70,15 +73,12 @@ class _Example(MadeCluster):
         claim = self.objects["resourceclaims"][-1]
         claim["metadata"]["finalizers"] = [FINALIZER]
         wanted = claim["spec"]["devices"]["requests"][0]["name"]
-        results = [{"request": wanted, "driver": driver, "pool": on, "device": held, **result}]
-        claim["status"] = {
-            "allocation": {
-                "devices": {"results": results},
-                "nodeSelector": objects_on(on),
-                "allocationTimestamp": _stamp(age),
-            },
-            "reservedFor": [{"resource": "pods", "name": of["metadata"]["name"], "uid": of["metadata"]["uid"]}],
-        }
+        claim["status"] = allocated(
+            {"request": wanted, "driver": driver, "pool": on, "device": held, **result},
+            consumers=[consumer(of["metadata"]["name"], of["metadata"]["uid"])],
+            nodeSelector=on_node(on),
+            allocationTimestamp=_stamp(age),
+        )
 
     def _pod(self, namespace: str, name: str, age: float, *wanted: Object, **fields: Any) -> Object:
         entry = wanted[0]["name"]

@@ -78,10 +78,8 @@ class MadeCluster:
         pod["spec"]["nodeName"] = node
         pod["status"] = {"phase": "Running"}
         result = {"request": requests[0]["name"], "driver": driver, "pool": node, "device": device}
-        claim["status"] = {
-            "allocation": {"devices": {"results": [result]}, "nodeSelector": objects_on(node)},
-            "reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}],
-        }
+        consumer = objects.consumer(name, pod["metadata"]["uid"])
+        claim["status"] = objects.allocated(result, consumers=[consumer], nodeSelector=objects.on_node(node))
 
     def cluster(self) -> ClusterObjects:
         by_kind = {kind: [msgspec.json.encode(each) for each in found] for kind, found in self.objects.items()}
@@ -122,9 +120,3 @@ def partitions_and_a_taint() -> MadeCluster:
     made.gpus("n2", objects.device("gpu-0", taints=[broken]))
     made.running("train", "n1", "mig-0", objects.request("gpu", "gpu"))
     return made
-
-
-def objects_on(node: str) -> Json:
-    """A node selector that means one node."""
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {"nodeSelectorTerms": [{"matchFields": [field]}]}

@@ -11,6 +11,7 @@ from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.node.node import Node
 from tests.controlplane.node.options import NodeOptions
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import NODES
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 
 NODE_FLAGS: Final = ("--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
@@ -76,6 +77,9 @@ class RealNodes:
     def api(self) -> ApiClient:
         """The administrator's client."""
         return self.world.api
+
+    async def cordon(self, node: str, wanted: bool) -> None:
+        await self.api.patch(NODES, node, {"spec": {"unschedulable": wanted}})
 
     def __getitem__(self, name: str) -> Node:
         return self.by_name[name]

@@ -8,13 +8,12 @@ from typing import Final
 from dra_extender.model.resource_claim import OWN_ENTRIES
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.controllers.claims import ClaimController
 
+from tests.controlplane.objects import consumer
+from tests.support.scheduling.grouped import GROUP, NAMED
 from tests.support.scheduling.reclaiming import OPTIONS
 from tests.support.scheduling.world import InMemoryExtender
 
-GROUP: Final = "team"
-NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
 TRIAL: Final = OPTIONS.pod_group_trial_seconds
 STARTED: Final = "PodReadyToStartContainers"
 
@@ -55,17 +54,9 @@ class CrowdExtender(InMemoryExtender):
 
     def members(self, *names: str, node: str = "") -> None:
         """Pods of the group; with a node, they are bound to it."""
+        on = {"nodeName": node} if node else {}
         for name in names:
-            spec: Json = {
-                "schedulerName": "dra-extender-scheduler",
-                "containers": [{"name": "main", "image": "pause"}],
-                "resourceClaims": [NAMED],
-                "schedulingGroup": {"podGroupName": GROUP},
-            }
-            if node:
-                spec["nodeName"] = node
-            self.cluster.store.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
-        self.sync()
+            self.add_member(GROUP, name, resourceClaims=[NAMED], **on)
 
     def entries(self) -> list[str]:
         """The names in `reservedFor`; that of the group is `team`."""
@@ -137,11 +128,6 @@ class CrowdExtender(InMemoryExtender):
         self.start()
         self.sync()
 
-    def manage(self, *, gate: bool) -> None:
-        """kube-controller-manager does its work, with or without its gate."""
-        ClaimController(self.cluster.store, for_groups=gate).reconcile()
-        self.sync()
-
 
 def names(count: int, prefix: str = "m") -> list[str]:
     return [f"{prefix}{index}" for index in range(count)]
@@ -156,9 +142,7 @@ async def crowded(able: Mapping[str, bool], **options: object) -> CrowdExtender:
         await world.bind(first, node)
     world.members(*others, node=node)
     claim = world.claim("shared")
-    claim["status"]["reservedFor"] += [
-        {"resource": "pods", "name": each, "uid": world.pod(each)["metadata"]["uid"]} for each in others
-    ]
+    claim["status"]["reservedFor"] += [consumer(each, world.pod(each)["metadata"]["uid"]) for each in others]
     world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.kubelets_work()
     return world

@@ -8,7 +8,6 @@ from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupRese
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
-from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.reclaiming import OPTIONS
@@ -70,11 +69,6 @@ class PodGroupExtender(InMemoryExtender):
         """A pod of the group; without `named` the API server has dropped that."""
         group: Json = {"schedulingGroup": {"podGroupName": GROUP}} if named else {}
         self.add_pod(name, resourceClaims=list(entries or (NAMED,)), **group)
-
-    def manage(self, *, gate: bool = True) -> None:
-        """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""
-        ClaimController(self.cluster.store, for_groups=gate).reconcile()
-        self.sync()
 
     def claims_by_pod(self) -> dict[str, str]:
         found = {}

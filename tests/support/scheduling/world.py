@@ -16,6 +16,7 @@ from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.model.reading import pod_from
@@ -163,6 +164,11 @@ class InMemoryExtender:
         policy: Json = {"schedulingPolicy": {"gang": {"minCount": min_count}}} if min_count else {}
         metadata = {"name": name, "namespace": "default"}
         self.create(StoredKind.POD_GROUP, {"metadata": metadata, "spec": {**policy, **fields}})
+
+    def manage(self, *, gate: bool = True) -> None:
+        """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""
+        ClaimController(self.cluster.store, for_groups=gate).reconcile()
+        self.sync()
 
     def silence(self, kind: str) -> None:
         """Let the watch bring no news of this kind any more."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from dra_extender.inspection.why.report import Cause
 
-from tests.controlplane.objects import device
+from tests.controlplane.objects import allocated, device, on_node
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable, wait_for_any_event
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
@@ -145,11 +145,8 @@ async def allocated_by_another_program(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("theirs")
     result = {"request": "gpu", "driver": scene.driver, "pool": node, "device": "gpu-0"}
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
-    await scene.api.patch(
-        RESOURCE_CLAIMS, "theirs", {"status": {"allocation": allocation}}, scene.name, subresource="status"
-    )
+    status = allocated(result, nodeSelector=on_node(node))
+    await scene.api.patch(RESOURCE_CLAIMS, "theirs", {"status": status}, scene.name, subresource="status")
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.controlplane.objects import consumption, counter_set, device
+from tests.controlplane.objects import consumption, counter_set, device, taint_rule
 from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
@@ -56,13 +56,7 @@ async def neighbour_of_another_mode(scene: NamespaceFixture) -> None:
 
 async def tainted_by_rule(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
-    rule = {
-        "apiVersion": DEVICE_TAINT_RULES.group_version,
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": scene.name},
-        "spec": {"deviceSelector": {"driver": scene.driver}, "taint": _BROKEN},
-    }
-    await scene.api.create(DEVICE_TAINT_RULES, rule)
+    await scene.api.create(DEVICE_TAINT_RULES, taint_rule(scene.name, _BROKEN, driver=scene.driver))
     await ask(scene)
 
     async def kept_away() -> bool:
