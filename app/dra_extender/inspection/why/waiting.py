@@ -50,8 +50,8 @@ class WaitingCause(Value, frozen=True):
 
     cause: Cause
     text: str
-    pods: int = 0
-    oldest: str = ""
+    pods: int
+    oldest: str
     age: float | None = None
     code: str = ""
     wanted: str = ""
@@ -248,7 +248,7 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[Waiti
         case _:
             reasons_against = rejections_by_closeness(view, each.pod, verdict.result)
             if not reasons_against:
-                return WaitingCause(cause=verdict.cause, text="the cluster has no nodes"), ""
+                return WaitingCause(cause=verdict.cause, text="the cluster has no nodes", pods=0, oldest=""), ""
             rejection, demand = reasons_against[0].rejection, verdict.result.demand
             option = None if demand is None else demand.option(rejection.claim, rejection.request)
             detail = rejection.detail if rejection.code not in OF_DEVICES else ""
@@ -257,4 +257,4 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[Waiti
                 detail = unready_summary(view, each.pod) or detail
             wanted = "" if option is None else option.device_class.name
             text, code = rejection.code.value, rejection.code.name
-    return WaitingCause(cause=verdict.cause, text=text, code=code, wanted=wanted), detail
+    return WaitingCause(cause=verdict.cause, text=text, pods=0, oldest="", code=code, wanted=wanted), detail
