@@ -2,12 +2,15 @@
 
 import random
 from collections import Counter
+from functools import partial
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 import pytest
 from dra_extender.cel.values.quantity import NANO
+from dra_extender.inspection.what_if import trial
 from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 
 from tests.controlplane.objects import (
     consumption,
@@ -24,6 +27,12 @@ from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 WORLDS: Final = 60
 _MODELS: Final = ("a", "b")
 _GROUPS: Final[tuple[tuple[str, ...], ...]] = ((), ("mig",), ("vgpu",), ("mig", "vgpu"))
+
+
+@pytest.fixture(autouse=True)
+def first_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies get the first devices that fit, as by hand."""
+    monkeypatch.setattr(trial, "Options", partial(Options, placement=PlacementPolicy.UPSTREAM))
 
 
 class Part(NamedTuple):
