@@ -189,7 +189,7 @@ class SchedulingSettings(SettingsGroup):
         " kube-scheduler does",
     )
     placement: PlacementPolicy = Field(
-        PlacementPolicy.UPSTREAM,
+        PlacementPolicy.PRESERVE,
         description="Which of the nodes and devices that fit come first: those after which most of the expected pods still"
         " fit (preserve, docs/concepts/scoring.md), or the first devices in their order, as kube-scheduler takes them"
         " (upstream)",

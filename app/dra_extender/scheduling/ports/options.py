@@ -54,7 +54,7 @@ DEFAULT_WEIGHTS: Final = Weights()
 class Options:
     """How the use cases behave; times in seconds.  The settings of the service give their defaults and bounds."""
 
-    offered_nodes: int = 8
+    offered_nodes: int = 4
     hold_seconds: float = 30.0
     hold_wait_seconds: float = 0.05
     filter_budget_seconds: float = 4.0
@@ -87,7 +87,7 @@ class Options:
     rewrite_attribute_suffixes: bool = False
     devices_beside_counters: DevicesBesideCounters = DevicesBesideCounters.AUTO
     ready_devices_first: bool = True
-    placement: PlacementPolicy = PlacementPolicy.UPSTREAM
+    placement: PlacementPolicy = PlacementPolicy.PRESERVE
     binding_conditions: bool = True
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     pod_group_claims: bool = True
