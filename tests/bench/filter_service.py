@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--hold-seconds", type=float, required=True)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--waiting", type=int, default=0)
-    parser.add_argument("--placement", type=PlacementPolicy, default=PlacementPolicy.UPSTREAM)
+    parser.add_argument("--placement", type=PlacementPolicy, default=PlacementPolicy.PRESERVE)
     arguments = parser.parse_args()
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     cluster = MemoryCluster()

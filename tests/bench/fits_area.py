@@ -5,7 +5,6 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -46,7 +45,6 @@ MIG_RULES: Final[Mapping[str, Callable[[int], mig.MigRule]]] = {
 }
 _MIG_GOALS: Final = {"first fit": Goal("<=", 0.2)}
 _WITHIN_A_POINT: Final = Goal(">=", 0.99)
-PRESERVING: Final = replace(contenders.ours(), environment={"DRA_EXTENDER_SCHEDULING__PLACEMENT": "preserve"})
 _WHEN: Final = ((100, "at_capacity"), (130, "at_end"))
 T = TypeVar("T")
 
@@ -141,7 +139,7 @@ async def _scheduled_rows(scale: Scale, workdir: Path) -> list[Row]:
 
 async def _scheduled_rows_of(name: str, scale: Scale, workdir: Path) -> list[Row]:
     nodes, arrivals = _cut(name, scale.scheduled_nodes)
-    ours = await scheduled(PRESERVING, nodes, arrivals, scale, workdir)
+    ours = await scheduled(contenders.ours(), nodes, arrivals, scale, workdir)
     in_tree = await scheduled(contenders.IN_TREE, nodes, arrivals, scale, workdir)
     in_process = fill(nodes, arrivals, Preserve(nodes, read_workload(name)), Random(1))
     return [

@@ -147,7 +147,7 @@ def test_an_expectation_that_fails_is_status_1() -> None:
     """On an API server that drops the groups, MIG and vGPU are not kept apart, and the story says so."""
     done = CliRunner().invoke(app, ["demo", "-f", str(FIRST), "--kubernetes", "1.36"])
     assert done.exit_code == 1
-    assert "FAILED: default/mig-b expected node=node-2: it is on node-1" in done.stdout
+    assert "FAILED: default/vgpu-d expected node=node-2 at the end: it is on node-1" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.controlplane.schedulers import IN_TREE
 from tests.support.allocator.preferring import preferring
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import Scenes
 from tests.support.side_by_side import side_by_side
@@ -23,11 +23,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SUFFIXES: Final = ("a", "b", "c", "d")
 CONFLICT: Final = "compatibility groups in conflict"
-
-
-@pytest.fixture(scope="module")
-def setup() -> Setup:
-    return Setup({"DRA_EXTENDER_SCHEDULING__PLACEMENT": "preserve"})
 
 
 @asynccontextmanager
