@@ -39,6 +39,24 @@ def test_answer_names_all_that_stands_in_the_way(name: str) -> None:
     assert reasons == expected
 
 
+def test_answer_tells_of_few_taints_of_many_rules_and_of_each_once() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    for name, key in enumerate("aabcde"):
+        taint = {"key": f"example.com/{key}", "effect": "NoSchedule", "timeAdded": CREATED}
+        rule = {"metadata": {"name": f"{name}"}, "spec": {"deviceSelector": {}, "taint": taint}}
+        made.add({"kind": "DeviceTaintRule", **rule})
+    made.pod("train", request("r", "gpu"))
+    (branch,) = why(made.view(), NAMESPACE, "train").branches
+    assert branch.reasons[0].further == (
+        "example.com/a:NoSchedule is set by DeviceTaintRule 0, 1",
+        "example.com/b:NoSchedule is set by DeviceTaintRule 2",
+        "example.com/c:NoSchedule is set by DeviceTaintRule 3",
+    )
+
+
 def model(name: str) -> str:
     return f'device.attributes["{GPU}"].model == "{name}"'
 
@@ -350,6 +368,18 @@ def tolerations_that_nearly_tolerate(made: MadeCluster) -> None:
 
 @case(
     "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  matching devices are tainted; nearest n1/gpu-0\n"
+    "          gpu-0 has taint example.com/faulted=ecc:NoSchedule\n"
+    "          the request tolerates example.com/faulted= instead\n"
+)
+def toleration_without_a_value(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", taints=[{"key": "example.com/faulted", "value": "ecc", "effect": "NoSchedule"}]))
+    made.pod("train", request("r", "gpu", tolerations=[{"key": "example.com/faulted", "operator": "Equal"}]))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
     '└ extended resource example.com/gpu of container "main" (3 x extended)\n'
     "  1 node  no combination of devices fits\n"
     "          2 of 3 devices on n1, which has 2 that match\n"
@@ -358,6 +388,18 @@ def extended_resource_of_which_there_are_fewer(made: MadeCluster) -> None:
     made.add(device_class("extended", extendedResourceName="example.com/gpu"))
     made.gpus("n1", device("gpu-0"), device("gpu-1"))
     made.add(pod("train", NAMESPACE, extended={"example.com/gpu": "3"}))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    '└ extended resource example.com/gpu of container "main" (3 x extended)\n'
+    "  1 node  no combination of devices fits\n"
+    "          2 of 3 devices on n1, which has 2 that match\n"
+)
+def extended_resource_with_null_beside_it(made: MadeCluster) -> None:
+    extended_resource_of_which_there_are_fewer(made)
+    (container,) = made.objects["pods"][-1]["spec"]["containers"]
+    container["resources"] = {"limits": {"example.com/gpu": "3"}, "claims": None}
 
 
 @case(

@@ -207,8 +207,8 @@ def taint_text(taint: DeviceTaint) -> str:
 
 
 def toleration_text(toleration: DeviceToleration) -> str:
-    """Return for example `example.com/broken=yes:NoSchedule`; without value or effect, all values or effects are tolerated."""
-    value = f"={toleration.value}" if toleration.value else ""
+    """Return for example `example.com/broken=yes:NoSchedule`; without `=`, or without an effect, all are tolerated."""
+    value = "" if toleration.operator == "Exists" else f"={toleration.value or ''}"
     effect = f":{toleration.effect}" if toleration.effect else ""
     return f"{toleration.key}{value}{effect}"
 

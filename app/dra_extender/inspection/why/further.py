@@ -1,6 +1,7 @@
 """What stands in the way beside the reason that a search names: a sentence each."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
@@ -136,9 +137,8 @@ class FurtherReasons:
         """Yield which DeviceTaintRules set the taints that keep the device away, and which tolerations nearly tolerate them."""
         device = self._nearest.published_nearest(nearest)
         rules = sorted(self._view.ledger.overlays.rules.items())
-        for taint in () if device is None else device.taints:
-            if untolerated((taint,), tolerations) is None:
-                continue
+        taints = dict.fromkeys(() if device is None else device.taints)
+        for taint in islice((each for each in taints if untolerated((each,), tolerations) is not None), _MOST_NAMED):
             setting = [
                 name
                 for name, rule in rules
@@ -146,9 +146,9 @@ class FurtherReasons:
             ]
             if setting:
                 yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting, _MOST_NAMED)}"
-            for toleration in tolerations:
-                if toleration.key == taint.key or is_slip(toleration.key or "", taint.key):
-                    yield f"the request tolerates {toleration_text(toleration)} instead"
+            near = (each for each in tolerations if each.key == taint.key or is_slip(each.key or "", taint.key))
+            for toleration in islice(near, _MOST_NAMED):
+                yield f"the request tolerates {toleration_text(toleration)} instead"
 
     def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
         """Yield why the request needs another amount of a capacity than it names."""

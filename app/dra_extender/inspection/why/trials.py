@@ -145,8 +145,9 @@ class ClaimChanges:
             return None
         after, (container, asked) = copy.deepcopy(before), found
         containers = [*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]]
-        for amounts in containers[container.index]["resources"].values():
-            if asked.resource in amounts:
+        resources = containers[container.index]["resources"]
+        for amounts in (resources.get("requests"), resources.get("limits")):
+            if amounts and asked.resource in amounts:
                 amounts[asked.resource] = str(number)
         return ProposedChange(f"ask for {number} of {asked.resource}", (ObjectChange(StoredKind.POD, before, after),))
 
