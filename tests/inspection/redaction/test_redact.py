@@ -131,6 +131,25 @@ def test_example_is_answered_alike_with_and_without_its_names() -> None:
     assert done.kept == ()
 
 
+def test_claim_of_an_extended_resource_is_found_by_its_place_in_the_redacted_pod() -> None:
+    made, name = MadeCluster(), "container-0-request-1"
+    made.nodes("n1", "n2")
+    made.gpus("n1", device("gpu-0"))
+    made.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    made.running("train", "n1", "gpu-0", request(name, "backed"))
+    made.objects["pods"].pop()
+    made.add(pod("train", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
+    claim, owner = made.objects["resourceclaims"][-1], made.objects["pods"][-1]["metadata"]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": owner["uid"], "controller": True}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    claim["metadata"].update(ownerReferences=[reference], annotations=annotations)
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": "train", "uid": owner["uid"]}]
+    done = redacted_with(made.cluster())
+    assert name.encode() in done.objects.of_kind("resourceclaims")[-1]
+    back = NamesPutBack(done)
+    assert [back.into(each) for each in answers(done.objects)] == answers(made.cluster())
+
+
 def test_what_could_not_be_read_is_the_same_of_a_redacted_cluster() -> None:
     """Kinds of one namespace alone, and a kind for which no right is missing."""
     objects = example()

@@ -38,6 +38,7 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.resource_slice import SliceSpec
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from dra_extender.nodefit.node_fit import CONDITION_TAINTS
+from dra_extender.scheduling.claims.extended_need import REQUEST_NAME
 
 Rule = Callable[[Any, ClusterNames], Any]
 """From a value in decoded JSON to what stands in its place.  A text in a place where the API has none is a name."""
@@ -166,7 +167,6 @@ def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]
     match text_format:
         case (
             Format.NAME
-            | Format.DNS_LABEL
             | Format.SUBDOMAIN
             | Format.POOL
             | Format.LABEL_VALUE
@@ -184,8 +184,10 @@ def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]
             return lambda text, names: names.amount(text)
         case Format.RESOURCE | Format.EXTENDED_RESOURCE:
             return lambda text, names: names.resource(text)
+        case Format.DNS_LABEL:
+            return _redact_label
         case Format.REQUEST:
-            return _redact_path
+            return lambda text, names: "/".join(_redact_label(each, names) for each in text.split("/"))
         case Format.COUNTER_SET:
             return _redact_counter_set
         case Format.SUPPLIED_FIELD:
@@ -226,8 +228,13 @@ def _redact_word(text: str, names: ClusterNames) -> str:
     return text if text in _OF_THE_API else names.text(text)
 
 
+def _redact_label(text: str, names: ClusterNames) -> str:
+    """Redact a name, and keep that of a request for extended resources: it is found by its place in the pod."""
+    return text if REQUEST_NAME.fullmatch(text) else names.text(text)
+
+
 def _redact_path(text: str, names: ClusterNames) -> str:
-    """Redact names that slashes join, such as request/alternative."""
+    """Redact names that slashes join."""
     return "/".join(map(names.text, text.split("/")))
 
 

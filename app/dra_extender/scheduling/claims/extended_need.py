@@ -3,6 +3,7 @@
 With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such a resource on nodes that do not list it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -282,6 +283,10 @@ def _share(requests: Sequence[_Request], resource: str) -> tuple[Sequence[_Share
     replaced = {share.name: largest.name for share in passing}
     shared = [RequestMapping(name, resource, replaced.get(request, request)) for name, request in used]
     return [largest, *lasting], [*mappings, *shared]
+
+
+REQUEST_NAME: Final = re.compile(r"container-[0-9]{1,4}-request-[0-9]{1,4}")
+"""The name of a request for what one container asks of one resource."""
 
 
 def _name(container: ContainerRequests, request: ResourceRequest) -> str:
