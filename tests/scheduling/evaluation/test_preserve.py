@@ -376,3 +376,14 @@ async def test_a_renewal_looks_at_one_node_at_a_time_where_that_takes_long(*, la
         done += 1
     assert done == calls
     assert expected.report() == {"2 x gpu": (1.0, 1.0)}
+
+
+async def test_a_policy_that_comes_while_prices_are_renewed_is_in_force_after_the_next_renewal() -> None:
+    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: gpu, count: 2, capacity: {part: 8}}]}]"
+    world = Preserving(n1=2, n2=2)
+    expected = world.extender.expected
+    assert expected is not None
+    assert expected.renew(world.extender.allocator, 1)
+    expected.expect(parse_policy(policy, "policy").expected)
+    world.extender.learn_expected()
+    assert expected.report() == {"2 x gpu": (1.0, 1.0)}

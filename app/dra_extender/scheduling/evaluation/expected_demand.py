@@ -249,7 +249,7 @@ class ExpectedDemand:
                 return True
         if renewal.whole != self._whole:
             self._whole, self._whole_kinds = renewal.whole, tuple(whole_kinds(renewal.whole))
-            self._is_due = not self._given
+            self._is_due |= not self._given
         renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
         renewal.expectation.keep_only(self._ledger.nodes)
         self._expectation, self._renewal = renewal.expectation, None
