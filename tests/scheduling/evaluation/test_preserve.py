@@ -387,3 +387,16 @@ async def test_a_policy_that_comes_while_prices_are_renewed_is_in_force_after_th
     expected.expect(parse_policy(policy, "policy").expected)
     world.extender.learn_expected()
     assert expected.report() == {"2 x gpu": (1.0, 1.0)}
+
+
+async def test_a_given_pod_is_expected_as_soon_as_its_device_class_is_there() -> None:
+    policy = b"expected: [{name: pairs, cpu: 1, devices: [{deviceClassName: late, count: 2}]}]"
+    world = Preserving(n1=2)
+    expected = world.extender.expected
+    assert expected is not None
+    expected.expect(parse_policy(policy, "policy").expected)
+    world.extender.learn_expected()
+    assert expected.report() == {}
+    world.create(StoredKind.CLASS, device_class("late"))
+    world.extender.learn_expected()
+    assert expected.report() == {"2 x late": (1.0, 1.0)}

@@ -239,7 +239,9 @@ class ExpectedDemand:
         renewal = self._renewal
         if renewal is None:
             few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
-            if self._count - self._renewed_at < few and not (self._is_due or self._devices_changed()):
+            if self._count - self._renewed_at < few and not (
+                self._is_due or self._classes_changed() or self._devices_changed()
+            ):
                 return False
             renewal = self._renewal = self._begin_renewal(source)
         for name in islice(renewal.nodes, count):
@@ -254,6 +256,10 @@ class ExpectedDemand:
         renewal.expectation.keep_only(self._ledger.nodes)
         self._expectation, self._renewal = renewal.expectation, None
         return True
+
+    def _classes_changed(self) -> bool:
+        """Return whether the given pods may be of other kinds, because device classes have changed."""
+        return bool(self._given) and self._given_kinds[0] != self._ledger.changes.classes
 
     def _devices_changed(self) -> bool:
         """Return whether more than an eighth of the nodes have come, gone, or got other devices."""
@@ -270,7 +276,7 @@ class ExpectedDemand:
         """Choose the kinds; the expectation stays if they are the same."""
         self._renewed_at, self._is_due = self._count, False
         self._devices_place = self._ledger.inventory.place
-        if self._given and self._given_kinds[0] != self._ledger.changes.classes:
+        if self._classes_changed():
             self._given_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._given, source))
         weights, present = self._weights(), self._expectation
         known = set(present.fragmentation.kinds)
