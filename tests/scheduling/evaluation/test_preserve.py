@@ -204,6 +204,18 @@ async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     assert "2 x gpu" in expected.report()
 
 
+async def test_ever_new_kinds_drive_out_none_that_comes_often() -> None:
+    world = Preserving(n1=2)
+    for number in range(3):
+        world.ask(f"pair-{number}", 8, 2, node="n1")
+    for number in range(300):
+        world.ask(f"odd-{number}", 1 + number % 8, 1, cpu=f"{2 ** (number // 8)}m", node="n1")
+    world.extender.learn_expected()
+    expected = world.extender.expected
+    assert expected is not None
+    assert "2 x gpu" in expected.report()
+
+
 async def test_pods_that_fit_nowhere_displace_no_kind() -> None:
     world = Preserving(n1=2)
     await world.fill(("real", 8, 1))

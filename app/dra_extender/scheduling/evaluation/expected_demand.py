@@ -124,7 +124,7 @@ class ExpectedDemand:
         self._equivalence = equivalence
         ledger.free_amounts.enabled = True
         self._expectation = _Expectation({}, equivalence)
-        self._seen: LruCache[Hashable, _Seen] = LruCache(_MOST_SEEN)
+        self._seen: dict[Hashable, _Seen] = {}
         self._kinds: LruCache[tuple[bytes, NodeAmounts], Kind] = LruCache(_MOST_SEEN)
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
@@ -181,8 +181,11 @@ class ExpectedDemand:
                 return
             self._kinds[question] = kind
         self._count += 1
-        seen = self._seen.use(kind.key)
+        seen = self._seen.get(kind.key)
         if seen is None:
+            if len(self._seen) >= _MOST_SEEN:
+                # Not the one that came longest ago: ever new kinds of one namespace would drive out those that come often.
+                del self._seen[min(self._seen, key=lambda key: self._seen[key].weight)]
             seen = self._seen[kind.key] = _Seen(kind, 0.0)
         seen.weight += self._increment
         self._increment *= 2 ** (1 / _HALF_LIFE)
