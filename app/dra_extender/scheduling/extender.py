@@ -89,7 +89,9 @@ class Extender:
         self.allocator = NodeAllocator(
             ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
         )
-        self._plain_pods = None if self.expected is None else PlainPods(ledger, self.expected, self.allocator)
+        self._plain_pods = (
+            None if self.expected is None else PlainPods(ledger, self.expected, self.allocator, cluster.clock)
+        )
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)

@@ -15,6 +15,7 @@ from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation import ranking as ranking_module
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
+from dra_extender.scheduling.evaluation.plain_pods import PlainPods
 from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
@@ -263,6 +264,15 @@ async def test_a_pod_without_devices_leaves_cpu_to_free_devices() -> None:
     assert scores == {used: 10, ({"taken", "free"} - {used}).pop(): 5}
     assert dict(await world.extender.prioritize(plain, [used])) == {used: 0}
     assert (await world.extender.filter(plain, ["taken", "free"])).fitting == ["taken", "free"]
+
+
+async def test_a_call_for_a_pod_without_devices_rates_nodes_for_a_bounded_time() -> None:
+    """Each look at the clock takes a second: every call rates one node."""
+    world = Preserving(n1=1, n2=1, n3=1)
+    expected = world.extender.expected
+    assert expected is not None
+    plain_pods = PlainPods(world.ledger, expected, world.extender.allocator, Ticking())
+    assert [len(plain_pods._losses(NO_AMOUNTS)) for _ in range(3)] == [1, 2, 3]
 
 
 @examples(10)

@@ -11,9 +11,11 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, NodeSource
 from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.scoring import BEST
+from dra_extender.scheduling.ports.cluster import Clock
 
 _RANKINGS: Final = 32
 _RATED_IN_CALL: Final = 256
+_SECONDS_IN_CALL: Final = 0.01
 _MOST_RANKS: Final = 20
 """From here on, scores round to 0."""
 
@@ -21,7 +23,8 @@ _MOST_RANKS: Final = 20
 class PlainPods:
     """Scores nodes for pods without devices by what the expected pods lose if the pod takes CPU and memory there."""
 
-    def __init__(self, ledger: Ledger, expected: ExpectedDemand, source: NodeSource) -> None:
+    def __init__(self, ledger: Ledger, expected: ExpectedDemand, source: NodeSource, clock: Clock) -> None:
+        self._now = clock.monotonic
         self._ledger = ledger
         self._expected = expected
         self._source = source
@@ -42,7 +45,10 @@ class PlainPods:
         return [(node, scores.get(losses.get(node, -1.0), 0)) for node in nodes]
 
     def _losses(self, asks: NodeAmounts) -> Mapping[str, float]:
-        """Return what is lost by node, after rating at most 256 nodes that have changed."""
+        """Return what is lost by node, after rating at most 256 nodes that have changed, for 10 ms at most.
+
+        Rating a node with other devices than before takes a multiple of the usual time.
+        """
         ledger, expected = self._ledger, self._expected
         changed, self._place = ledger.state.since(self._place)
         if changed is None:
@@ -53,7 +59,10 @@ class PlainPods:
         if known is None:
             known = self._rankings[asks] = NodeRanking(ledger.nodes)
         known.outdate(expected.version, ledger.free_amounts.changes)
-        for _ in range(min(_RATED_IN_CALL, len(known.unrated))):
+        end = self._now() + _SECONDS_IN_CALL
+        for number in range(min(_RATED_IN_CALL, len(known.unrated))):
+            if number and self._now() > end:
+                break
             name, _ = known.unrated.popitem()
             node = ledger.nodes.get(name)
             pools = None if node is None else self._source.pools_of(node)
