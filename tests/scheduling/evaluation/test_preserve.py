@@ -1,7 +1,9 @@
 """`scheduling.placement: preserve`: the nodes and devices that come first, through filter, prioritize and bind."""
 
 import asyncio
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -215,6 +217,22 @@ async def test_ever_new_kinds_drive_out_none_that_comes_often() -> None:
     expected = world.extender.expected
     assert expected is not None
     assert "2 x gpu" in expected.report()
+
+
+async def test_rankings_keep_nothing_alive_of_what_was_expected_before() -> None:
+    """The caches of expected kinds are large, and the rankings of pods that came once stay."""
+    world = Preserving(n1=4)
+    expected = world.extender.expected
+    assert expected is not None
+    before = []
+    for part in (1, 2, 4, 8):
+        world.extender.learn_expected()
+        await world.extender.filter(world.ask(f"part-{part}", part), ["n1"])
+        before.append(weakref.ref(expected.fragmentation))
+        await asyncio.sleep(0)
+    world.extender.learn_expected()
+    gc.collect()
+    assert [each() for each in before] == [None] * 4
 
 
 async def test_pods_that_fit_nowhere_displace_no_kind() -> None:

@@ -107,9 +107,12 @@ class _Renewal(NamedTuple):
 
 
 class PlacementRooms(NamedTuple):
-    """What a node serves of the kinds of `fragmentation` before and after the placement of a result."""
+    """What a node serves of these kinds before and after the placement of a result.
 
-    fragmentation: Fragmentation
+    Rankings keep it for demands that may never come again, so nothing in it leads to the caches of a `Fragmentation`.
+    """
+
+    kinds: tuple[Kind, ...]
     before: NodeRoom
     after: NodeRoom
     result: object
@@ -208,22 +211,27 @@ class ExpectedDemand:
         fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
         before = units.rooms(usage)
         after = units.with_holdings(before, (each for claim in placement.claims for each in claim.holdings))
-        return PlacementRooms(fragmentation, fragmentation.room(before), fragmentation.room(after), result)
+        return PlacementRooms(fragmentation.kinds, fragmentation.room(before), fragmentation.room(after), result)
 
     def unchanged_rooms(self, node: Node, pools: NodePools) -> PlacementRooms:
         """Return the same for a pod that takes no devices."""
         ledger, expectation = self._ledger, self._expectation
         room = expectation.room_of(node, pools, ledger.claims.usage, ledger.state.version(node.name))
-        return PlacementRooms(expectation.fragmentation, room, room, None)
+        return PlacementRooms(expectation.fragmentation.kinds, room, room, None)
 
     def rates(self, rooms: PlacementRooms) -> bool:
         """Return whether these rooms are about the kinds that are expected now."""
-        return rooms.fragmentation is self._expectation.fragmentation
+        return rooms.kinds is self._expectation.fragmentation.kinds
 
     def loss(self, node: str, rooms: PlacementRooms, asks: NodeAmounts) -> float:
-        """Return what the expected kinds lose on the node if the placement comes true for a pod with this CPU and memory."""
+        """Return what the expected kinds lose on the node if the placement comes true for a pod with this CPU and memory.
+
+        `rooms` are those of the kinds that are expected now.
+        """
         amounts = self._ledger.free_amounts
-        return rooms.fragmentation.loss(rooms.before, rooms.after, amounts.free(node), asks, amounts.most_cpu)
+        return self._expectation.fragmentation.loss(
+            rooms.before, rooms.after, amounts.free(node), asks, amounts.most_cpu
+        )
 
     def renew(self, source: NodeSource, count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
         """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due.
