@@ -251,3 +251,11 @@ def test_rooms_that_are_forgotten_are_not_kept_by_an_empty_unit(monkeypatch: pyt
     for amount in range(1, 100):
         empty.after(0, (amount,))
     assert len(empty._after) <= 4
+
+
+def test_states_that_differ_but_serve_a_kind_equally_share_what_is_kept_of_it() -> None:
+    expected = expecting(one=(kind(amount_of("4")), 1.0), other=(kind(amount_of("1")), 1.0))
+    empty = expected.units(NODE, pools_of([slice_of(shareable("a"))])).units[0].empty
+    rooms = [expected.room([empty.after(0, (amount,))]) for amount in range(40)]
+    kept = [each for room in rooms for each in room.kinds]
+    assert len({id(each) for each in kept}) == len(set(kept)) < len(kept)

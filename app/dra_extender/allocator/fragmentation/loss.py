@@ -46,6 +46,7 @@ _TWO: Final = 2
 _MOST_ORDERED: Final = 2_048
 _MOST_LAYOUTS: Final = 5_000
 _MOST_NODE_ROOMS: Final = 20_000
+_MOST_TERMS: Final = 2_000
 _MOST_VALUES: Final = 20_000
 _MOST_SUPPLIES: Final = 1_000
 _SAME_PRICES: Final = 0.05
@@ -100,6 +101,8 @@ class Fragmentation:
         self._rooms = Rooms()
         self._layouts: dict[Hashable, UnitLayout] = {}
         self._node_rooms: dict[tuple[int, ...], NodeRoom] = {}
+        # Equal ones are one object: a node room has one for each kind, and most nodes have those of others.
+        self._kind_rooms: dict[KindRoom, KindRoom] = {}
         self._terms: dict[NodeRoom, _Terms] = {}
         self._values: dict[tuple[NodeRoom, NodeAmounts | None], float] = {}
         self.renew_prices(self.supply())
@@ -152,10 +155,12 @@ class Fragmentation:
         if known is None:
             if len(self._node_rooms) >= _MOST_NODE_ROOMS:
                 self._node_rooms.clear()
+                self._kind_rooms.clear()
                 self._forget_values()
             free = sum(room.free for room in rooms)
-            kinds = tuple(self._kind_room(rooms, requests) for requests in self._requests)
-            known = self._node_rooms[key] = NodeRoom(free, kinds)
+            kinds = (self._kind_room(rooms, requests) for requests in self._requests)
+            known = NodeRoom(free, tuple(self._kind_rooms.setdefault(each, each) for each in kinds))
+            self._node_rooms[key] = known
         return known
 
     def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
@@ -165,6 +170,8 @@ class Fragmentation:
         if total is None:
             terms = self._terms.get(room)
             if terms is None:
+                if len(self._terms) >= _MOST_TERMS:
+                    self._terms.clear()
                 terms = self._terms[room] = self._priced(room)
             total = terms.rest
             for one, useless, all_free, slots, wanted in terms.served:
