@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 _NOTHING = Fragmentation({})
-ROOMS = PlacementRooms(_NOTHING, _NOTHING.room(()), _NOTHING.room(()), None)
+ROOMS = PlacementRooms(_NOTHING.kinds, _NOTHING.room(()), _NOTHING.room(()), None)
 NAMES = st.sampled_from("abcdefgh")
 steps = st.lists(st.tuples(NAMES, st.none() | st.integers(0, 3)))
 
