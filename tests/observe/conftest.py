@@ -17,9 +17,10 @@ __all__ = ["pytest_runtest_makereport", "scene", "world"]
 
 @pytest.fixture(scope="module")
 def setup() -> Setup:
-    """Devices are counted, and an audit is made, each second."""
+    """Devices are counted, and an audit is made, each second; pods get the first devices that fit."""
     each_second = ("METRICS__DEVICES_INTERVAL_SECONDS", "AUDIT__INTERVAL_SECONDS")
-    return Setup(environment={f"DRA_EXTENDER_{name}": "1" for name in each_second})
+    environment = {f"DRA_EXTENDER_{name}": "1" for name in each_second}
+    return Setup(environment={**environment, "DRA_EXTENDER_SCHEDULING__PLACEMENT": "upstream"})
 
 
 @pytest.fixture(scope="session")
