@@ -57,6 +57,8 @@ def setup(policy: Path) -> Setup:
             # Longer than kube-scheduler backs off and `why` takes; the pod is bound when it is over.
             "DRA_EXTENDER_SCHEDULING__DEVICE_BACKOFF_SECONDS": "20",
             "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
+            # Rows are carried out side by side: pods of others may not be drawn to the node whose CPU a row has used up.
+            "DRA_EXTENDER_SCHEDULING__PLACEMENT": "upstream",
         }
     )
 
