@@ -75,3 +75,22 @@ async def test_what_if_places_a_pod_with_the_claim() -> None:
     fewer = [each.replace(b'"count":2', b'"count":1') for each in objects.of_kind("resourceclaims")]
     report = await what_if(with_claims(objects, fewer))
     assert [each.after.kind for each in report.pods] == [OutcomeKind.LANDS]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"metadata": {"name": "train", ',
+        b'"train"',
+        b'{"metadata": ["train"]}',
+        b'{"metadata": null, "name": "train"}',
+        b'\xff"train"',
+    ],
+    ids=["cut off", "a text", "metadata is a list", "no metadata", "no UTF-8"],
+)
+def test_why_answers_beside_a_pod_that_cannot_be_read_and_has_the_name_in_it(other: bytes) -> None:
+    found = with_parameters(b'"none"')
+    by_kind = {kind: found.of_kind(kind) for kind in found.by_kind}
+    report = why(ClusterView(found), NAMESPACE, "train")
+    beside = ClusterView(ClusterObjects(found.origin, {**by_kind, "pods": [other, *by_kind["pods"]]}))
+    assert why(beside, NAMESPACE, "train").branches == report.branches

@@ -33,9 +33,9 @@ from dra_extender.inspection.pod_facts import (
 )
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.api_json import ModelError, decode_object
+from dra_extender.model.api_json import ModelError, decode, decode_object
 from dra_extender.model.fields import Gate
-from dra_extender.model.metadata import split_key, version_number
+from dra_extender.model.metadata import IdentifiedObject, split_key, version_number
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -51,6 +51,7 @@ _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
 _PODS: Final = frozenset({"pods"})
 _OF_NODES: Final = frozenset({"nodes", "pods"})
+_IDENTIFIED: Final = msgspec.json.Decoder(IdentifiedObject)
 ANSWER_COST: Final = CALL_COST // 4
 """What one answer may spend on expressions of tenants, in cost units."""
 SECONDS_EACH: Final = 30.0
@@ -169,13 +170,10 @@ class ClusterView:
 
     def facts(self, namespace: str, name: str) -> PodFacts:
         """Return what only people read of a pod; without facts for one that cannot be read or is not there."""
-        mark = name.encode()
-        for data in self._objects.of_kind("pods"):
-            if mark in data:
-                with suppress(ModelError):
-                    facts = read_pod_facts(data)
-                    if facts.key == (namespace, name):
-                        return facts
+        data = self.encoded("pods", name, namespace)
+        if data is not None:
+            with suppress(ModelError):
+                return read_pod_facts(data)
         return PodFacts(key=(namespace, name))
 
     @cached_property
@@ -189,14 +187,19 @@ class ClusterView:
         return found
 
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
-        """Return the object of a plural kind as it was read (API JSON); None if it is not there."""
+        """Return the object of a plural kind as it was read, decoded; None if it is not there."""
+        data = self.encoded(kind, name, namespace)
+        return None if data is None else decode_object(kind, data)
+
+    def encoded(self, kind: str, name: str, namespace: str = "") -> bytes | None:
+        """Return the object of a plural kind as it was read (API JSON); None if it is not there, or its name cannot be read."""
         mark = name.encode()
         for data in self._objects.of_kind(kind):
             if mark in data:
-                found = decode_object(kind, data)
-                metadata = found.get("metadata", {})
-                if (metadata.get("namespace", ""), metadata.get("name")) == (namespace, name):
-                    return found
+                with suppress(ModelError):
+                    found = decode(kind, _IDENTIFIED, data).metadata
+                    if (found.namespace, found.name) == (namespace, name):
+                        return data
         return None
 
     def names(self, kind: str, namespace: str) -> Sequence[str]:

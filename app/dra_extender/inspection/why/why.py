@@ -241,9 +241,7 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
         usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
         unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),
-        unjudged=()
-        if ended
-        else tuple(unjudged_filters(msgspec.json.encode(view.stored("pods", pod.name, pod.namespace)))),
+        unjudged=() if ended else tuple(unjudged_filters(view.encoded("pods", pod.name, pod.namespace) or b"")),
         beside=found.beside,
         awaited=found.awaited,
         notes=(
