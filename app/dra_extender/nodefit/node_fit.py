@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dra_extender.allocator.explain.device_messages import taint_text
-from dra_extender.allocator.rules.eligibility import untolerated
+from dra_extender.allocator.rules.eligibility import untolerated, untolerated_taints
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import DeviceTaint
@@ -124,7 +124,7 @@ class FitNode(Value, frozen=True, rename=None):
         """
         if self.deleting:
             return "being deleted"
-        repelling = {taint.key for taint in self.taints if untolerated((taint,), ()) is not None}
+        repelling = {taint.key for taint in untolerated_taints(self.taints, ())}
         if self.unschedulable or CORDONED.key in repelling:
             return "cordoned"
         return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
@@ -144,9 +144,8 @@ class FitNode(Value, frozen=True, rename=None):
             yield NodeRefusal(filter=NodeFilter.UNSCHEDULABLE, text="node(s) were unschedulable")
         found = tuple(
             taint
-            for taint in self.taints
-            if untolerated((taint,), tolerations) is not None
-            and not (self.unschedulable and (taint.key, taint.effect) == (CORDONED.key, CORDONED.effect))
+            for taint in untolerated_taints(self.taints, tolerations)
+            if not (self.unschedulable and (taint.key, taint.effect) == (CORDONED.key, CORDONED.effect))
         )
         if found:
             yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=found)

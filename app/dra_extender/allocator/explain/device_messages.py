@@ -9,7 +9,7 @@ from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.counter_sets import Shortage
-from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.reasons import Code
@@ -71,8 +71,7 @@ class DeviceMessages:
             case Code.CAPACITY:
                 return self._capacity(slot, location)
             case Code.TAINTED:
-                tolerations = slot.wanted.tolerations
-                taints = [taint_text(each) for each in device.taints if untolerated((each,), tolerations) is not None]
+                taints = [*map(taint_text, untolerated_taints(device.taints, slot.wanted.tolerations))]
                 return f"{device.name} has taint {listed(taints)}" if taints else device.name
             case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
                 nodes = sorted(self._node_view.nodes_elsewhere(location))

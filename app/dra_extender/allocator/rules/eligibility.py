@@ -1,6 +1,6 @@
 """The verdict about a device for a request option that does not depend on picks; found once per option and device of a node."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -208,8 +208,12 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
-    """Return the first taint that keeps the device away; effects other than NoSchedule and NoExecute, such as None, never do."""
+    """Return the first taint that keeps a device or a node away; None if they all are tolerated."""
+    return next(untolerated_taints(taints, tolerations), None)
+
+
+def untolerated_taints(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> Iterator[DeviceTaint]:
+    """Yield the taints that are not tolerated; effects other than NoSchedule and NoExecute, such as None, keep nothing away."""
     for taint in taints:
         if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
+            yield taint

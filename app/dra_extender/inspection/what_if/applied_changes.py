@@ -184,16 +184,13 @@ class AppliedChanges:
         return evicted
 
     def _evict(self, pod: Json) -> bool:
-        """End the pod, and add one in its place, unless the pod is being deleted: its controller has made another then."""
-        key, replaced = (
-            (pod["metadata"]["namespace"], pod["metadata"]["name"]),
-            "deletionTimestamp" not in pod["metadata"],
-        )
-        if replaced:
-            self.evicted[key] = self._copy.evict_pod(pod)
-        else:
+        """End the pod and add another in its place; return False if only the end is due, because its controller has replaced it."""
+        key = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if "deletionTimestamp" in pod["metadata"]:
             self.ended[key] = self._copy.end_pod(pod)
-        return replaced
+            return False
+        self.evicted[key] = self._copy.evict_pod(pod)
+        return True
 
 
 _PUBLISHED: Final = (StoredKind.SLICE, StoredKind.CLASS)

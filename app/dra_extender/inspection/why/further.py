@@ -10,7 +10,7 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.allocator.rules.capacity import published_amounts
-from dra_extender.allocator.rules.eligibility import untolerated
+from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
@@ -137,8 +137,8 @@ class FurtherReasons:
         """Yield which DeviceTaintRules set the taints that keep the device away, and which tolerations nearly tolerate them."""
         device = self._nearest.published_nearest(nearest)
         rules = sorted(self._view.ledger.overlays.rules.items())
-        taints = dict.fromkeys(() if device is None else device.taints)
-        for taint in islice((each for each in taints if untolerated((each,), tolerations) is not None), _MOST_NAMED):
+        taints = dict.fromkeys(() if device is None else untolerated_taints(device.taints, tolerations))
+        for taint in islice(taints, _MOST_NAMED):
             setting = [
                 name
                 for name, rule in rules

@@ -16,7 +16,7 @@ from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.capacity import most_allowed
-from dra_extender.allocator.rules.eligibility import untolerated
+from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import ExplainableExpression
@@ -350,7 +350,7 @@ class NextSteps:
         nearest = facts.reason.nearest
         device = None if nearest is None else self._nearest.published_nearest(nearest)
         if device is not None:
-            taints = [taint for taint in device.taints if untolerated((taint,), option.tolerations) is not None]
+            taints = list(untolerated_taints(device.taints, option.tolerations))
 
             def edit(body: Json) -> None:
                 added = (

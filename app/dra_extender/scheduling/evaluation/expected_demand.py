@@ -1,8 +1,8 @@
 """Which kinds of pods are expected, learned from those that come or given by the policy file, and what placements cost them.
 
-Every pod counts once, when it runs or fits on some node, and counts half after 2,000 others.  A pod that fits nowhere is not
-expected: otherwise one namespace could displace all kinds by some that no node can serve.  The kinds and their prices are renewed
-after every eighth further pod, at the latest after 200 pods.
+Every pod counts once, when it fits on some node, and counts half after 2,000 others; a new process counts the pods that run.  A
+pod that fits nowhere is not expected: otherwise one namespace could displace all kinds by some that no node can serve.  The kinds
+and their prices are renewed after every eighth further pod, at the latest after 200 pods.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
