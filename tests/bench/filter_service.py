@@ -68,7 +68,7 @@ async def serve(cluster: MemoryCluster, settings: Settings) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     service = assemble(settings, cluster, Metrics())
     with listen(settings.server) as listener:
-        await service.run(stop, listener)
+        await service.serve(stop, listener)
 
 
 def main() -> None:

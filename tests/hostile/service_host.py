@@ -35,8 +35,8 @@ _TICK_SECONDS: Final = 0.005
 _READY_SECONDS: Final = 60.0
 _PATIENCE_SECONDS: Final = 5.0
 _DEVICES: Final = 8
-_MAY_END: Final = ("GroupClaims.run", "group-claims")
-"""Tasks that end by themselves: claims of PodGroups are left to another controller when there is one."""
+_MAY_END: Final = "group-claims"
+"""The task that ends by itself: claims of PodGroups are left to another controller when there is one."""
 
 
 class ServiceHost:
@@ -92,7 +92,7 @@ class ServiceHost:
         if probes is not None:
             self.pages = int(probes.getsockname()[1])
         self._ends = [
-            asyncio.create_task(service.run(asyncio.Event(), listener, probes)),
+            asyncio.create_task(service.serve(asyncio.Event(), listener, probes)),
             asyncio.create_task(self._tick()),
         ]
 
@@ -219,9 +219,9 @@ async def _called(call: Callable[[], object]) -> None:
 
 
 async def _running() -> Counter[str]:
-    tasks = [task for task in asyncio.all_tasks() if not task.done() and task.get_name() not in _MAY_END]
+    tasks = [task for task in asyncio.all_tasks() if not task.done() and task.get_name() != _MAY_END]
     names = [getattr(task.get_coro(), "__qualname__", "") for task in tasks]
-    return Counter(name for name in names if not name.endswith(("_running", "run_asgi", "sleep", *_MAY_END)))
+    return Counter(name for name in names if not name.endswith(("_running", "run_asgi", "sleep")))
 
 
 def _cluster() -> Iterator[tuple[str, Json]]:

@@ -111,7 +111,7 @@ def test_every_untolerated_taint_is_told_and_kube_scheduler_names_none() -> None
     }
     (refusal,) = refusals(fit(tainted, pod("train", "ml")))
     assert refusal.text == "node(s) had untolerated taint(s)"
-    assert refusal.said == "node(s) had untolerated taint(s): team=a:NoSchedule, upkeep:NoExecute"
+    assert refusal.description == "node(s) had untolerated taint(s): team=a:NoSchedule, upkeep:NoExecute"
 
 
 def test_taint_behind_that_of_a_cordoned_node_is_told_too() -> None:
@@ -231,7 +231,7 @@ def with_condition(kind: str, status: str, **spec: Any) -> Json:
 def test_condition_keeps_pods_away_as_the_taint_that_the_node_gets_for_it(kind: str, status: str, key: str) -> None:
     bad = with_condition(kind, status)
     (refusal,) = refusals(fit(bad, pod("train", "ml")))
-    assert refusal.said == f"node(s) had untolerated taint(s): node.kubernetes.io/{key}:NoSchedule"
+    assert refusal.description == f"node(s) had untolerated taint(s): node.kubernetes.io/{key}:NoSchedule"
     tolerant = pod("train", "ml", tolerations=[{"key": f"node.kubernetes.io/{key}", "operator": "Exists"}])
     assert refusals(fit(bad, tolerant)) == ()
 

@@ -28,7 +28,7 @@ def _kept_objects(number: int) -> list[list[object]]:
 
 def test_nothing_is_collected_while_few_objects_are_new(collector: GarbageCollector) -> None:
     kept = _kept_objects(NEW_OBJECTS // 2)
-    assert collector.look() is None
+    assert collector.collect_if_due() is None
     assert len(kept) == NEW_OBJECTS // 2
 
 
@@ -36,7 +36,7 @@ def test_a_cycle_among_new_objects_is_freed_at_the_next_look(collector: GarbageC
     freed = weakref.ref(Knot())
     kept = _kept_objects(NEW_OBJECTS + 1000)
     assert freed() is not None
-    assert collector.look() == 0
+    assert collector.collect_if_due() == 0
     assert freed() is None
     assert kept
 
@@ -45,13 +45,13 @@ def test_a_cycle_that_survived_one_look_is_freed_when_enough_have(collector: Gar
     knot = Knot()
     freed = weakref.ref(knot)
     kept = [_kept_objects(NEW_OBJECTS + 1000)]
-    assert collector.look() == 0
+    assert collector.collect_if_due() == 0
     del knot
     collected: list[int | None] = []
     while len(collected) <= SURVIVING_OBJECTS // NEW_OBJECTS + 1 and 1 not in collected:
         assert freed() is not None
         kept.append(_kept_objects(NEW_OBJECTS + 1000))
-        collected.append(collector.look())
+        collected.append(collector.collect_if_due())
     assert collected[-1] == 1
     assert freed() is None
 
@@ -71,11 +71,11 @@ def test_what_was_frozen_and_what_survived_twice_is_not_visited_again(collector:
     collector.freeze()
     before = gc.get_freeze_count()
     old = _kept_objects(SURVIVING_OBJECTS + NEW_OBJECTS)
-    assert collector.look() == 0
+    assert collector.collect_if_due() == 0
     more = _kept_objects(NEW_OBJECTS + 1000)
-    assert collector.look() == 1
+    assert collector.collect_if_due() == 1
     new = _kept_objects(NEW_OBJECTS + 1000)
-    assert collector.look() == 0
+    assert collector.collect_if_due() == 0
     assert gc.get_freeze_count() == before
     young = {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
     assert not young & {id(each) for each in old + more}

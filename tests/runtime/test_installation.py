@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.inspection.snapshot_file import write_snapshot
-from dra_extender.runtime.installation import is_installed, lacking, new_event_loop, run
+from dra_extender.runtime.installation import is_installed, lacking, new_event_loop, run_in_new_loop
 
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -80,7 +80,7 @@ def test_what_is_installed_lacks_nothing_and_runs_work() -> None:
     async def work() -> int:
         return 7
 
-    assert run(work()) == 7
+    assert run_in_new_loop(work()) == 7
     loop = new_event_loop()
     assert type(loop).__module__.startswith("uvloop")
     loop.close()

@@ -112,7 +112,7 @@ async def test_137617_members_that_wait_for_a_shared_claim_do_not_flood_the_clus
     clock, settings = ManualClock(), KubeSettings(instance="replica-0")
     transport = CountingTransport(settings, clock)
     events = KubeEvents(transport, settings, clock, CountingObserver())
-    writing = asyncio.create_task(events.run())
+    writing = asyncio.create_task(events.keep_writing())
     attempts = 0
     for _ in range(2 * 60 * 4):
         for pod in pods:

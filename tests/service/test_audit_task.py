@@ -45,10 +45,10 @@ async def test_finding_counts_once_two_audits_in_a_row_have_it_and_is_logged_onc
     audit, metrics = task(cluster, SteppedClock())
 
     with capture_logs() as logs:
-        assert await audit.look() == ()
+        assert await audit.audit() == ()
         assert FOUND + "0.0" in (await metrics.render()).decode()
-        assert [each.check for each in await audit.look()] == [Check.DOUBLE_ALLOCATION]
-        await audit.look()
+        assert [each.check for each in await audit.audit()] == [Check.DOUBLE_ALLOCATION]
+        await audit.audit()
 
     assert FOUND + "1.0" in (await metrics.render()).decode()
     assert audit.notes() == {"audit": "double_allocation 1"}
@@ -61,10 +61,10 @@ async def test_finding_that_is_over_counts_no_more() -> None:
     view = cluster.made.view()
     metrics = Metrics()
     audit = AuditTask(AuditedCluster(view.ledger, lambda: NOW, TIMEOUT), metrics, AuditSettings())
-    await audit.look()
-    assert len(await audit.look()) == 1
+    await audit.audit()
+    assert len(await audit.audit()) == 1
     del view.ledger.classes["misspelt"]
-    assert await audit.look() == ()
+    assert await audit.audit() == ()
     assert audit.notes() == {}
     assert 'check="class_without_devices",severity="warning"} 0.0' in (await metrics.render()).decode()
 
@@ -72,7 +72,7 @@ async def test_finding_that_is_over_counts_no_more() -> None:
 async def test_it_pauses_before_it_has_worked_for_long() -> None:
     clock = SteppedClock(step=TURN_SECONDS / 4)
     audit, metrics = task(SoundCluster(3), clock)
-    await audit.look()
+    await audit.audit()
     assert len(clock.slept) > 5
     assert set(clock.slept) == {PAUSE_SECONDS}
     text = (await metrics.render()).decode()
@@ -103,16 +103,16 @@ async def test_what_changes_during_a_pause_is_looked_at_as_it_is_then() -> None:
             view.ledger.overlays.withdraw(name)
 
     clock.on_sleep = shrink
-    await audit.look()
+    await audit.audit()
     assert not list(view.ledger.claims.records())
     clock.on_sleep = lambda: None
-    await audit.look()
-    assert {each.check for each in await audit.look()} <= {Check.CLASS_WITHOUT_DEVICES, Check.MISSING_CLAIM}
+    await audit.audit()
+    assert {each.check for each in await audit.audit()} <= {Check.CLASS_WITHOUT_DEVICES, Check.MISSING_CLAIM}
 
 
 async def test_it_audits_at_its_interval_and_not_at_all_if_it_is_switched_off() -> None:
     off, _ = task(SoundCluster(3), SteppedClock(), enabled=False)
-    await off.run()
+    await off.keep_auditing()
 
     clock = SteppedClock()
     audit, metrics = task(SoundCluster(3), clock)
@@ -123,7 +123,7 @@ async def test_it_audits_at_its_interval_and_not_at_all_if_it_is_switched_off() 
 
     clock.on_sleep = stop
     with pytest.raises(ConnectionAbortedError):
-        await audit.run()
+        await audit.keep_auditing()
     assert clock.slept == [7, 7, 7]
     assert "dra_extender_audits_total 2.0" in (await metrics.render()).decode()
 
@@ -134,9 +134,9 @@ async def test_log_of_one_audit_is_bounded() -> None:
         class_of_nothing(cluster)
         cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = f"misspelt-{index}"
     audit, _ = task(cluster, SteppedClock())
-    await audit.look()
+    await audit.audit()
     with capture_logs() as logs:
-        assert len(await audit.look()) == 30
+        assert len(await audit.audit()) == 30
     assert len(logs) == 21
     assert logs[-1]["number"] == 10
 
@@ -155,12 +155,12 @@ async def test_claims_that_cannot_be_compared_are_counted_and_each_reason_is_log
     classes = dict(view.ledger.classes)
     used = {request.exactly.device_class_name for request in requests(view.ledger) if request.exactly is not None}
 
-    await audit.look()
+    await audit.audit()
     assert UNJUDGED + "0.0" in (await metrics.render()).decode()
     view.ledger.classes.clear()
     with capture_logs() as logs:
-        await audit.look()
-        await audit.look()
+        await audit.audit()
+        await audit.audit()
     assert claims > 1
     assert UNJUDGED + f"{claims}.0" in (await metrics.render()).decode()
     assert audit.notes()["audit, claims not judged"] == str(claims)
@@ -169,7 +169,7 @@ async def test_claims_that_cannot_be_compared_are_counted_and_each_reason_is_log
     assert {each["reason"] for each in warned} == {f"device class {name} does not exist" for name in used}
 
     view.ledger.classes.update(classes)
-    await audit.look()
+    await audit.audit()
     assert UNJUDGED + "0.0" in (await metrics.render()).decode()
     assert "audit, claims not judged" not in audit.notes()
 
@@ -188,16 +188,16 @@ async def test_slices_are_looked_at_again_once_they_have_changed(monkeypatch: py
         return slice_finding(pool_id, published)
 
     monkeypatch.setattr(published, "slice_finding", noted)
-    await audit.look()
+    await audit.audit()
     assert sorted(looked) == ["n1", "n2"]
-    await audit.look()
+    await audit.audit()
     assert len(looked) == 2
     (first, _) = cluster.objects["resourceslices"]
     first["spec"]["devices"].append(first["spec"]["devices"][0])
     sinks_of(ledger)["resourceslices"].changed(json.encode(first))
-    await audit.look()
+    await audit.audit()
     assert looked[2:] == ["n1"]
-    assert [each.check for each in await audit.look()] == [Check.SLICES]
+    assert [each.check for each in await audit.audit()] == [Check.SLICES]
     sinks_of(ledger)["resourceslices"].deleted("", first["metadata"]["name"], first["metadata"]["uid"])
-    assert await audit.look() == ()
+    assert await audit.audit() == ()
     assert looked[3:] == []

@@ -44,16 +44,16 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "keep_reporting"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "keep_guards"),
     BackgroundTask.GUARD_RESERVATIONS: (GuardReservations, "keep_ending"),
-    BackgroundTask.POLICY: (PolicyReloader, "run"),
-    BackgroundTask.CERTIFICATES: (Certificates, "run"),
-    BackgroundTask.AUDIT: (AuditTask, "run"),
-    BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "run"),
-    BackgroundTask.COLLECTOR: (GarbageCollector, "run"),
+    BackgroundTask.POLICY: (PolicyReloader, "keep_reloading"),
+    BackgroundTask.CERTIFICATES: (Certificates, "keep_reloading"),
+    BackgroundTask.AUDIT: (AuditTask, "keep_auditing"),
+    BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "keep_counting"),
+    BackgroundTask.COLLECTOR: (GarbageCollector, "keep_collecting"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
 }
 OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {
-    BackgroundTask.WATCH: (Reflector, "run"),
-    BackgroundTask.EVENTS: (KubeEvents, "run"),
+    BackgroundTask.WATCH: (Reflector, "keep_watching"),
+    BackgroundTask.EVENTS: (KubeEvents, "keep_writing"),
     BackgroundTask.CREDENTIALS: (Credentials, "keep_fresh"),
 }
 Failing = Callable[[type, str, int], list[int]]

@@ -84,14 +84,14 @@ async def test_devices_are_counted_after_each_interval() -> None:
     clock.on_sleep = ended_after(clock, 3)
     count, metrics = counting(clock, devices_interval_seconds=7)
     with suppress(asyncio.CancelledError):
-        await count.run()
+        await count.keep_counting()
     assert clock.slept == [7, 7, 7]
     assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 2
 
 
 async def test_nothing_is_counted_where_the_setting_is_off() -> None:
     count, metrics = counting(SteppedClock(), devices_enabled=False)
-    await count.run()
+    await count.keep_counting()
     assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 0
 
 

@@ -56,7 +56,7 @@ async def running(tls: Path | None = None, **probes: Any) -> AsyncIterator[Both]
     scheme = "http" if tls is None else "https"
     with listen_at("127.0.0.1", 0) as verbs, listen_at("127.0.0.1", 0) as others:
         cluster.complete.set()
-        task = asyncio.create_task(service.run(stop, verbs, others))
+        task = asyncio.create_task(service.serve(stop, verbs, others))
         async with (
             httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{verbs.getsockname()[1]}", verify=NO_AUTHORITY, timeout=60
@@ -122,7 +122,7 @@ async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> Non
     cluster, stop = WatchedMemory(), asyncio.Event()
     service = assemble(Settings(), cluster, Metrics())
     with listen_at("127.0.0.1", 0) as listener:
-        task = asyncio.create_task(service.run(stop, listener))
+        task = asyncio.create_task(service.serve(stop, listener))
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", verify=NO_AUTHORITY, timeout=60
         ) as client:

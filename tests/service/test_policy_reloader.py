@@ -54,7 +54,7 @@ async def test_without_a_file_there_is_nothing_to_do(ledger: Ledger, metrics: Me
     watch = watch_of(None, ledger, metrics)
     await watch.load()
     await watch.check()
-    await watch.run()
+    await watch.keep_reloading()
     assert watch.notes() == {}
 
 

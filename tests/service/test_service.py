@@ -136,7 +136,7 @@ async def running(leadership: Elected | None = None) -> AsyncIterator[Running]:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, verify=NO_AUTHORITY, timeout=120) as client:
             site = Running(cluster, client, stop)
-            site.task = asyncio.create_task(service.run(stop, listener))
+            site.task = asyncio.create_task(service.serve(stop, listener))
             try:
                 yield site
             finally:
@@ -255,7 +255,7 @@ async def test_a_cluster_that_refuses_ends_the_service_with_its_sentence() -> No
     cluster.refuse = ServerUnavailableError("the API server does not answer")
     service = assemble(Settings(server=LOOPBACK), cluster, Metrics())
     with listen(LOOPBACK) as listener, pytest.raises(ServerUnavailableError, match="does not answer"):
-        await service.run(asyncio.Event(), listener)
+        await service.serve(asyncio.Event(), listener)
     assert cluster.stopped
 
 

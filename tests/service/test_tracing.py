@@ -65,7 +65,7 @@ async def serving(made: Watched, settings: TracingSettings) -> AsyncIterator[htt
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, verify=NO_AUTHORITY, timeout=30) as client:
-            running = asyncio.create_task(service.run(stop, listener))
+            running = asyncio.create_task(service.serve(stop, listener))
 
             async def is_ready() -> bool:
                 return (await client.get("/readyz")).status_code == 200

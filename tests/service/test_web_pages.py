@@ -74,7 +74,7 @@ async def test_further_names_are_those_of_the_setting_and_a_refusal_is_told_and_
     service = assemble(settings, cluster, metrics)
     with listen_at("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        task = asyncio.create_task(service.run(stop, listener))
+        task = asyncio.create_task(service.serve(stop, listener))
 
         async def is_ready() -> bool:
             return (await answer_to(port, "GET", "/readyz", ["Host: extender.example.com:8443"]))[0] == 200

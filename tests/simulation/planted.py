@@ -175,7 +175,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "a renewal counts from its answer": _instead(LeaseView, "renewed", _renewed_when_answered),
     "a lease is taken before it has run out": _instead(LeaseView, "may_take", _value(True)),
     "a new leader does not catch up": _instead(KubeLeadership, "catch_up", _nothing_awaited),
-    "the leader is not published": _instead(EndpointPublisher, "run", _nothing_awaited),
+    "the leader is not published": _instead(EndpointPublisher, "keep_publishing", _nothing_awaited),
     "deletions are not delivered": _instead(EventDispatcher, "removed", _nothing),
     "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),
     "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),

@@ -59,18 +59,18 @@ class BrowserGuard:
 
     def refusal(self, method: bytes, headers: RawHeaders) -> RequestRefusal | None:
         """Return why a request is refused; None if it may be answered."""
-        given: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
         for name, value in headers:
             if name in _READ:
-                if name in given:
+                if name in values:
                     sentence = f"expected the header {name.decode().title()} once"
                     return RequestRefusal(HTTPStatus.BAD_REQUEST, "repeated_header", sentence)
-                given[name] = value
-        refusal = self._refused_host(given.get(_HOST))
-        if refusal is None and (_ORIGIN in given or _SITE in given):
-            refusal = _refused_origin(method, given)
+                values[name] = value
+        refusal = self._refused_host(values.get(_HOST))
+        if refusal is None and (_ORIGIN in values or _SITE in values):
+            refusal = _refused_origin(method, values)
         if refusal is None and method not in _SAFE:
-            refusal = _refused_content(given.get(_CONTENT_TYPE))
+            refusal = _refused_content(values.get(_CONTENT_TYPE))
         return refusal
 
     def _refused_host(self, host: bytes | None) -> RequestRefusal | None:
@@ -90,17 +90,17 @@ class BrowserGuard:
         )
 
 
-def _refused_origin(method: bytes, given: Mapping[bytes, bytes]) -> RequestRefusal | None:
+def _refused_origin(method: bytes, values: Mapping[bytes, bytes]) -> RequestRefusal | None:
     """Refuse what a page of another origin makes a browser send; a link that a person follows is no such request."""
-    origin, host = given.get(_ORIGIN), given.get(_HOST)
+    origin, host = values.get(_ORIGIN), values.get(_HOST)
     if origin is not None and (host is None or origin.lower().partition(b"://")[2] != host.lower()):
         sentence = f"expected no request of a web page, got one of the origin {_shown(origin)}"
         return RequestRefusal(HTTPStatus.FORBIDDEN, "origin", sentence)
-    is_link = method in _SAFE and (given.get(_MODE), given.get(_DESTINATION)) == (b"navigate", b"document")
-    if is_link or given.get(_SITE, b"none") in {b"none", b"same-origin"}:
+    is_link = method in _SAFE and (values.get(_MODE), values.get(_DESTINATION)) == (b"navigate", b"document")
+    if is_link or values.get(_SITE, b"none") in {b"none", b"same-origin"}:
         return None
     return RequestRefusal(
-        HTTPStatus.FORBIDDEN, "origin", f"expected no request of a web page, got Sec-Fetch-Site {_shown(given[_SITE])}"
+        HTTPStatus.FORBIDDEN, "origin", f"expected no request of a web page, got Sec-Fetch-Site {_shown(values[_SITE])}"
     )
 
 

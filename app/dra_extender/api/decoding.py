@@ -55,8 +55,8 @@ class RequestReader(Generic[T]):
         self._verb = verb
         self._decoder = msgspec.json.Decoder(shape)
         self._shape = shape
-        self._keys = {each.encode_name.lower(): each.encode_name for each in msgspec.structs.fields(shape)}
-        self._attributes = {each.encode_name: each.name for each in msgspec.structs.fields(shape)}
+        self._keys = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(shape)}
+        self._attributes = {field.encode_name: field.name for field in msgspec.structs.fields(shape)}
         self._needed = needed
 
     def read(self, body: bytes) -> T:
@@ -87,8 +87,8 @@ class RequestReader(Generic[T]):
             )
             raise MalformedRequestError(explain(self._verb, problem))
         try:
-            given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            renamed: dict[str, Any] = {self._keys.get(key.lower(), key): value for key, value in given.items()}
+            members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            renamed: dict[str, Any] = {self._keys.get(key.lower(), key): value for key, value in members.items()}
             return self._decoder.decode(msgspec.json.encode(renamed))
         except UNREADABLE as problem:
             raise MalformedRequestError(explain(self._verb, first or problem)) from problem
@@ -109,8 +109,8 @@ def explain(verb: str, problem: Exception, field: str = "") -> str:
 
 
 def _plain_types(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        return " or ".join(_TYPES.get(part, part) for part in found[1].split(" | "))
+    def plain(match: re.Match[str]) -> str:
+        return " or ".join(_TYPES.get(part, part) for part in match[1].split(" | "))
 
     return re.sub(r"`([^`]*)`", plain, text)
 
@@ -126,10 +126,10 @@ def check_names(verb: str, field: str, raw: bytes) -> None:
         raise MalformedRequestError(f"{verb}: {field}: expected at most {NODES} names")
 
 
-def check_length(verb: str, field: str, items: Sized, most: int, what: str) -> None:
-    """Raise MalformedRequestError if there are more than `most` items."""
-    if len(items) > most:
-        raise MalformedRequestError(f"{verb}: {field}: expected at most {most} {what}, got {len(items)}")
+def check_length(verb: str, field: str, items: Sized, limit: int, what: str) -> None:
+    """Raise MalformedRequestError if there are more than `limit` items."""
+    if len(items) > limit:
+        raise MalformedRequestError(f"{verb}: {field}: expected at most {limit} {what}, got {len(items)}")
 
 
 def check_members(verb: str, field: str, raw: bytes) -> None:

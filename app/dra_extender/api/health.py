@@ -57,7 +57,7 @@ class Health:
             except Exception as problem:  # noqa: BLE001 - as above
                 _LOG.exception("source of notes failed")
                 checks["notes"] = f"cannot be read: {type(problem).__name__}"
-        return HealthReport("readyz", {name: found for name, found in checks.items() if name not in exclude}, notes)
+        return HealthReport("readyz", {name: problem for name, problem in checks.items() if name not in exclude}, notes)
 
 
 class HealthReport:

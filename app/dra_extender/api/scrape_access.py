@@ -80,10 +80,10 @@ class ScrapeAccess:
             return _unauthorized("expected a bearer token of this cluster")
         key = sha256(token.encode()).digest()
         now = self._clock()
-        known = self._allowed.use(key) or self._denied.get(key)
-        if known is not None and now < known.until:
-            self._note(address, known.refusal)
-            return known.refusal
+        review = self._allowed.use(key) or self._denied.get(key)
+        if review is not None and now < review.until:
+            self._note(address, review.refusal)
+            return review.refusal
         running = self._reviews.get(key)
         if running is None:
             if not self._may_review(key, address, now):

@@ -96,8 +96,8 @@ def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
             raise MalformedRequestError(_explained("filter", problem)) from problem
         if nodes.items is None:
             return _encoded(answer, None, fitting, plain=isinstance(nodes.names, NodeNames))
-        kept = set(fitting)
-        items = [item for name, item in zip(nodes.names, nodes.items, strict=True) if name in kept]
+        feasible_nodes = set(fitting)
+        items = [item for name, item in zip(nodes.names, nodes.items, strict=True) if name in feasible_nodes]
         return _encoded(answer, FeasibleNodes(items), None)
 
     async def prioritize(body: bytes, _: Receive) -> bytes:
@@ -125,10 +125,10 @@ def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
         await asyncio.sleep(0)
         victims = {node: [victim.uid for victim in on_node.pods or ()] for node, on_node in proposed.items()}
         with _of_the_pod("preempt"):
-            kept = await verbs.preempt(pod, victims)
+            accepted = await verbs.preempt(pod, victims)
         await asyncio.sleep(0)
         # A node without victims would fail the whole preemption.
-        answer = {node: _merged(proposed.get(node, WireMetaVictims()), uids) for node, uids in kept.items() if uids}
+        answer = {node: _merged(proposed.get(node, WireMetaVictims()), uids) for node, uids in accepted.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
 
     return {"filter": filter_nodes, "prioritize": prioritize, "bind": bind, "preempt": preempt}
@@ -188,18 +188,20 @@ def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:
 
 
 def _proposed(args: ExtenderPreemptionArgs) -> dict[str, WireMetaVictims]:
-    verb, meta, whole = "preempt", *_MAPS
+    verb, meta, full = "preempt", *_MAPS
     check_members(verb, meta, bytes(args.node_name_to_meta_victims))
     proposed: dict[str, WireMetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
     if proposed is not None:
         _check_proposal(meta, proposed)
         return proposed
-    check_members(verb, whole, bytes(args.node_name_to_victims))
-    given: dict[str, Victims] = _decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}
-    _check_proposal(whole, given)
+    check_members(verb, full, bytes(args.node_name_to_victims))
+    victims: dict[str, Victims] = _decoded(verb, full, _VICTIMS, args.node_name_to_victims) or {}
+    _check_proposal(full, victims)
     return {
-        node: WireMetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
-        for node, each in given.items()
+        node: WireMetaVictims(
+            tuple(MetaPod(pod.metadata.uid) for pod in node_victims.pods or ()), node_victims.num_pdb_violations
+        )
+        for node, node_victims in victims.items()
     }
 
 
@@ -237,6 +239,6 @@ def _of_the_pod(verb: str) -> Iterator[None]:
 
 def _merged(proposed: WireMetaVictims, uids: Sequence[str]) -> WireMetaVictims:
     """Return these victims in the order of the proposal (kube-scheduler ranks nodes by the first one), added ones last."""
-    wanted = set(uids)
-    known = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in wanted)
-    return WireMetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)
+    victim_uids = set(uids)
+    ordered = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in victim_uids)
+    return WireMetaVictims(tuple(MetaPod(uid) for uid in ordered | dict.fromkeys(uids)), proposed.num_pdb_violations)

@@ -180,10 +180,10 @@ class ClusterSource:
                 return objects._replace(namespace=self.namespace or objects.namespace)
             except SnapshotFileError as problem:
                 raise ended(problem, ExitStatus.UNKNOWN) from problem
-        from dra_extender.runtime.installation import run
+        from dra_extender.runtime.installation import run_in_new_loop
 
         with _ends_unless_read():
-            return run(self._live(explaining=explaining))
+            return run_in_new_loop(self._live(explaining=explaining))
 
     def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
@@ -193,7 +193,7 @@ class ClusterSource:
         from contextlib import aclosing
 
         from dra_extender.inspection.running_cluster import readings, with_events
-        from dra_extender.runtime.installation import run
+        from dra_extender.runtime.installation import run_in_new_loop
 
         async def follow() -> None:
             async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
@@ -203,7 +203,7 @@ class ClusterSource:
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
         with suppress(KeyboardInterrupt), _ends_unless_read():
-            run(follow())
+            run_in_new_loop(follow())
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.objects import ALL_KINDS, KINDS

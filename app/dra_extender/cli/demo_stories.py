@@ -218,7 +218,7 @@ async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["Ht
     service, stop = assemble(settings, cluster, Metrics()), asyncio.Event()
     with listen(settings.server) as listener:
         listener.listen()
-        running = asyncio.create_task(service.run(stop, listener))
+        running = asyncio.create_task(service.serve(stop, listener))
         try:
             await _ready(service, running)
             host, port = listener.getsockname()[:2]

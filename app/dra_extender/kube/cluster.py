@@ -111,7 +111,7 @@ class KubeCluster:
         _LOG.info("connected to API server", source=credentials.source, **facts.notes())
         self._sinks = sinks
         self._connection.watch_served(sinks, facts, credentials)
-        self._connection.keep(BackgroundTask.EVENTS, self.events.run)
+        self._connection.keep(BackgroundTask.EVENTS, self.events.keep_writing)
 
     async def _discover(self) -> ServerFacts:
         """Read the facts, again until the start times out while the server does not answer or refuses access."""

@@ -74,7 +74,7 @@ class ClusterConnection:
             chance=self.chance,
             namespace=namespace,
         )
-        self.keep(BackgroundTask.WATCH, reflector.run, kind.plural)
+        self.keep(BackgroundTask.WATCH, reflector.keep_watching, kind.plural)
         return reflector
 
     def watch_served(self, sinks: Mapping[str, EventSink], facts: ServerFacts, credentials: Credentials) -> list[str]:
@@ -91,8 +91,8 @@ class ClusterConnection:
                 sink.absent()
         return [plural for plural in sinks if plural not in served]
 
-    def keep(self, work: BackgroundTask, run: Callable[[], Coroutine[Any, Any, None]], of: str = "") -> None:
-        self._tasks.append(self.supervisor.keep(work, run, of))
+    def keep(self, kind: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]], instance: str = "") -> None:
+        self._tasks.append(self.supervisor.keep(kind, work, instance))
 
     def contact_ages(self) -> Mapping[str, float]:
         """Return the seconds since the last response to the list or watch of each kind."""

@@ -259,8 +259,8 @@ class KubeEvents:
             lost.queued = False
             self._observer.pod_event("overflowed")
 
-    async def run(self) -> None:
-        """Write until cancelled; raises nothing else."""
+    async def keep_writing(self) -> None:
+        """Write queued Events until cancelled; raise nothing else."""
         while True:
             await self._queue.filled()
             while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
@@ -278,7 +278,7 @@ class KubeEvents:
                 self._queue.task_done()
 
     async def flush(self) -> None:
-        """Return when what was recorded so far is written or given up; needs `run` beside it."""
+        """Return when what was recorded so far is written or given up; needs `keep_writing` to run."""
         await self._queue.join()
 
     async def _write(self, series: Series) -> None:

@@ -43,7 +43,7 @@ def as_github(report: LintReport) -> str:
     """Return a workflow command of GitHub Actions for each finding that no manifest announces: an annotation of the file's line."""
     return "\n".join(
         f"::{finding.severity} file={_property(finding.file)},line={finding.line},col={finding.column},"
-        f"title={_property(finding.code)}::{_escaped(_whole(finding), _ESCAPES)}"
+        f"title={_property(finding.code)}::{_escaped(_one_line(finding), _ESCAPES)}"
         for finding in report.findings
         if not finding.expected
     )
@@ -53,8 +53,8 @@ def as_sarif(report: LintReport, version: str) -> str:
     """Return a log of SARIF 2.1.0 (OASIS); findings that a manifest announces are suppressed in it."""
     rules = [{"id": code} for code in sorted({finding.code for finding in report.findings})]
     driver = {"name": "dra-extender lint", "version": version, "rules": rules}
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": list(_results(report))}
-    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+    sarif_run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": list(_results(report))}
+    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [sarif_run]}, indent=2, ensure_ascii=False)
 
 
 def _results(report: LintReport) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ def _results(report: LintReport) -> Iterator[dict[str, Any]]:
         result: dict[str, Any] = {
             "ruleId": finding.code,
             "level": finding.severity,
-            "message": {"text": _whole(finding)},
+            "message": {"text": _one_line(finding)},
             "locations": [{"physicalLocation": place}],
         }
         if finding.expected:
@@ -85,7 +85,7 @@ def _finding_text(finding: ReportedFinding) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _whole(finding: ReportedFinding) -> str:
+def _one_line(finding: ReportedFinding) -> str:
     """Return message, object and suggestion in one line."""
     suggestion = f"; write {finding.suggestion}" if finding.suggestion else ""
     return printable(f"{finding.message} (in {_about(finding)}){suggestion}")

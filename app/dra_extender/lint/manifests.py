@@ -232,9 +232,9 @@ class _Reader:
             for number, alternative in enumerate(list_at(self._thing, path)):
                 if not isinstance(alternative, dict):
                     continue
-                asked = {"count": 1, "allocationMode": "ExactCount", **alternative, "name": ""}
+                request = {"count": 1, "allocationMode": "ExactCount", **alternative, "name": ""}
                 earlier = first.setdefault(
-                    msgspec.json.encode(asked, order="deterministic"), str(alternative.get("name"))
+                    msgspec.json.encode(request, order="deterministic"), str(alternative.get("name"))
                 )
                 if earlier != str(alternative.get("name")):
                     text = f"this alternative asks for the same as the earlier alternative {earlier}: it is never taken"
@@ -293,8 +293,8 @@ class _Reader:
         if LINT in annotations:
             where = self._document.position_of((*ANNOTATIONS, LINT))
             value = str(annotations[LINT])
-            word, _, rest = value.partition(":")
-            codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
+            word, _, codes_text = value.partition(":")
+            codes = frozenset(code.strip() for code in codes_text.split(",") if code.strip())
             unknown = sorted(codes - set(LintCode))
             if word.strip() != _EXPECT or unknown:
                 raise YamlError(

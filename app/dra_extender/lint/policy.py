@@ -72,27 +72,25 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
                 position = policy.document.position_of(path)
                 yield PlacedFinding(policy.file, position, "policy", wrong, path_text(path))
             continue
-        for rule, finding in _of(overlay, [published.slice_ for published in slices]):
+        for rule, finding in _policy_findings(overlay, [published.slice_ for published in slices]):
             yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
     by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
     for published in slices if not policies else ():
         by_file[published.file].append(published)
     for file, slices_of_file in by_file.items():
         places = {published.slice_.name: published.position for published in slices_of_file}
-        for name, finding in _of(PolicyOverlay(()), [published.slice_ for published in slices_of_file]):
+        for name, finding in _policy_findings(PolicyOverlay(()), [published.slice_ for published in slices_of_file]):
             yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
 
 
-def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
+def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
     """Yield (rule, or slice without one, finding)."""
     devices = published_devices(policy.apply(published).effective for published in slices)
     for name, why in ineffective_rules(policy.rules, devices or ()):
         yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
-    for refusing, other in asymmetric_rules(devices or ()):
+    for refusing, neighbour in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.rule}" if refusing.rule else refusing.name
-        facing = f"rule {other.rule}" if other.rule else other.name
-        says = "says nothing" if other.device.compatible_only_with is None else "has no objection"
-        text = (
-            f"{owner} keeps {refusing.name} apart from {other.name}, but {facing} {says}: write the rule on both sides"
-        )
+        facing = f"rule {neighbour.rule}" if neighbour.rule else neighbour.name
+        says = "says nothing" if neighbour.device.compatible_only_with is None else "has no objection"
+        text = f"{owner} keeps {refusing.name} apart from {neighbour.name}, but {facing} {says}: write the rule on both sides"
         yield refusing.rule or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)

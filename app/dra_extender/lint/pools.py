@@ -57,11 +57,11 @@ def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
     pools: dict[PoolId, list[PlacedSlice]] = {}
     for published in {published.slice_.name: published for published in slices}.values():
         pools.setdefault(published.slice_.pool_id, []).append(published)
-    found = []
+    groups = []
     for pool in pools.values():
-        newest = {published.name for published in latest_generation([each.slice_ for each in pool])}
-        found.append([published for published in pool if published.slice_.name in newest])
-    return found
+        newest = {published.name for published in latest_generation([published.slice_ for published in pool])}
+        groups.append([published for published in pool if published.slice_.name in newest])
+    return groups
 
 
 def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
@@ -118,7 +118,7 @@ def _groups(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[
         grouped = [member for member in devices if member.entry.compatibility_groups]
         lacking = [member for member in devices if not member.entry.compatibility_groups]
         if grouped and lacking:
-            without, with_groups = (listed([member.device for member in each]) for each in (lacking, grouped))
+            without, with_groups = (listed([member.device for member in members]) for members in (lacking, grouped))
             text = (
                 f"counter set {counter_set} has devices with compatibility groups ({with_groups}) and without ({without}): "
                 "a device without groups is never beside a device with groups"
@@ -128,7 +128,7 @@ def _groups(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[
 
 
 def _lonely(
-    counter_set: str, grouped: Sequence[_Member], there: Mapping[str, int]
+    counter_set: str, grouped: Sequence[_Member], counters: Mapping[str, int]
 ) -> Iterator[tuple[str, LintFinding]]:
     """Yield groups that no other device has, beside groups that several have.
 
@@ -148,7 +148,10 @@ def _lonely(
         if (
             shared
             and all(counts[group] == 1 for group in own)
-            and any(other is not member and _fit_together(member.entry, other.entry, there) for other in grouped)
+            and any(
+                other_member is not member and _fit_together(member.entry, other_member.entry, counters)
+                for other_member in grouped
+            )
         ):
             text = (
                 f"no device on counter set {counter_set} has a compatibility group of {member.device} ({', '.join(own)}): "
@@ -157,9 +160,9 @@ def _lonely(
             yield member.slice_, warning(LintCode.GROUPS, 0, text)
 
 
-def _fit_together(one: CounterConsumption, other: CounterConsumption, there: Mapping[str, int]) -> bool:
-    needed = Counter(dict(one.counters)) + Counter(dict(other.counters))
-    return all(amount <= there.get(counter, 0) for counter, amount in needed.items())
+def _fit_together(first: CounterConsumption, second: CounterConsumption, counters: Mapping[str, int]) -> bool:
+    needed = Counter(dict(first.counters)) + Counter(dict(second.counters))
+    return all(amount <= counters.get(counter, 0) for counter, amount in needed.items())
 
 
 def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:
@@ -167,10 +170,10 @@ def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[
     for device in published.devices:
         for entry in device.consumes_counters:
             declared: Mapping[str, int] = totals.get(entry.counter_set, {})
-            for counter, wanted in entry.counters:
-                there = declared.get(counter)
-                if there is not None and wanted > there:
+            for counter, amount in entry.counters:
+                available = declared.get(counter)
+                if available is not None and amount > available:
                     yield (
-                        f"device {device.name} needs {format_quantity(wanted)} of counter {counter} of {entry.counter_set}, "
-                        f"which has {format_quantity(there)}: it is never allocated"
+                        f"device {device.name} needs {format_quantity(amount)} of counter {counter} of {entry.counter_set}, "
+                        f"which has {format_quantity(available)}: it is never allocated"
                     )

@@ -81,18 +81,18 @@ def lint_files(
             policies.append(PolicyText(file.name, file.text, policy))
             continue
         try:
-            found = read_subjects(file, beside_counters=beside_counters)
+            subjects_of_file = read_subjects(file, beside_counters=beside_counters)
         except YamlError as problem:
             unreadable.append(problem.located(file.name))
             continue
-        if not found:
+        if not subjects_of_file:
             where = file.documents[0].position_of() if file.documents else _START
             unknown.append(PlacedFinding(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
-        subjects.extend((file.name, subject) for subject in found)
+        subjects.extend((file.name, subject) for subject in subjects_of_file)
         slices.extend(slices_in(file))
     placed = (*unknown, *pool_findings(slices), *policy_findings(policies, slices), *further)
     findings = sorted(
-        _all_findings(subjects, (_reported(*each) for each in placed)),
+        _all_findings(subjects, (_reported(*finding) for finding in placed)),
         key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
     expressions = sum(len(subject.expressions) for _, subject in subjects)
@@ -109,11 +109,11 @@ def _all_findings(
     lines = defaultdict[tuple[str, str], list[int]](list)
     for file, subject in subjects:
         lines[file, subject.name].append(subject.line)
-    known = defaultdict[tuple[str, str, int], list[ReportedFinding]](list)
+    placed_findings = defaultdict[tuple[str, str, int], list[ReportedFinding]](list)
     for finding in placed:
         # A file may hold several objects of one name.
         line = max((line for line in lines[finding.file, finding.object] if line <= finding.line), default=0)
-        known[finding.file, finding.object, line].append(finding)
+        placed_findings[finding.file, finding.object, line].append(finding)
     classes = {
         subject.class_name: tuple(
             expression.value for expression in subject.expressions if expression.value is not None
@@ -122,9 +122,9 @@ def _all_findings(
         if subject.class_name is not None
     }
     for file, subject in subjects:
-        own = known.pop((file, subject.name, subject.line), ())
+        own = placed_findings.pop((file, subject.name, subject.line), ())
         yield from _of_subject(file, subject, (*_unexpected(file, subject, classes), *own))
-    for findings in known.values():
+    for findings in placed_findings.values():
         yield from findings
 
 
@@ -135,8 +135,8 @@ def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFin
         met = met or expected
         yield msgspec.structs.replace(finding, expected=expected)
     if expectation is not None and expectation.required and not met:
-        wanted = ", ".join(sorted(expectation.codes)) or "a finding"
-        message = f"annotation {LINT} expects {wanted}, but there is none"
+        codes = ", ".join(sorted(expectation.codes)) or "a finding"
+        message = f"annotation {LINT} expects {codes}, but there is none"
         yield ReportedFinding(
             file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
         )
@@ -148,19 +148,23 @@ def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[st
         yield _reported(*wrong)
     if subject.class_name is None:
         # All expressions of a claim together have a limit.
-        texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
+        texts = {
+            (expression.value, expression.condition)
+            for expression in subject.expressions
+            if expression.value is not None
+        }
         units = sum(units_of(text, condition=condition) for text, condition in texts)
         for finding in claim_limit_findings(units):
             yield _reported(file, (subject.line, 1), subject.name, finding)
     for expression in subject.expressions:
         before: Sequence[str] | None = expression.earlier
         if expression.class_name is not None:
-            known = classes.get(expression.class_name)
-            before = None if known is None else (*known, *expression.earlier)
-        found: Iterable[LintFinding] = [error(LintCode.DOES_NOT_COMPILE, 0, _NO_TEXT)]
+            class_selectors = classes.get(expression.class_name)
+            before = None if class_selectors is None else (*class_selectors, *expression.earlier)
+        findings: Iterable[LintFinding] = [error(LintCode.DOES_NOT_COMPILE, 0, _NO_TEXT)]
         if expression.value is not None:
-            found = lint(expression.value, before=before, condition=expression.condition)
-        for finding in found:
+            findings = lint(expression.value, before=before, condition=expression.condition)
+        for finding in findings:
             place = expression.place(finding.offset)
             yield _reported(file, place, expression.subject, finding, expression.field)
 

@@ -73,26 +73,26 @@ CLOSED: Final = frozenset({NodeFilter.DELETING, NodeFilter.UNSCHEDULABLE, NodeFi
 class NodeRefusal(Value, frozen=True):
     """Why a pod may not go to a node: the filter, and kube-scheduler's words.
 
-    `resource` does not suffice: `needed` and `left` are nano-units.  `taints` are not tolerated.
+    `resource` does not suffice: `needed` and `free` are nano-units.  `taints` are not tolerated.
     """
 
     filter: NodeFilter
     text: str
     resource: str = ""
     needed: int = 0
-    left: int = 0
+    free: int = 0
     taints: tuple[DeviceTaint, ...] = ()
 
     @property
-    def said(self) -> str:
-        """The words, and which taints they are about."""
+    def description(self) -> str:
+        """kube-scheduler's words, and the taints that they are about."""
         return ": ".join([self.text, *([", ".join(map(taint_text, self.taints))] if self.taints else [])])
 
 
 def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
     """Return what kube-scheduler reports of them: it asks no filter after the first one that rejects the node."""
-    _, first = next(groupby(refusals, key=lambda each: each.filter), ("", ()))
-    return tuple(each.text for each in first)
+    _, first = next(groupby(refusals, key=lambda refusal: refusal.filter), ("", ()))
+    return tuple(refusal.text for refusal in first)
 
 
 def aggregated(total: int, reasons: Iterable[str]) -> str:
@@ -130,11 +130,11 @@ class FitNode(Value, frozen=True, rename=None):
         return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
 
     def refusals(
-        self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
+        self, needs: PodNeeds, used: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
     ) -> Iterator[NodeRefusal]:
         """Yield why the pod may not come here, in the order of the filters.
 
-        `taken` is what the pods here take, by resource; their number is that of PODS.  `ports` are their ports of the host.  The
+        `used` is what the pods here take, by resource; their number is that of PODS.  `ports` are their ports of the host.  The
         extended resources `served` are left to device classes where the node has none.
         """
         if self.deleting:
@@ -142,29 +142,29 @@ class FitNode(Value, frozen=True, rename=None):
         tolerations = [toleration.of_device() for toleration in needs.tolerations]
         if self.unschedulable and untolerated((CORDONED,), tolerations) is not None:
             yield NodeRefusal(filter=NodeFilter.UNSCHEDULABLE, text="node(s) were unschedulable")
-        found = tuple(
+        taints = tuple(
             taint
             for taint in untolerated_taints(self.taints, tolerations)
             if not (self.unschedulable and (taint.key, taint.effect) == (CORDONED.key, CORDONED.effect))
         )
-        if found:
-            yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=found)
+        if taints:
+            yield NodeRefusal(filter=NodeFilter.TAINTS, text="node(s) had untolerated taint(s)", taints=taints)
         if not _selected(needs, self):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
         if conflict(needs.ports, ports):
             text = "node(s) didn't have free ports for the requested pod ports"
             yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
-        if taken.get(PODS, 0) + NANO > self.allocatable.get(PODS, 0):
-            yield self._shortage("Too many pods", PODS, NANO, taken)
+        if used.get(PODS, 0) + NANO > self.allocatable.get(PODS, 0):
+            yield self._shortage("Too many pods", PODS, NANO, used)
         for resource in sorted(needs.amounts, key=_order):
             needed, has = needs.amounts[resource], self.allocatable.get(resource, 0)
-            if needed > has - taken.get(resource, 0) and needed > 0 and (has > 0 or resource not in served):
-                yield self._shortage(f"Insufficient {resource}", resource, needed, taken)
+            if needed > has - used.get(resource, 0) and needed > 0 and (has > 0 or resource not in served):
+                yield self._shortage(f"Insufficient {resource}", resource, needed, used)
 
-    def _shortage(self, text: str, resource: str, needed: int, taken: Mapping[str, int]) -> NodeRefusal:
-        left = max(0, self.allocatable.get(resource, 0) - taken.get(resource, 0))
-        return NodeRefusal(filter=NodeFilter.RESOURCES, text=text, resource=resource, needed=needed, left=left)
+    def _shortage(self, text: str, resource: str, needed: int, used: Mapping[str, int]) -> NodeRefusal:
+        free = max(0, self.allocatable.get(resource, 0) - used.get(resource, 0))
+        return NodeRefusal(filter=NodeFilter.RESOURCES, text=text, resource=resource, needed=needed, free=free)
 
 
 def _order(resource: str) -> tuple[int, str]:
@@ -217,10 +217,10 @@ def _fit_node(node: WholeNode, unlisted: Mapping[str, int]) -> FitNode:
 
 def _condition_taints(node: WholeNode) -> Iterator[DeviceTaint]:
     """Yield the taints that the node is about to get for its conditions."""
-    known = {taint.key for taint in node.spec.taints or () if taint.effect == CORDONED.effect}
+    taint_keys = {taint.key for taint in node.spec.taints or () if taint.effect == CORDONED.effect}
     for condition in node.status.conditions or ():
         key = CONDITION_TAINTS.get((condition.type, condition.status))
-        if key is not None and key not in known:
+        if key is not None and key not in taint_keys:
             yield DeviceTaint(key=key, effect="NoSchedule")
 
 
@@ -253,11 +253,11 @@ class NodeFit:
 
         The pods `released` (`namespace/name`) count as gone.
         """
-        found = self._nodes.get(node)
-        if found is None:
+        fit_node = self._nodes.get(node)
+        if fit_node is None:
             return _UNKNOWN
-        taken = self._taken(node, released)
-        return tuple(found.refusals(needs, taken, self._served, self._ports(needs, node, released)))
+        used = self._used(node, released)
+        return tuple(fit_node.refusals(needs, used, self._served, self._ports(needs, node, released)))
 
     @property
     def resources(self) -> frozenset[str]:
@@ -280,19 +280,19 @@ class NodeFit:
 
     def _ports(self, needs: PodNeeds, node: str, released: Collection[str]) -> Iterator[HostPort]:
         """Yield the ports of the host that other pods of the node have; none where the pod asks for none."""
-        for each in self.running_on(node) if needs.ports else ():
-            if each.key not in released:
-                yield from each.ports
+        for pod in self.running_on(node) if needs.ports else ():
+            if pod.key not in released:
+                yield from pod.ports
 
-    def _taken(self, node: str, released: Collection[str]) -> Mapping[str, int]:
-        taken = self._amounts.get(node) or Counter()
-        gone = [each for key in set(released) if (each := self._by_pod.get(key)) is not None and each.node == node]
+    def _used(self, node: str, released: Collection[str]) -> Mapping[str, int]:
+        used = self._amounts.get(node) or Counter()
+        gone = [pod for key in set(released) if (pod := self._by_pod.get(key)) is not None and pod.node == node]
         if not gone:
-            return taken
-        left = Counter(taken)
-        for each in gone:
-            left.subtract(_takes(each))
-        return left
+            return used
+        remaining = Counter(used)
+        for pod in gone:
+            remaining.subtract(_takes(pod))
+        return remaining
 
 
 def read_node_fit(nodes: Iterable[bytes], pods: Iterable[bytes], served: Container[str] = frozenset()) -> NodeFit:

@@ -42,18 +42,18 @@ class HostPort(Value, frozen=True, rename=None):
 def pod_requests(
     containers: Iterable[Container],
     init_containers: Iterable[Container],
-    whole: Resources | None,
+    pod_resources: Resources | None,
     overhead: Amounts | None,
 ) -> Mapping[str, int]:
     """Return the requests of the pod by resource, only those of NodeResourcesFit; amounts that are no quantities count as nothing.
 
-    `whole`: what the pod asks for in the place of its containers (KEP-2837).
+    `pod_resources`: what the pod asks for in the place of its containers (KEP-2837).
     """
-    found = _of_containers(containers, init_containers)
-    found |= _of_whole(whole, found)
+    requests = _of_containers(containers, init_containers)
+    requests |= _of_whole(pod_resources, requests)
     for name, amount in _parsed(overhead).items():
-        found[name] = found.get(name, 0) + amount
-    return in_units({name: amount for name, amount in found.items() if name != PODS})
+        requests[name] = requests.get(name, 0) + amount
+    return in_units({name: amount for name, amount in requests.items() if name != PODS})
 
 
 def in_units(amounts: Mapping[str, int]) -> Mapping[str, int]:
@@ -78,9 +78,9 @@ def _of_containers(containers: Iterable[Container], init_containers: Iterable[Co
         total.update(_amounts(container.resources))
     sidecars: Counter[str] = Counter()
     largest: dict[str, int] = {}
-    for each in init_containers:
-        own = Counter(_amounts(each.resources))
-        if each.restart_policy == "Always":
+    for container in init_containers:
+        own = Counter(_amounts(container.resources))
+        if container.restart_policy == "Always":
             total.update(own)
             sidecars.update(own)
             own = sidecars
@@ -91,15 +91,15 @@ def _of_containers(containers: Iterable[Container], init_containers: Iterable[Co
     return {name: max(total[name], largest.get(name, 0)) for name in {*total, *largest}}
 
 
-def _of_whole(whole: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
+def _of_whole(pod_resources: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
     """Return CPU, memory and huge pages of the pod as a whole.
 
     A limit without a request is a request only where no container asks for the resource; for huge pages, which are never
     overcommitted, in any case.
     """
-    if whole is None:
+    if pod_resources is None:
         return {}
-    requests, limits = _parsed(whole.requests), _parsed(whole.limits)
+    requests, limits = _parsed(pod_resources.requests), _parsed(pod_resources.limits)
     defaults = {
         name: amount for name, amount in limits.items() if name.startswith(_HUGE_PAGES) or name not in of_containers
     }
@@ -123,13 +123,13 @@ def _is_known(name: str) -> bool:
 
 
 def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
-    found: dict[str, int] = {}
+    quantities: dict[str, int] = {}
     for name, text in (amounts or {}).items():
         try:
-            found[name] = parse_quantity(str(text))
+            quantities[name] = parse_quantity(str(text))
         except QuantityError:
             continue
-    return found
+    return quantities
 
 
 def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPort]:
@@ -140,8 +140,8 @@ def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPor
             yield HostPort(port=number, protocol=port.protocol or _TCP, address=port.host_ip or _ANY_ADDRESS)
 
 
-def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    return any(one.excludes(other) for one, other in product(wanted, tuple(taken)))
+def conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
+    return any(port.excludes(used_port) for port, used_port in product(requested, tuple(used)))
 
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -208,7 +208,7 @@ def _pod_needs(pod: WholePod) -> PodNeeds:
     node_affinity = None if affinity is None else affinity.node_affinity
     containers, init_containers = spec.containers or (), spec.init_containers or ()
     running = (*containers, *(container for container in init_containers if container.restart_policy == "Always"))
-    ports = (port for each in running for port in each.ports or ())
+    ports = (port for container in running for port in container.ports or ())
     return PodNeeds(
         key=pod.metadata.full_name,
         node=spec.node_name or "",

@@ -28,14 +28,14 @@ class GarbageCollector:
         gc.collect(1)
         gc.freeze()
 
-    async def run(self) -> None:
-        """Collect whenever enough objects are new, for ever."""
+    async def keep_collecting(self) -> None:
+        """Collect whenever enough objects are new, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.look()
+            self.collect_if_due()
 
-    def look(self) -> int | None:
-        """Collect if it is due, and return the generation that was collected; None if there were too few new objects."""
+    def collect_if_due(self) -> int | None:
+        """Collect if enough objects are new, and return the generation that was collected; otherwise return None."""
         if gc.get_count()[0] < NEW_OBJECTS:
             return None
         generation = int(len(gc.get_objects(1)) >= SURVIVING_OBJECTS)

@@ -56,7 +56,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, in an event loop of its own."""
+def run_in_new_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine to its end in an event loop of its own, and return its result."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)

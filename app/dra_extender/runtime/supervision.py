@@ -83,27 +83,30 @@ class Supervisor:
         self._last: dict[str, str] = {}
 
     def keep(
-        self, work: BackgroundTask, run: Callable[[], Coroutine[Any, Any, None]], of: str = ""
+        self, kind: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]], instance: str = ""
     ) -> asyncio.Task[None]:
-        """Run until `run` returns or the task is cancelled, again after each failure.  `of` tells tasks of one kind apart."""
-        name = f"{work}-{of}" if of else str(work)
-        return asyncio.create_task(self._kept(name, run), name=name)
+        """Call `work` until it returns or the task is cancelled, again after each failure.
+
+        `instance` distinguishes tasks of one kind.
+        """
+        name = f"{kind}-{instance}" if instance else str(kind)
+        return asyncio.create_task(self._restart_on_failure(name, work), name=name)
 
     def begin(
-        self, work: BackgroundTask, coroutine: Coroutine[Any, Any, T], expected: tuple[type[Exception], ...] = ()
+        self, kind: BackgroundTask, coroutine: Coroutine[Any, Any, T], expected: tuple[type[Exception], ...] = ()
     ) -> asyncio.Task[T]:
-        """Run once.  A failure that is not `expected` is logged and counted, whether or not the task is awaited."""
-        task = asyncio.create_task(coroutine, name=str(work))
-        task.add_done_callback(lambda done: self._observe(str(work), done, expected))
+        """Run the coroutine.  Log and count a failure that is not `expected`, whether or not the task is awaited."""
+        task = asyncio.create_task(coroutine, name=str(kind))
+        task.add_done_callback(lambda ended: self._observe(str(kind), ended, expected))
         return task
 
     @contextmanager
-    def sparing(self, work: BackgroundTask, **what: object) -> Iterator[None]:
+    def sparing(self, kind: BackgroundTask, **what: object) -> Iterator[None]:
         """Log and count an exception of the block, with `what` it is about; it ends only the block."""
         try:
             yield
         except Exception as problem:  # noqa: BLE001 - whatever one object does must not cost the others
-            self.report(str(work), problem, **what)
+            self.report(str(kind), problem, **what)
 
     def report(self, name: str, problem: BaseException, **what: object) -> None:
         """Log and count an exception of background work."""
@@ -143,20 +146,20 @@ class Supervisor:
             if record.in_a_row >= limit
         }
 
-    async def _kept(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _restart_on_failure(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         record = self._records[name] = _Record()
         try:
-            while not await self._ended(name, record, run):
+            while not await self._run_once(name, record, work):
                 await self._sleep(min(_FIRST_PAUSE * 2 ** min(record.in_a_row - 1, 10), _LONGEST_PAUSE))
         finally:
             if self._records.get(name) is record:
                 del self._records[name]
 
-    async def _ended(self, name: str, record: _Record, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run once more; whether that came to its end without a failure."""
+    async def _run_once(self, name: str, record: _Record, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run the work once, and return whether it ended without a failure."""
         began = self._monotonic()
         try:
-            await run()
+            await work()
         except Exception as problem:  # noqa: BLE001 - this is where it is seen
             steady = self._monotonic() - began >= STEADY_SECONDS
             record.in_a_row = 1 if steady else record.in_a_row + 1
@@ -183,11 +186,11 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]], again_seconds: float = 
 
     A library may take a cancellation for a timeout of its own that ends at that moment.  So a task that goes on is cancelled again.
     """
-    left = set(tasks)
-    while left:
-        for task in left:
+    running = set(tasks)
+    while running:
+        for task in running:
             task.cancel()
-        ended, left = await asyncio.wait(left, timeout=again_seconds)
+        ended, running = await asyncio.wait(running, timeout=again_seconds)
         for task in ended:
             if not task.cancelled():
                 task.exception()

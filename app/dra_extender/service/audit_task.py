@@ -46,14 +46,14 @@ class AuditTask:
         self._counted: frozenset[AuditFinding] = frozenset()
         self._unjudged = UnjudgedClaims()
 
-    async def run(self) -> None:
-        """Audit until cancelled; returns at once if the setting says so."""
+    async def keep_auditing(self) -> None:
+        """Audit until cancelled; return at once if the setting says so."""
         while self._settings.enabled:
             await self._sleep(self._settings.interval_seconds)
-            await self.look()
+            await self.audit()
 
-    async def look(self) -> tuple[AuditFinding, ...]:
-        """Audit once; returns what this audit and the one before have found, errors first."""
+    async def audit(self) -> tuple[AuditFinding, ...]:
+        """Audit once; return the findings of both this audit and the one before, errors first."""
         found = await self._find()
         lasting = found & self._seen
         self._seen = found

@@ -80,7 +80,7 @@ class Certificates:
         self._seen = self._fingerprints()
         self._take_up()
 
-    async def run(self) -> None:
+    async def keep_reloading(self) -> None:
         """Take up changed files until cancelled; return at once without any."""
         while self._settings.cert_file is not None:
             await asyncio.sleep(self._settings.check_seconds)

@@ -146,8 +146,8 @@ class DeviceCountTask:
         self._monotonic = monotonic
         self._now = now
 
-    async def run(self) -> None:
-        """Count until cancelled; returns at once if the setting says so.
+    async def keep_counting(self) -> None:
+        """Count devices until cancelled; return at once if the setting says so.
 
         The first count comes after one interval: a replica that starts has pods to place.
         """

@@ -63,7 +63,7 @@ class KubeLeadership:
 
     async def announce(self) -> None:
         if self._publisher is not None:
-            await self._publisher.run()
+            await self._publisher.keep_publishing()
         await asyncio.Event().wait()
 
     def notes(self) -> Mapping[str, str]:

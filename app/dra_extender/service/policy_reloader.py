@@ -85,8 +85,8 @@ class PolicyReloader:
             slices = tuple(self._ledger.overlays.under_policy)
             self._report_ineffective(await asyncio.to_thread(_ineffective_rules, policy, slices))
 
-    async def run(self) -> None:
-        """Apply changes of the file until cancelled; returns at once without a file."""
+    async def keep_reloading(self) -> None:
+        """Apply changes of the file until cancelled; return at once without a file."""
         while self._path is not None:
             await asyncio.sleep(self._seconds)
             await self.check()

@@ -171,7 +171,7 @@ async def serving(
             if certificates is not None:
                 context = certificates.verbs if clients else certificates.probes
                 accepting = TlsListener(listener, server.new_protocol, context, connections)
-                await stack.enter_async_context(running_task(accepting.run()))
+                await stack.enter_async_context(running_task(accepting.keep_accepting()))
             yield
     finally:
         server.stop()
@@ -286,8 +286,8 @@ class TlsListener:
         self._unproven = TokenBuckets(UNPROVEN_RATE, UNPROVEN_BURST, _ADDRESSES)
         self._handshakes: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> None:
-        """Accept until cancelled; handshakes that are not complete then are aborted."""
+    async def keep_accepting(self) -> None:
+        """Accept connections until cancelled; handshakes that are not complete then are aborted."""
         self._listener.setblocking(False)
         try:
             while True:

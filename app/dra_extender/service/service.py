@@ -97,7 +97,7 @@ class Service:
     phase: str | None = LOADING
     _keeping: asyncio.Task[None] | None = field(default=None, init=False)
 
-    async def run(self, stop: asyncio.Event, listener: socket.socket, probes: socket.socket | None = None) -> None:
+    async def serve(self, stop: asyncio.Event, listener: socket.socket, probes: socket.socket | None = None) -> None:
         """Serve the verbs on `listener`, and probes and metrics on `probes` if that is another one, until `stop` is set.
 
         Probes are answered from the beginning.  The verbs respond with an error until the caches are complete and this replica
@@ -139,17 +139,17 @@ class Service:
     async def _work(self, stop: asyncio.Event, collector: GarbageCollector) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
-        certificates = self.supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.run)
+        certificates = self.supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.keep_reloading)
         try:
             if not await _unless(stopped, self._load()):
                 return
             collector.freeze()
             keep = self.supervisor.keep
             background = [
-                keep(BackgroundTask.COLLECTOR, collector.run),
-                keep(BackgroundTask.POLICY, self.policy.run),
-                keep(BackgroundTask.AUDIT, self.audit.run),
-                keep(BackgroundTask.DEVICE_COUNT, self.device_count.run),
+                keep(BackgroundTask.COLLECTOR, collector.keep_collecting),
+                keep(BackgroundTask.POLICY, self.policy.keep_reloading),
+                keep(BackgroundTask.AUDIT, self.audit.keep_auditing),
+                keep(BackgroundTask.DEVICE_COUNT, self.device_count.keep_counting),
             ]
             try:
                 await self._terms(stopped)

@@ -1,7 +1,7 @@
 """The composition root: what a replica consists of.
 
 `serve` makes what reaches the API server: the cluster, the election, the reviewer of tokens.  `assemble` makes all else over any
-cluster: the ledger, the use cases, background work and the HTTP side.  Every part reports to the metrics.  `service.Service.run`
+cluster: the ledger, the use cases, background work and the HTTP side.  Every part reports to the metrics.  `service.Service.serve`
 starts and stops the parts, in the order that the docstring of its module lists.
 """
 
@@ -34,7 +34,6 @@ from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, Servi
 from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.runtime import installation
 from dra_extender.runtime.supervision import Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extender import Extender
@@ -56,11 +55,6 @@ PROBES: Final = "http"
 PROBES_OVER_TLS: Final = "https"
 """The names of the ports of the Service that the leader points at itself."""
 _LOG = structlog.get_logger(__name__)
-
-
-def run(settings: Settings) -> None:
-    """Run `serve` in an event loop of its own."""
-    installation.run(serve(settings))
 
 
 async def serve(settings: Settings) -> None:
@@ -111,7 +105,7 @@ async def serve(settings: Settings) -> None:
             watch_ages=cluster.contact_ages,
         )
         try:
-            await service.run(stop_on_signal(), listener, probes)
+            await service.serve(stop_on_signal(), listener, probes)
         finally:
             if reviewer is not None:
                 await reviewer.close()

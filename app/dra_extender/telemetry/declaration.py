@@ -163,13 +163,13 @@ def plain_histogram(meaning: str, *, buckets: tuple[float, ...]) -> Declared[His
     return Declared(Definition("histogram", meaning, buckets=buckets), partial(_collector, Histogram))
 
 
-def _collector(kind: type[M], made: Definition, registry: CollectorRegistry) -> M:
-    options: dict[str, Any] = {"buckets": made.buckets} if made.buckets else {}
-    return kind(made.base_name, made.meaning, made.labels, registry=registry, **options)
+def _collector(kind: type[M], definition: Definition, registry: CollectorRegistry) -> M:
+    options: dict[str, Any] = {"buckets": definition.buckets} if definition.buckets else {}
+    return kind(definition.base_name, definition.meaning, definition.labels, registry=registry, **options)
 
 
 def _bounded(kind: type[M], definition: Definition) -> Declared[Bounded[M]]:
-    return Declared(definition, lambda made, registry: Bounded(_collector(kind, made, registry), made))
+    return Declared(definition, lambda named, registry: Bounded(_collector(kind, named, registry), named))
 
 
 class CounterByNamespace:
@@ -213,7 +213,7 @@ def counter_by_namespace(meaning: str) -> Declared[CounterByNamespace]:
     """Declare a counter with the label `pod_namespace`; `namespace` would collide with the label of the scraped target."""
     definition = Definition("counter", meaning, ("pod_namespace",), MOST_NAMESPACES + 1)
 
-    def make(made: Definition, registry: CollectorRegistry) -> CounterByNamespace:
-        return CounterByNamespace(Counter(made.base_name, meaning, made.labels, registry=registry))
+    def make(named: Definition, registry: CollectorRegistry) -> CounterByNamespace:
+        return CounterByNamespace(Counter(named.base_name, meaning, named.labels, registry=registry))
 
     return Declared(definition, make)

@@ -31,11 +31,11 @@ class DeviceMetrics(MetricGroup):
 
     def devices(self, by_state: ByDriver) -> None:
         """Set the numbers of all devices by state; drivers with fewest devices share a value."""
-        most = nlargest(_MOST_DRIVERS, by_state, key=lambda driver: (sum(by_state[driver].values()), driver))
+        shown_drivers = nlargest(_MOST_DRIVERS, by_state, key=lambda driver: (sum(by_state[driver].values()), driver))
         shown: dict[tuple[str, str], int] = {}
         for driver, numbers in by_state.items():
             for state, number in numbers.items():
-                key = (driver if driver in most else OTHER, state)
+                key = (driver if driver in shown_drivers else OTHER, state)
                 shown[key] = shown.get(key, 0) + number
         self._devices.keep(shown)
         for key, number in shown.items():

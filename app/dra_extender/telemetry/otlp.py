@@ -53,9 +53,9 @@ class OtlpSpans:
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> Iterator[None]:
         attempt = self._attempts.number(verb, pod_uid)
         token = _TRACE.set(trace_id(pod_uid, attempt))
-        known = {"k8s.pod.uid": pod_uid, "dra_extender.attempt": attempt, **attributes}
+        span_attributes = {"k8s.pod.uid": pod_uid, "dra_extender.attempt": attempt, **attributes}
         try:
-            with self._span(verb, SpanKind.SERVER, known):
+            with self._span(verb, SpanKind.SERVER, span_attributes):
                 yield
         finally:
             _TRACE.reset(token)

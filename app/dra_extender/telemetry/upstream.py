@@ -84,9 +84,9 @@ class UpstreamMetrics(MetricGroup):
         Who creates a pod names its scheduler: those with fewest pods share a value.
         """
         shown = dict(nlargest(_MOST_PROFILES, pods.items(), key=lambda item: (item[1], item[0])))
-        rest = sum(number for profile, number in pods.items() if profile not in shown)
-        if rest:
-            shown[OTHER] = shown.get(OTHER, 0) + rest
+        remaining = sum(number for profile, number in pods.items() if profile not in shown)
+        if remaining:
+            shown[OTHER] = shown.get(OTHER, 0) + remaining
         self._scheduler_unschedulable_pods.keep([(PLUGIN, profile) for profile in shown])
         for profile, number in shown.items():
             self._scheduler_unschedulable_pods.labels(PLUGIN, profile).set(number)

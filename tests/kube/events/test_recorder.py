@@ -50,7 +50,7 @@ class Desk:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        async with running_task(self.events.run()):
+        async with running_task(self.events.keep_writing()):
             yield
 
     async def written(self) -> list[HttpRequest]:

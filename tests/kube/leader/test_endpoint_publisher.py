@@ -28,7 +28,7 @@ async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_th
 ) -> None:
     """By an apply that makes or changes the EndpointSlice, again and again."""
     sleeper = Sleeper(limit=3)
-    task = asyncio.create_task(publisher(transport, settings, sleeper).run())
+    task = asyncio.create_task(publisher(transport, settings, sleeper).keep_publishing())
     await until(lambda: len(sleeper.pauses) == 3)
     task.cancel()
     seen = faults.requests("patch", "endpointslices")
@@ -53,7 +53,7 @@ async def test_a_refusal_is_said_and_tried_again(
     faults.plan("patch", "endpointslices", Fault(refuse=403, message="you may not"), times=2)
     sleeper = Sleeper(limit=2)
     made = publisher(transport, settings, sleeper, "2001:db8::7")
-    task = asyncio.create_task(made.run())
+    task = asyncio.create_task(made.keep_publishing())
     await until(lambda: len(sleeper.pauses) == 2)
     assert made.last_error == "apply endpointslices space/extender: 403 Forbidden: you may not"
     assert max(sleeper.pauses) < 1

@@ -52,7 +52,7 @@ class Bench:
         reflector = Reflector(
             self.transport, kind, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
         )
-        async with running_task(reflector.run()):
+        async with running_task(reflector.keep_watching()):
             if synced:
                 async with asyncio.timeout(120):
                     await reflector.synced.wait()

@@ -50,7 +50,7 @@ def command(
     """
     from pathlib import Path
 
-    from dra_extender.runtime.installation import is_installed, run
+    from dra_extender.runtime.installation import is_installed, run_in_new_loop
 
     if not is_installed("cryptography"):
         raise ended(ValueError("cryptography is not installed here, which makes certificates"), ExitStatus.UNKNOWN)
@@ -62,7 +62,7 @@ def command(
 
     settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
     try:
-        changed = run(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
+        changed = run_in_new_loop(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
     except (ConfigurationError, ClusterError, ValueError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     for secret, new in changed.items():

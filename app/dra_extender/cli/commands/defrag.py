@@ -67,7 +67,7 @@ def command(
     from dra_extender.inspection.defrag.report import Finding
     from dra_extender.inspection.text.defrag import text
     from dra_extender.inspection.what_if.changes import ChangeError, UnreadableChangeError
-    from dra_extender.runtime.installation import run
+    from dra_extender.runtime.installation import run_in_new_loop
 
     if sum(each is not None for each in (device, pod, claim, node)) != 1:
         raise typer.BadParameter("expected one of --free-device, --pod, --claim and --empty-node")
@@ -75,7 +75,7 @@ def command(
     goal = _goal(device, pod, claim, node, objects.namespace)
     in_force = None if policy is None else read_policy_file(policy)
     try:
-        report = run(defrag(objects, goal, most_moves=moves, most_priority=priority, policy=in_force))
+        report = run_in_new_loop(defrag(objects, goal, most_moves=moves, most_priority=priority, policy=in_force))
     except UnreadableChangeError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:

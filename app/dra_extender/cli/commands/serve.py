@@ -7,9 +7,10 @@ import typer
 from dra_extender.cli.answers import ExitStatus, ended
 from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
+from dra_extender.runtime.installation import run_in_new_loop
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.service.server import ListenError
-from dra_extender.service.wiring import run
+from dra_extender.service.wiring import serve
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 EXAMPLES: Final = (
@@ -54,7 +55,7 @@ def command(
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     configure_logging(settings.log.format, settings.log.level)
     try:
-        run(settings)
+        run_in_new_loop(serve(settings))
     except (InvalidSettingsError, ConfigurationError, ClusterError, ListenError) as problem:
         raise _failed(problem, settings.log.format) from problem
 

@@ -28,12 +28,12 @@ def command(
     """
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.page.server import PortError
-    from dra_extender.runtime.installation import run
+    from dra_extender.runtime.installation import run_in_new_loop
     from dra_extender.scheduling.ports.cluster import ClusterError
 
     objects = None if source.snapshot is None else source.read()
     try:
-        run(_serve(source, objects, port))
+        run_in_new_loop(_serve(source, objects, port))
     except (PortError, ConfigurationError, ClusterError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
 

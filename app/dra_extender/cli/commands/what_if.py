@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         read_changes,
     )
     from dra_extender.inspection.what_if.what_if import what_if
-    from dra_extender.runtime.installation import run
+    from dra_extender.runtime.installation import run_in_new_loop
 
     objects = source.read(explaining=True)
     namespace = objects.namespace
@@ -102,7 +102,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         subject = None if fill is None else object_name(fill, namespace, NamedKind.POD, NamedKind.TEMPLATE)
         in_force = None if policy is None else read_policy_file(policy)
         with progress_line("what-if") as progress:
-            report = run(
+            report = run_in_new_loop(
                 what_if(objects, changes, None if subject is None else subject.key, policy=in_force, progress=progress)
             )
     except UnreadableChangeError as problem:

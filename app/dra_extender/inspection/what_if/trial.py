@@ -116,7 +116,7 @@ class CandidateNodes:
     def _judge(self, needs: PodNeeds, refused: dict[str, str], node: str) -> None:
         found = () if self._fit is None else self._fit.refusals(needs, node)
         if found:
-            refused[node] = found[0].said
+            refused[node] = found[0].description
         else:
             refused.pop(node, None)
 

@@ -70,7 +70,7 @@ def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -
 def distance(refusals: Sequence[NodeRefusal]) -> Distance:
     """Return how far a node is from letting the pod in beside devices: the hardest filter, their number, the amounts lacking."""
     hardest = max((_FILTERS.index(refusal.filter) for refusal in refusals), default=-1)
-    lacking = sum((refusal.needed - refusal.left) / refusal.needed for refusal in refusals if refusal.needed)
+    lacking = sum((refusal.needed - refusal.free) / refusal.needed for refusal in refusals if refusal.needed)
     return hardest, len(refusals), lacking
 
 
@@ -286,7 +286,7 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
             usable.append(name)
         closed += any(refusal.filter in CLOSED for refusal in refusals)
         for refusal in refusals:
-            key = (refusal.filter.value, refusal.said)
+            key = (refusal.filter.value, refusal.description)
             counts[key] += 1
             nearest[key] = min(nearest.get(key, distance(refusals)), distance(refusals))
             if len(examples[key]) < EXAMPLES:

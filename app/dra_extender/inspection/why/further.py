@@ -187,7 +187,7 @@ class FurtherReasons:
             if not refusals:
                 return
             for refusal in refusals:
-                found.setdefault(refusal.said, []).append(name)
+                found.setdefault(refusal.description, []).append(name)
         for said, names in found.items():
             yield f"also {said} on {listed(names, EXAMPLES)}"
 

@@ -100,7 +100,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         fits=node_name in result.fits,
         origin=view.origin,
         text="" if found is None else found[1].text,
-        beside=() if refusals is None else tuple(refusal.said for refusal in refusals(node_name)),
+        beside=() if refusals is None else tuple(refusal.description for refusal in refusals(node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
         requests=requests,
         notes=tuple(notes),

@@ -165,8 +165,8 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
             case NodeFilter.PORTS:
                 texts.append("ask for other ports of the host")
                 changed = msgspec.structs.replace(changed, ports=())
-            case NodeFilter.RESOURCES if each.resource in needs.amounts and each.left >= _ROUND:
-                left = each.left // _ROUND * _ROUND
+            case NodeFilter.RESOURCES if each.resource in needs.amounts and each.free >= _ROUND:
+                left = each.free // _ROUND * _ROUND
                 texts.append(f"ask for {quantity_text(left)} of {each.resource}")
                 changed = msgspec.structs.replace(changed, amounts={**changed.amounts, each.resource: left})
             case _:

@@ -408,7 +408,7 @@ def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended:
             needs = fit.needs(member.pod.key)
             refusals = () if needs is None else fit.refusals(needs, member.node, ended)
             if refusals:
-                return f"{member.pod.name} does not fit on {member.node} beside the other members: {refusals[0].said}"
+                return f"{member.pod.name} does not fit on {member.node} beside the other members: {refusals[0].description}"
             if needs is not None:
                 added.append(needs)
                 fit.add(msgspec.structs.replace(needs, node=member.node))

@@ -48,7 +48,7 @@ class EndpointPublisher:
         call = self._api.call("apply", ENDPOINT_SLICES, endpoint.namespace, endpoint.service, body, content_type=APPLY)
         self._call = replace(call, query={**call.query, "force": "true"})
 
-    async def run(self) -> None:
+    async def keep_publishing(self) -> None:
         """Publish now and every 30 s, because others may change the EndpointSlice, until cancelled."""
         backoff = Backoff(self._chance.number)
         while True:

@@ -68,8 +68,8 @@ class Reflector:
         self._stumbles = 0
         self._watching: asyncio.Timeout | None = None
 
-    async def run(self) -> None:
-        """List and watch until cancelled; raises nothing else."""
+    async def keep_watching(self) -> None:
+        """List and watch until cancelled; raise nothing else."""
         while True:
             try:
                 while self._asked or not self._version:
