@@ -49,7 +49,7 @@ def test_amount_that_running_pods_leave_does_not_suffice() -> None:
             text="Insufficient cpu",
             resource="cpu",
             needed=1_500_000_000,
-            left=NANO,
+            free=NANO,
         ),
     )
 
