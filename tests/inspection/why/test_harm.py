@@ -176,6 +176,28 @@ def test_pod_is_ended_beside_one_that_leaves_where_cpu_is_short(made: MadeCluste
     assert [each.pod for each in step.ends] == ["ml/first"]
 
 
+def test_end_of_a_pod_frees_its_port_of_the_host_too(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    port = [
+        {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "60"}}}
+    ]
+    made.add(pod("large", NAMESPACE, nodeName="n1"))
+    last_pod(made, containers=port)
+    made.pod("train", request("gpu", "gpu"))
+    last_pod(made, containers=port)
+    assert texts(made) == ["ask for other ports of the host, ask for 4 of cpu", "end ml/large"]
+
+
+def test_no_more_is_waited_for_than_is_short(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    for name, cpu in (("first", "30"), ("second", "31"), ("third", "3")):
+        made.add(pod(name, NAMESPACE, cpu=cpu, nodeName="n1"))
+        if name != "first":
+            last_pod(made)["deletionTimestamp"] = GOING
+    made.pod("train", request("gpu", "gpu"), cpu="60")
+    assert texts(made) == ["wait until ml/second is deleted, end ml/first"]
+
+
 # What a step was not tried with.
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.inspection.defrag.movable import MovingPods, forbidden_together, forbidding_budget
 from dra_extender.inspection.defrag.report import StayingPods
+from dra_extender.inspection.fewest_ends import irreducible
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.what_if.changes import PodKey
 from dra_extender.inspection.what_if.report import OutcomeKind, ReasonCount
@@ -249,13 +250,10 @@ class MoveSearch:
 
     def _room_on(self, node: str, pod: Pod) -> _Places | None:
         """Return a set of which no pod can be left out so that the pod fits on the node; None if it is too large or forbidden."""
-        places = frozenset(list(self._on(node))[:_MOST_ON_A_NODE])
-        if self._bounded() or not self._fits(pod, node, places):
+        on_node = list(self._on(node))[:_MOST_ON_A_NODE]
+        if self._bounded() or not self._fits(pod, node, frozenset(on_node)):
             return None
-        # The preferred pods stand first and stay in the set for as long as others can be left out.
-        for place in sorted(places, reverse=True):
-            if self._fits(pod, node, places - {place}):
-                places -= {place}
+        places = frozenset(irreducible(on_node, lambda some: self._fits(pod, node, frozenset(some))))
         return None if self._size(places) > self._most_moves or self._forbidden(places) else places
 
     def _fits(self, pod: Pod, node: str, places: _Places) -> bool:

@@ -4,9 +4,9 @@ A further cause gets its changes in `NextSteps._ways`, or a sentence in `_advice
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, combinations, islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ from dra_extender.cel.explain.nearness import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import Holder
+from dra_extender.inspection.why.ended_holders import EndCost, EndedHolders
 from dra_extender.inspection.why.names import (
     contradicted_class,
     may_all_hold,
@@ -51,118 +51,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 
 _MOST_EXPRESSIONS: Final = 8
 """Selectors of a request, or of its class, in which misspelt names are looked for."""
-MOST_TOGETHER: Final = 24
-"""Holders whose end is considered at once."""
-
-
-_Suffices = Callable[[Sequence[Holder]], bool]
-
-
-class EndCost(NamedTuple):
-    """Whether a PodDisruptionBudget forbids it, how many holders are ended, the highest priority of their pods: less is better."""
-
-    forbidden: bool
-    holders: int
-    priority: int
-
-
 _CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
-
-
-class EndedHolders:
-    """Finds which holders to end, with trials for one pod or its gang."""
-
-    def __init__(self, trials: Trials, claims: ClaimChanges) -> None:
-        self._trials = trials
-        self._claims = claims
-
-    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, EndCost] | None:
-        """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
-
-        A PodDisruptionBudget rules its pods out where others are enough.
-
-        Holders that leave by themselves are waited for, and cost nothing.  What is merely planned, held by the extender or with
-        admin access, or has a member of the gang, cannot be ended.
-        """
-        order = self._in_order(share for share in shares if self._claims.can_be_ended(share.holder))
-        leaving = [each for each in order if each.leaving][:MOST_TOGETHER]
-        staying = [each for each in order if not each.leaving][:MOST_TOGETHER]
-        whole = self._tried([*leaving, *staying], nodes)
-        if whole is None:
-            return None
-
-        def suffices(holders: Sequence[Holder]) -> bool:
-            found = self._tried(holders, nodes)
-            return found is not None and found.verified == whole.verified
-
-        evictable = [each for each in staying if self._claims.may_be_ended(each)]
-        if len(evictable) < len(staying) and suffices([*leaving, *evictable]):
-            staying = evictable
-        ended = [] if leaving and suffices(leaving) else self._needed(staying, lambda some: suffices([*leaving, *some]))
-        awaited = _without_needless(leaving, lambda some: suffices([*some, *ended]))
-        found = self._tried([*awaited, *ended], nodes, again=True) or whole
-        return found, EndCost(
-            not self._claims.may_be_ended(*ended), len(ended), max(map(self._claims.priority, ended), default=0)
-        )
-
-    def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
-        """Return the holders, each once: those with the fewest pods first, then by priority, then those that free least.
-
-        A gang needs the end of several: the largest ones are fewer.
-        """
-        amounts: dict[str, int] = {}
-        by_claim: dict[str, Holder] = {}
-        for share in shares:
-            by_claim[share.holder.claim] = share.holder
-            amounts[share.holder.claim] = sum(amount for _, amount in share.counters)
-
-        def rank(holder: Holder) -> tuple[int, int, int, str]:
-            amount, priority = amounts[holder.claim], self._claims.priority(holder)
-            first, second = (-amount, priority) if self._trials.of_gang else (priority, amount)
-            return len(holder.consumers), first, second, holder.claim
-
-        return sorted(by_claim.values(), key=rank)
-
-    def _needed(self, order: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
-        """Return the smallest set of holders that was found to suffice; all of them suffice."""
-        sufficing, short = len(order), 0
-        while sufficing - short > 1:
-            middle = (sufficing + short) // 2
-            if suffices(order[:middle]):
-                sufficing = middle
-            else:
-                short = middle
-        needed = _without_needless(order[:sufficing], suffices)
-        smaller = self._smaller(order, len(needed), suffices)
-        while smaller is not None:
-            needed = smaller
-            smaller = self._smaller(order, len(needed), suffices)
-        return needed
-
-    def _smaller(self, order: Sequence[Holder], size: int, suffices: _Suffices) -> Sequence[Holder] | None:
-        """Return a set with one holder less that suffices; None if there is none, or no trial is left."""
-        if size <= 1:
-            return None
-        for each in combinations(order, size - 1):
-            if self._trials.limit:
-                return None
-            if suffices(each):
-                return each
-        return None
-
-    def _tried(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
-        change = self._claims.ended(holders) if holders else None
-        return None if change is None else self._trials.try_change(change, nodes, again=again)
-
-
-def _without_needless(holders: Sequence[Holder], suffices: _Suffices) -> Sequence[Holder]:
-    for holder in holders:
-        fewer = [other for other in holders if other is not holder]
-        if suffices(fewer):
-            holders = fewer
-    return holders
-
-
 _MOST_COUNTS: Final = 6
 _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""

@@ -1,6 +1,6 @@
 """What would help a pod that may not use the nodes that have its devices: less of a resource, a toleration, the end of pods."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -9,6 +9,7 @@ import msgspec
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.fewest_ends import Ends, fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.inspection.why.trials import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
@@ -94,47 +95,42 @@ class NodeSteps:
                     )
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
-        """Changes that are enough for this node: of the pod and the node; or where a resource is short, the end of pods there."""
+        """Yield changes that suffice for this node: of pod and node, or where a resource is short, the end of pods there."""
         yield from _changed(needs, node, against)
-        others = [each for each in against if each.filter is not NodeFilter.RESOURCES]
-        short = len(others) < len(against)
-        awaited, ended = self._fewest_ended(fit, needs, node, len(others)) if short else ((), ())
-        if awaited or ended:
-            wait = (
-                f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
-            )
-            end = f"{ENDS}{', '.join(ended)}" if ended else ""
-            for each in _changed(needs, node, others) if others else (_Help("", needs),):
-                yield _Help(joined((each.text, wait, end)), each.needs, there=True, ended=ended)
+        ends = self._fewest_ends(fit, needs, node) if _is_short(against) else None
+        if ends is None:
+            return
+        awaited, ended = ends
+        wait = f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
+        end = f"{ENDS}{', '.join(ended)}" if ended else ""
+        others = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
+        for each in _changed(needs, node, others) if others else (_Help("", needs),):
+            yield _Help(joined((each.text, wait, end)), each.needs, there=True, ended=tuple(ended))
 
-    def _fewest_ended(
-        self, fit: NodeFit, needs: PodNeeds, node: str, refusals: int
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return which pods that are being deleted to wait for, and which ones to end, so that no resource of the node is short.
+    def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
+        """Return the pods to wait for, and those to end, so that no resource of the node is short; None if nothing helps.
 
-        It is the end of one pod, else of some that take most; both are empty if nothing helps.  `refusals` against the node remain.
+        It is the end of one pod, else of some of those that take most.
         """
 
-        def suffice(keys: Collection[str]) -> bool:
-            return len(fit.refusals(needs, node, (*self._ended, *keys))) == refusals
+        def suffices(keys: Sequence[str]) -> bool:
+            return not _is_short(fit.refusals(needs, node, (*self._ended, *keys)))
 
         running = [each for each in fit.running_on(node) if each.key not in self._ended]
         running.sort(key=lambda each: (_taken(each, needs), each.key))
-        staying = {each.pod: each for each in staying_pods(self._view, (each.key for each in running))}
-        leaving = tuple(each.key for each in running if each.key not in staying)
-        if leaving and suffice(leaving):
-            return next(((key,) for key in leaving if suffice([key])), leaving), ()
-        keys = [each.key for each in running if each.key in staying]
+        by_key = {each.pod: each for each in staying_pods(self._view, (each.key for each in running))}
+        leaving = [each.key for each in running if each.key not in by_key]
+        largest = [each.key for each in running if each.key in by_key][: -_MOST_ENDED - 1 : -1]
         # Of pods that hurt equally, the one that takes least of what is enough.
-        by_priority = sorted(keys, key=lambda key: (not self._view.may_be_evicted([key]), staying[key].priority))
-        largest = keys[: -_MOST_ENDED - 1 : -1]
-        sets = (*((key,) for key in by_priority), *(tuple(largest[:count]) for count in range(2, len(largest) + 1)))
-        for some in sets:
-            if suffice(some):
-                return (), some
-            if leaving and suffice((*leaving, *some)):
-                return leaving, some
-        return (), ()
+        by_priority = sorted((each.key for each in running if each.key in by_key), key=lambda key: by_key[key].priority)
+        staying = [key for key in by_priority if suffices([*leaving, key])] or largest
+        if not suffices([*leaving, *staying]):
+            return None
+        return fewest_ends(leaving, staying, lambda key: self._view.may_be_evicted([key]), suffices)
+
+
+def _is_short(refusals: Sequence[NodeRefusal]) -> bool:
+    return any(each.filter is NodeFilter.RESOURCES for each in refusals)
 
 
 def _taken(of: PodNeeds, by: PodNeeds) -> float:
