@@ -108,7 +108,7 @@ def test_what_tenants_write_never_reaches_the_terminal_as_it_is(field: str) -> N
 
     for text in (
         tree(why(view, NAMESPACE, "train")),
-        waiting_tree(waiting(view, steps=1)),
+        waiting_tree(waiting(view)),
         node_tree(why_on_node(view, NAMESPACE, "train", "evil")),
     ):
         assert all(line.isprintable() for line in text.split("\n"))

@@ -210,7 +210,7 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
     return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the best other node, {others[0].node}, {told[1]}"
 
 
-def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
+def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool) -> Sequence[str]:
     """Return a next step, and where it was found to help; or that it helps a gang."""
     where = (
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
@@ -369,8 +369,6 @@ def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
         for part in wrapped(line, "", width - len(label)):
             yield label + part
             label = below
-    for step in row.next:
-        yield from (below + each for each in step_lines(step, "", width - len(below)))
 
 
 @as_text

@@ -18,11 +18,9 @@ from dra_extender.inspection.why.cause import (
     reported_by_closeness,
 )
 from dra_extender.inspection.why.gang import unready_summary
-from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind, ReportedReason
+from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedReason
 from dra_extender.inspection.why.reported import absent_scheduler, reported_reasons, scheduler_message
-from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
-from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
@@ -37,12 +35,11 @@ _NODES: Final = frozenset({"nodes"})
 MOST_SECONDS: Final = 60.0
 """After so much time no further pod is looked at; the limits that count end it sooner, unless searches are hard."""
 _MOST_NAMES: Final = 10
-_HELPED: Final = frozenset({Cause.DEVICES, Cause.NODES, Cause.CLAIMS, Cause.CONDITIONS, Cause.POD_GROUP})
 _NOT_REPORTED: Final = "kube-scheduler has not reported why"
 
 
 class WaitingCause(Value, frozen=True):
-    """Pods that wait for one cause.  `oldest` has waited longest (`age` seconds), and `next` is what would help it.
+    """Pods that wait for one cause.  `oldest` has waited longest (`age` seconds).
 
     `code` is the name of the reason that is the nearest miss, empty where devices are not the cause.  `wanted` is the device
     class that the pods ask for.  `detail` says more of the oldest.  `names` are the first of them, oldest first.
@@ -57,7 +54,6 @@ class WaitingCause(Value, frozen=True):
     wanted: str = ""
     detail: str = ""
     names: tuple[str, ...] = ()
-    next: tuple[NextStep, ...] = ()
 
 
 class WaitingReport(Value, frozen=True):
@@ -95,15 +91,13 @@ def waiting(
     view: ClusterView,
     namespace: str | None = None,
     *,
-    steps: int = 0,
     most_evaluated: int = MOST_EVALUATED,
     most_searched: int = MOST_SEARCHED,
 ) -> WaitingReport:
     """Return all pods of the cluster, or of a namespace, that wait for a node, by cause.
 
-    For the first `steps` causes it is looked for what would help their oldest pod.  Pods are looked at, the oldest first, until so
-    many nodes have been evaluated.  A pod for which most nodes have to be searched is judged by as many nodes as its share of
-    `most_searched`, spread evenly.
+    Pods are looked at, the oldest first, until so many nodes have been evaluated.  A pod for which most nodes have to be searched
+    is judged by as many nodes as its share of `most_searched`, spread evenly.
 
     Raises:
         UnreadKindsError: pods could not be read.
@@ -121,7 +115,7 @@ def waiting(
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
     for key, waiting_pod in zip(keys, found, strict=True):
         rows.add(key, waiting_pod)
-    causes = [
+    causes = tuple(
         msgspec.structs.replace(
             row,
             detail=rows.details[row],
@@ -131,9 +125,7 @@ def waiting(
             names=tuple(pod.pod.key for pod in pods[:_MOST_NAMES]),
         )
         for row, pods in sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
-    ]
-    for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
-        causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
+    )
     notes = [*map(str, view.unreadable)]
     if rows.unasked:
         nodes = f"{most_evaluated} nodes were evaluated"
@@ -147,7 +139,7 @@ def waiting(
         nodes=None if unread(view.origin, _NODES) else len(view.ledger.nodes),
         pods=len(found),
         namespace=readable,
-        causes=tuple(causes),
+        causes=causes,
         unasked=rows.unasked,
         notes=tuple(notes),
     )
