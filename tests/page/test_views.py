@@ -267,7 +267,7 @@ async def test_overview_says_which_watch_is_silent_and_draws_the_last_hour(made:
     assert [problem.text for problem in found.problems if "watch" in problem.text] == [
         "The watch of pods has not answered for 6m"
     ]
-    assert found.taken == Line([(0, 19.2), (120, 19.2), (120, 14.4), (120, 14.4)], 1800, 20.0, 40.0, 40.0)
+    assert found.in_use == Line([(0, 19.2), (120, 19.2), (120, 14.4), (120, 14.4)], 1800, 20.0, 40.0, 40.0)
     assert found.waiting == Line([(0, 9.0), (80, 9.0), (80, 0.0), (120, 0.0)], 1800, 5, 8, 8)
     page = PageApplication(States(reports), CommandLines(), TOKEN)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url="http://127.0.0.1") as client:

@@ -12,9 +12,9 @@ from dra_extender.service.certificate_issuer import (
     CERTIFICATE,
     KEY,
     LIFETIME,
+    CertificateSubjects,
     Issued,
     SecretData,
-    Wanted,
     is_authority,
     key_fits,
     names_in,
@@ -23,11 +23,11 @@ from dra_extender.service.certificate_issuer import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WANTED = Wanted(("extender.ns.svc", "10.0.0.7", "fd00::7"), "system:kube-scheduler")
+SUBJECTS = CertificateSubjects(("extender.ns.svc", "10.0.0.7", "fd00::7"), "system:kube-scheduler")
 
 
 def made(now: datetime = NOW) -> Issued:
-    return renewed(None, None, None, WANTED, now)
+    return renewed(None, None, None, SUBJECTS, now)
 
 
 def certificate(data: SecretData) -> x509.Certificate:
@@ -36,7 +36,7 @@ def certificate(data: SecretData) -> x509.Certificate:
 
 def test_certificates_are_for_the_names_and_uses_that_are_wanted() -> None:
     issued = made()
-    assert names_in(certificate(issued.server)) == set(WANTED.names)
+    assert names_in(certificate(issued.server)) == set(SUBJECTS.names)
     assert names_in(certificate(issued.client)) == {"system:kube-scheduler"}
     for data in (issued.server, issued.client):
         found = certificate(data)
@@ -57,13 +57,13 @@ def test_certificates_are_for_the_names_and_uses_that_are_wanted() -> None:
 
 def test_what_can_still_be_used_stays() -> None:
     issued = made()
-    assert renewed(*issued, WANTED, NOW + LIFETIME / 2) == issued
+    assert renewed(*issued, SUBJECTS, NOW + LIFETIME / 2) == issued
 
 
 def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left_and_the_authority_stays() -> None:
     issued = made()
     later = NOW + LIFETIME * 0.7
-    again = renewed(*issued, WANTED, later)
+    again = renewed(*issued, SUBJECTS, later)
     assert again.authority == issued.authority
     assert certificate(again.server).not_valid_after_utc == later + LIFETIME
     assert again.client[KEY] != issued.client[KEY]
@@ -71,7 +71,7 @@ def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left_and_the_autho
 
 def test_other_names_need_another_certificate() -> None:
     issued = made()
-    again = renewed(*issued, Wanted(("other.ns.svc",), WANTED.client), NOW)
+    again = renewed(*issued, CertificateSubjects(("other.ns.svc",), SUBJECTS.client), NOW)
     assert names_in(certificate(again.server)) == {"other.ns.svc"}
     assert again.client == issued.client
 
@@ -79,24 +79,24 @@ def test_other_names_need_another_certificate() -> None:
 @pytest.mark.parametrize("broken", [{}, {CERTIFICATE: b"x", KEY: b"y"}, {CERTIFICATE: b""}])
 def test_what_cannot_be_read_is_made_anew(broken: dict[str, bytes]) -> None:
     issued = made()
-    again = renewed(issued.authority, broken, issued.client, WANTED, NOW)
+    again = renewed(issued.authority, broken, issued.client, SUBJECTS, NOW)
     assert again.client == issued.client
-    assert names_in(certificate(again.server)) == set(WANTED.names)
-    whole = renewed(broken, issued.server, issued.client, WANTED, NOW)
+    assert names_in(certificate(again.server)) == set(SUBJECTS.names)
+    whole = renewed(broken, issued.server, issued.client, SUBJECTS, NOW)
     certificate(whole.server).verify_directly_issued_by(certificate(whole.authority))
     assert whole.authority != issued.authority
 
 
 def test_an_authority_near_its_end_is_replaced_with_all_that_it_issued() -> None:
     issued = made()
-    again = renewed(*issued, WANTED, NOW + timedelta(days=3650) * 0.7)
+    again = renewed(*issued, SUBJECTS, NOW + timedelta(days=3650) * 0.7)
     assert again.authority != issued.authority
     certificate(again.client).verify_directly_issued_by(certificate(again.authority))
 
 
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="A-label"):
-        renewed(None, None, None, Wanted(("gerät.example",), "c"), NOW)
+        renewed(None, None, None, CertificateSubjects(("gerät.example",), "c"), NOW)
 
 
 def encrypted(key: bytes) -> bytes:
@@ -110,42 +110,42 @@ def encrypted(key: bytes) -> bytes:
 @pytest.mark.parametrize("key", [b"no key", made().authority[KEY], encrypted(made().authority[KEY])])
 def test_a_key_that_does_not_fit_its_certificate_is_made_anew_with_it(key: bytes) -> None:
     issued = made()
-    again = renewed(issued.authority, {**issued.server, KEY: key}, issued.client, WANTED, NOW)
+    again = renewed(issued.authority, {**issued.server, KEY: key}, issued.client, SUBJECTS, NOW)
     assert again.client == issued.client
     assert key_fits(certificate(again.server), again.server[KEY])
-    whole = renewed({**issued.authority, KEY: key}, issued.server, issued.client, WANTED, NOW)
+    whole = renewed({**issued.authority, KEY: key}, issued.server, issued.client, SUBJECTS, NOW)
     assert key_fits(certificate(whole.authority), whole.authority[KEY])
     certificate(whole.client).verify_directly_issued_by(certificate(whole.authority))
-    assert renewed(*whole, WANTED, NOW) == whole
+    assert renewed(*whole, SUBJECTS, NOW) == whole
 
 
 def test_what_may_issue_no_certificates_is_no_authority() -> None:
     issued = made()
-    again = renewed(issued.server, None, None, WANTED, NOW)
+    again = renewed(issued.server, None, None, SUBJECTS, NOW)
     assert is_authority(certificate(again.authority))
     certificate(again.server).verify_directly_issued_by(certificate(again.authority))
 
 
 def test_an_address_is_the_same_however_it_is_written() -> None:
-    wanted = Wanted(("extender.ns.svc", "FD00:0::07"), WANTED.client)
-    issued = renewed(None, None, None, wanted, NOW)
-    assert renewed(*issued, wanted, NOW) == issued
+    subjects = CertificateSubjects(("extender.ns.svc", "FD00:0::07"), SUBJECTS.client)
+    issued = renewed(None, None, None, subjects, NOW)
+    assert renewed(*issued, subjects, NOW) == issued
 
 
 def test_a_name_that_is_too_long_for_a_common_name_is_among_the_other_names() -> None:
     """Release and namespace have up to 63 characters each."""
     name = f"{'r' * 63}.{'n' * 63}.svc"
-    issued = renewed(None, None, None, Wanted((name,), WANTED.client), NOW)
+    issued = renewed(None, None, None, CertificateSubjects((name,), SUBJECTS.client), NOW)
     verifier = PolicyBuilder().store(Store([certificate(issued.authority)])).time(NOW)
     verifier.build_server_verifier(x509.DNSName(name)).verify(certificate(issued.server), [])
 
 
 def test_an_empty_name_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a DNS name or an address, got ''"):
-        renewed(None, None, None, Wanted(("",), WANTED.client), NOW)
+        renewed(None, None, None, CertificateSubjects(("",), SUBJECTS.client), NOW)
 
 
 @pytest.mark.parametrize("name", ["", "c" * 65])
 def test_a_common_name_that_is_none_is_refused_with_its_text(name: str) -> None:
     with pytest.raises(ValueError, match=f"expected a common name of 1 to 64 characters, got '{name}'"):
-        renewed(None, None, None, Wanted(WANTED.names, name), NOW)
+        renewed(None, None, None, CertificateSubjects(SUBJECTS.names, name), NOW)

@@ -90,11 +90,11 @@ def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
     written = time.monotonic()
     longest = 0
 
-    def write(done: int, whole: int) -> None:
+    def write(evaluated: int, total: int) -> None:
         nonlocal written, longest
         if time.monotonic() - written >= _PROGRESS_SECONDS:
             written = time.monotonic()
-            line = f"{what}: {done} of {whole} pods"
+            line = f"{what}: {evaluated} of {total} pods"
             longest = max(longest, len(line))
             sys.stderr.write(f"\r{line}")
             sys.stderr.flush()
@@ -122,12 +122,12 @@ class ChangedAnswers:
 
     def print(self, report: Answer, as_tree: Callable[[int], str]) -> None:
         """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
-        said = _timeless(_plain(report))
-        if said == self._last:
+        content = _timeless(_plain(report))
+        if content == self._last:
             return
         if self._last is not None:
             sys.stdout.write("---\n" if self._output is AnswerFormat.YAML else "\n")
-        self._last = said
+        self._last = content
         print_answer(report, self._output, as_tree)
         sys.stdout.flush()
 
@@ -185,12 +185,12 @@ def print_table(
 
 def as_markdown(text: str) -> str:
     """Return the lines of a tree as a heading and a fenced block, which nothing in the lines can end."""
-    title, _, rest = text.partition("\n")
+    title, _, body = text.partition("\n")
     fence = _FENCE
     while fence in text:
         fence += "`"
     plain = title.translate({ord(mark): f"\\{mark}" for mark in r"\`*_[]<>#|"})
-    return f"### {plain}\n\n{fence}text\n{rest}{fence}\n"
+    return f"### {plain}\n\n{fence}text\n{body}{fence}\n"
 
 
 def complain(text: str) -> None:

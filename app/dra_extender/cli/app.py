@@ -23,11 +23,11 @@ from dra_extender.cli import commands
 from dra_extender.cli.command_help import EXIT_STATUS, HelpfulCommand
 from dra_extender.cli.completion import COMPLETE, Shell, answer, script
 
-NAMES: Final = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(commands.__path__)))
+NAMES: Final = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(commands.__path__)))
 """The commands; a hyphen stands for the underscore in the name of the module."""
 OF_THE_SERVICE: Final = frozenset({"answer", "certificates", "config", "record", "serve"})
 """The commands for an administrator who runs the service."""
-PLUGIN_NAMES: Final = tuple(each for each in NAMES if each not in OF_THE_SERVICE)
+PLUGIN_NAMES: Final = tuple(name for name in NAMES if name not in OF_THE_SERVICE)
 """The commands of the plugin of kubectl."""
 _SCRIPT_ARGUMENTS: Final = 3
 _MOST_COLUMNS: Final = 120
@@ -43,15 +43,15 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """See TyperGroup."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None and found.callback is not None and found.callback.__name__ == _run_by_group.__name__:
-            found = _command(cmd_name)
-            self.add_command(found, cmd_name)
-        return found
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.callback is not None and command.callback.__name__ == _run_by_group.__name__:
+            command = _command(cmd_name)
+            self.add_command(command, cmd_name)
+        return command
 
     def list_summaries(self) -> Collection[tuple[str, str]]:
         """Return names and summaries of the commands, without importing one."""
-        return [(name, each.short_help or "") for name, each in self.commands.items()]
+        return [(name, command.short_help or "") for name, command in self.commands.items()]
 
     def main(
         self,
@@ -124,8 +124,8 @@ def _run_by_group() -> None:
     """Stands for a command in the help of the program; CommandGroup replaces it before it could run."""
 
 
-def _show_version(*, wanted: bool) -> None:
-    if wanted:
+def _show_version(*, requested: bool) -> None:
+    if requested:
         from dra_extender.telemetry.metrics import build_version
 
         typer.echo(f"dra-extender {build_version()}")
@@ -137,7 +137,10 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=lambda wanted: _show_version(wanted=wanted), help="Show the version."
+            "--version",
+            is_eager=True,
+            callback=lambda requested: _show_version(requested=requested),
+            help="Show the version.",
         ),
     ] = False,
 ) -> None:
@@ -145,7 +148,7 @@ def _options(
 
 
 def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
-    made = typer.Typer(
+    program = typer.Typer(
         name=name,
         cls=CommandGroup,
         callback=_options,
@@ -157,9 +160,9 @@ def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": _HELP, "max_content_width": _columns()},
     )
-    for each in names:
-        made.command(each, short_help=_summary(each))(_run_by_group)
-    return made
+    for command_name in names:
+        program.command(command_name, short_help=_summary(command_name))(_run_by_group)
+    return program
 
 
 def _columns() -> int:
@@ -170,15 +173,15 @@ def _columns() -> int:
 def _command(name: str) -> Any:
     """Return the command of a module, whose `command` is a function or a group."""
     module: Any = import_module(f"{commands.__name__}.{name.replace('-', '_')}")
-    found: Any = module.command
+    function: Any = module.command
     examples: Any = getattr(module, "EXAMPLES", ())
-    if isinstance(found, typer.Typer):
-        group: Any = typer.main.get_command(found)
+    if isinstance(function, typer.Typer):
+        group: Any = typer.main.get_command(function)
         for below, part in group.commands.items():
             part.examples = examples[below]
         return group
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, cls=HelpfulCommand)(found)
+    single.command(name, cls=HelpfulCommand)(function)
     command: Any = typer.main.get_command(single)
     command.examples = examples
     return command
@@ -188,7 +191,7 @@ def _summary(name: str) -> str:
     """Read the first paragraph of the docstring of a command, without importing its module."""
     source = files(commands).joinpath(f"{name.replace('-', '_')}.py")
     tree = ast.parse(source.read_text(encoding="utf-8"))
-    functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "command")
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command")
     return " ".join((ast.get_docstring(next(functions, tree)) or "").partition("\n\n")[0].split())
 
 
@@ -202,12 +205,12 @@ plugin: Final = _program(
 
 def main() -> None:
     """Run the program `dra-extender`."""
-    _run(app, "dra-extender")
+    _run_program(app, "dra-extender")
 
 
 def plugin_main() -> None:
     """Run the program `kubectl-dra`, which kubectl runs for `kubectl dra`."""
-    _run(plugin, "kubectl dra")
+    _run_program(plugin, "kubectl dra")
 
 
 def complete_main() -> None:
@@ -215,13 +218,13 @@ def complete_main() -> None:
     _print(answer(typer.main.get_command(plugin), sys.argv[1:]))
 
 
-def _run(program: typer.Typer, name: str) -> None:
+def _run_program(program: typer.Typer, name: str) -> None:
     _have_streams()
     if sys.argv[1:2] == [COMPLETE]:
         _print(answer(typer.main.get_command(program), sys.argv[2:]))
     elif len(sys.argv) == _SCRIPT_ARGUMENTS and sys.argv[1] == "completion" and sys.argv[2] in set(Shell):
         _print(script(Shell(sys.argv[2]), name.replace(" ", "-")))
-    elif any(each in _HELP for each in sys.argv[1:]):
+    elif any(word in _HELP for word in sys.argv[1:]):
         _print(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
         _have_a_home()
@@ -250,9 +253,9 @@ def _help(command: Any, name: str, typed: Sequence[str]) -> str:
     """Return the help of the command that was typed; the library would first convert all options, and load pydantic for that."""
     context = typer.Context(command, info_name=name, help_option_names=_HELP, max_content_width=_columns())
     for word in typed:
-        found = command.get_command(context, word) if isinstance(command, TyperGroup) else None
-        if found is not None:
-            command, context = found, typer.Context(found, info_name=word, parent=context)
+        subcommand = command.get_command(context, word) if isinstance(command, TyperGroup) else None
+        if subcommand is not None:
+            command, context = subcommand, typer.Context(subcommand, info_name=word, parent=context)
     text: str = command.get_help(context)
     return f"{text}\n"
 

@@ -125,9 +125,9 @@ class ClusterSource:
 
     def options(self) -> tuple[str, ...]:
         """Return the options that name this source on a command line; not the token, which a page or a log could show."""
-        return tuple(str(each) for name, value in self.given() if name != "--token" for each in (name, value))
+        return tuple(str(word) for name, value in self.chosen_options() if name != "--token" for word in (name, value))
 
-    def given(self) -> list[tuple[str, object]]:
+    def chosen_options(self) -> list[tuple[str, object]]:
         """Return the options that say which cluster or snapshot is asked, and how, each with its value."""
         options = (
             ("--snapshot", self.snapshot),
@@ -146,9 +146,9 @@ class ClusterSource:
         return [(name, value) for name, value in options if value]
 
     @property
-    def is_given(self) -> bool:
+    def is_set(self) -> bool:
         """Return whether a command line says which cluster or snapshot is asked, or in whose name; limits say neither."""
-        return bool({name for name, _ in self.given()} - {"--snapshot-limit", "--request-timeout"})
+        return bool({name for name, _ in self.chosen_options()} - {"--snapshot-limit", "--request-timeout"})
 
     def settings(self) -> "KubeSettings":
         """Return how to reach the running cluster."""
@@ -196,8 +196,8 @@ class ClusterSource:
         from dra_extender.runtime.installation import run_in_new_loop
 
         async def follow() -> None:
-            async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as found:
-                async for objects in found:
+            async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as snapshots:
+                async for objects in snapshots:
                     answer(await with_events(objects, self.settings()))
 
         if self.snapshot is not None:
@@ -267,42 +267,46 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     A question without an answer, because objects could not be read, ends the program with a message.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    source = tuple(inspect.signature(ClusterSource, eval_str=True).parameters.values())
+    source_parameters = tuple(inspect.signature(ClusterSource, eval_str=True).parameters.values())
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        asked = _checked(ClusterSource(**{each.name: given.pop(each.name) for each in source}))
-        color = given.pop(_COLOR.name)
+    def with_options(**options: Any) -> None:
+        cluster_source = _checked(
+            ClusterSource(**{parameter.name: options.pop(parameter.name) for parameter in source_parameters})
+        )
+        color = options.pop(_COLOR.name)
         from dra_extender.inspection.objects import UnreadKindsError
         from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
             with chosen(color):
-                command(asked, **given)  # type: ignore[call-arg]  # the options are those of the signature below
+                command(cluster_source, **options)  # type: ignore[call-arg]  # the options are those of the signature below
         except UnreadKindsError as problem:
             raise ended(problem, ExitStatus.UNKNOWN) from problem
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, _COLOR, *source)]
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, _COLOR, *source_parameters)
+    ]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as `inspect` documents it
     return with_options
 
 
-def _checked(given: ClusterSource) -> ClusterSource:
-    """Return what is given if its options go together, else raise BadParameter; without a namespace if all are asked about."""
-    of_running = dict.fromkeys(name for name, _ in given.given() if not name.startswith("--snapshot"))
-    if given.snapshot is not None and of_running:
+def _checked(source: ClusterSource) -> ClusterSource:
+    """Return the source, without a namespace if all namespaces are asked about; raise BadParameter if two options conflict."""
+    of_running = dict.fromkeys(name for name, _ in source.chosen_options() if not name.startswith("--snapshot"))
+    if source.snapshot is not None and of_running:
         raise typer.BadParameter(f"--snapshot asks a file: {', '.join(of_running)} does not go with it")
-    if given.groups and not given.impersonate:
+    if source.groups and not source.impersonate:
         raise typer.BadParameter("--as-group needs --as")
-    if given.extender_url and not given.extender_url.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {given.extender_url!r}")
-    _check_server(given.server)
+    if source.extender_url and not source.extender_url.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {source.extender_url!r}")
+    _check_server(source.server)
     # A header has no room for anything else; what was given instead is not repeated.
-    if not (given.token.isascii() and given.token.isprintable()) or " " in given.token:
+    if not (source.token.isascii() and source.token.isprintable()) or " " in source.token:
         raise typer.BadParameter("--token: expected printable ASCII without spaces")
-    request_seconds(given.request_timeout)
-    return replace(given, namespace=None if given.all_namespaces else given.namespace or None)
+    request_seconds(source.request_timeout)
+    return replace(source, namespace=None if source.all_namespaces else source.namespace or None)
 
 
 def _check_server(url: str) -> None:

@@ -51,7 +51,7 @@ _PATTERNS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _PAINT: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()), re.MULTILINE)
 _SHAPES: Final[Mapping[str, str]] = MappingProxyType({"usable": "○", "blocked": "◐", "unusable": "✕"})
-_TAKEN: Final = "●"
+_IN_USE: Final = "●"
 _DEVICE: Final = re.compile(
     r"^( {2,})  (?=\S+ +(?:(usable|blocked|unusable)(?: by \w+)?(?:[:;]|$)|\S+/\S+ \(claim ))", re.MULTILINE
 )
@@ -82,5 +82,5 @@ def painted(text: str) -> str:
     """Return the text as it is printed: with colours and shapes where they are wanted."""
     if not is_wanted():
         return text
-    shaped = _DEVICE.sub(lambda found: f"{found[1]}{_SHAPES.get(found[2] or '', _TAKEN)} ", text)
-    return _PAINT.sub(lambda found: f"\x1b[{_STYLES[found.lastgroup or '']}m{found[0]}\x1b[0m", shaped)
+    shaped = _DEVICE.sub(lambda match: f"{match[1]}{_SHAPES.get(match[2] or '', _IN_USE)} ", text)
+    return _PAINT.sub(lambda match: f"\x1b[{_STYLES[match.lastgroup or '']}m{match[0]}\x1b[0m", shaped)

@@ -95,35 +95,35 @@ def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
 
     A command line that asks a snapshot has none.
     """
-    asked = _OF_PARAMETER.get(parameter)
-    program = None if asked is None else shutil.which("kubectl")
-    if asked is None or program is None or any(each.partition("=")[0] == "--snapshot" for each in typed):
+    query = _OF_PARAMETER.get(parameter)
+    program = None if query is None else shutil.which("kubectl")
+    if query is None or program is None or any(word.partition("=")[0] == "--snapshot" for word in typed):
         return ()
-    timeout = () if asked[0] == "config" else (f"--request-timeout={SECONDS:g}s",)
-    command = [program, *asked, *timeout, *_cluster_options(typed)]
+    timeout = () if query[0] == "config" else (f"--request-timeout={SECONDS:g}s",)
+    command = [program, *query, *timeout, *_cluster_options(typed)]
     try:
-        done = subprocess.run(  # noqa: S603 - kubectl of the person who types, and no shell between
+        process = subprocess.run(  # noqa: S603 - kubectl of the person who types, and no shell between
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return ()
-    lines = done.stdout[:_MOST_CHARACTERS].decode(errors="replace").splitlines() if done.returncode == 0 else []
-    names = (line.partition("/")[2] if asked[0] == "get" else line for line in lines)
+    lines = process.stdout[:_MOST_CHARACTERS].decode(errors="replace").splitlines() if process.returncode == 0 else []
+    names = (line.partition("/")[2] if query[0] == "get" else line for line in lines)
     return [name for name in names if _NAME.match(name)][:MOST_NAMES]
 
 
 def _cluster_options(typed: Sequence[str]) -> list[str]:
     """Return the options that say which cluster and namespace is meant, each with its value in one word."""
-    found: list[str] = []
+    options: list[str] = []
     for place, word in enumerate(typed):
-        name, given, value = word.partition("=")
+        name, equals, value = word.partition("=")
         if name not in _HANDED_ON:
             continue
-        if not given and place + 1 < len(typed):
+        if not equals and place + 1 < len(typed):
             value = typed[place + 1]
         if value:
-            found.append(f"{_HANDED_ON[name]}={value}")
-    return found
+            options.append(f"{_HANDED_ON[name]}={value}")
+    return options
 
 
 def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) -> str:
@@ -131,13 +131,18 @@ def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) ->
 
     `names` lists names of objects for a parameter, given the words before it.
     """
-    *before, begun = typed or ("",)
+    *before, word = typed or ("",)
     place = _place(program, before)
-    found = [
-        each for each in _candidates(place, begun, lambda name: names(name, before)) if each.word.startswith(begun)
+    candidates = [
+        candidate
+        for candidate in _candidates(place, word, lambda name: names(name, before))
+        if candidate.word.startswith(word)
     ]
-    lines = [f"{each.word}\t{' '.join(each.about.split())}" if each.about else each.word for each in found]
-    return "\n".join((*lines, f":{FILES if _takes_files(place, begun) else NO_FILES}")) + "\n"
+    lines = [
+        f"{candidate.word}\t{' '.join(candidate.about.split())}" if candidate.about else candidate.word
+        for candidate in candidates
+    ]
+    return "\n".join((*lines, f":{FILES if _takes_files(place, word) else NO_FILES}")) + "\n"
 
 
 def script(shell: Shell, program: str) -> str:
@@ -151,8 +156,8 @@ def _place(program: Any, before: Sequence[str]) -> _Place:
         if place.option is not None:
             place = place._replace(option=None)
         elif place.options_end or not word.startswith("-") or word == "-":
-            found = place.command.get_command(None, word) if _is_group(place.command) else None
-            place = place._replace(arguments=place.arguments + 1) if found is None else _Place(found)
+            subcommand = place.command.get_command(None, word) if _is_group(place.command) else None
+            place = place._replace(arguments=place.arguments + 1) if subcommand is None else _Place(subcommand)
         elif word == "--":
             place = place._replace(options_end=True)
         elif "=" not in word:
@@ -162,29 +167,30 @@ def _place(program: Any, before: Sequence[str]) -> _Place:
     return place
 
 
-def _candidates(place: _Place, begun: str, names: Callable[[str], Sequence[str]]) -> Iterator[Candidate]:
+def _candidates(place: _Place, word: str, names: Callable[[str], Sequence[str]]) -> Iterator[Candidate]:
     if place.option is not None:
         yield from map(Candidate, _choices(place.option) or names(place.option.name))
-    elif begun.startswith("-") and not place.options_end:
-        name, given, _ = begun.partition("=")
-        option = _option(place.command, name) if given else None
+    elif word.startswith("-") and not place.options_end:
+        name, equals, _ = word.partition("=")
+        option = _option(place.command, name) if equals else None
         if option is not None:
-            yield from (Candidate(f"{name}={each}") for each in _choices(option) or names(option.name))
+            yield from (Candidate(f"{name}={value}") for value in _choices(option) or names(option.name))
         else:
             yield from _options(place.command)
     elif _is_group(place.command):
         yield from (
-            Candidate(name, each.short_help or each.help or "") for name, each in place.command.commands.items()
+            Candidate(name, command.short_help or command.help or "")
+            for name, command in place.command.commands.items()
         )
     else:
         argument = _argument(place)
         yield from map(Candidate, (_choices(argument) or names(argument.name)) if argument is not None else ())
 
 
-def _takes_files(place: _Place, begun: str) -> bool:
+def _takes_files(place: _Place, word: str) -> bool:
     if place.option is not None:
         return bool(place.option.type_descriptor.is_path)
-    if begun.startswith("-") and not place.options_end:
+    if word.startswith("-") and not place.options_end:
         return False
     argument = None if _is_group(place.command) else _argument(place)
     descriptor = None if argument is None else argument.type_descriptor

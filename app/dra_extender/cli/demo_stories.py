@@ -94,15 +94,15 @@ def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
 def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
     for fitting in (
         [file for file in files if file.name == name],
-        [each for each in files if each.name.startswith(name)],
-        [each for each in files if name in each.name],
+        [file for file in files if file.name.startswith(name)],
+        [file for file in files if name in file.name],
     ):
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            which = ", ".join(each.name for each in fitting)
+            which = ", ".join(file.name for file in fitting)
             raise UnknownStoryError(f"several stories are called {name!r}: {which}")
-    close = difflib.get_close_matches(name, [each.name for each in files], n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, [file.name for file in files], n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else "see dra-extender demo --list"
     raise UnknownStoryError(f"there is no story {name!r}; {hint}")
 
@@ -117,16 +117,16 @@ def example_files() -> list[StoryFile]:
     """
     for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
         if folder.is_dir():
-            found = sorted(
-                (each for each in folder.iterdir() if each.name.endswith(_SUFFIX)), key=lambda each: each.name
+            files = sorted(
+                (file for file in folder.iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name
             )
-            return [StoryFile(each.name, each.read_text(encoding="utf-8"), _policy_of(str(each))) for each in found]
+            return [StoryFile(file.name, file.read_text(encoding="utf-8"), _policy_of(str(file))) for file in files]
     raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
 
 
 def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
     """Read all of them.  Raises ManifestError: a manifest cannot be used, or there are none."""
-    return [each.story(scheduler_names) for each in example_files()]
+    return [file.story(scheduler_names) for file in example_files()]
 
 
 def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
@@ -135,7 +135,7 @@ def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NA
     Raises:
         ManifestError: a manifest cannot be used.
     """
-    policies = [found for found in (_policy_of(str(file)) for file in files) if found is not None]
+    policies = [policy for policy in (_policy_of(str(file)) for file in files) if policy is not None]
     policy = policies[0] if len(policies) == 1 else None
     return Story(", ".join(map(title, files)), load_files(files, scheduler_names), policy)
 

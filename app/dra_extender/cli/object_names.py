@@ -52,17 +52,17 @@ def object_name(text: str, namespace: str, *kinds: NamedKind) -> ObjectName:
     Raises:
         BadParameter: it is no such name.
     """
-    before, slash, rest = text.partition("/")
+    before, slash, path = text.partition("/")
     kind = _SPELLED.get(before.lower()) if slash else None
     if kind is None:
-        kind, rest = kinds[0], text
-    *space, name = rest.split("/")
+        kind, path = kinds[0], text
+    *space, name = path.split("/")
     is_node = kind is NamedKind.NODE
     if kind not in kinds or not name or len(space) > (0 if is_node else 1) or not all(space):
         expected = [
             "NAME",
             *(() if kinds == (NamedKind.NODE,) else ("NAMESPACE/NAME",)),
-            *(f"{one}/NAME" for one in kinds),
+            *(f"{candidate}/NAME" for candidate in kinds),
         ]
         shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
         raise typer.BadParameter(f"expected {', '.join(expected[:-1])} or {expected[-1]}, got {shown!r}")

@@ -192,25 +192,25 @@ def _policy(source: str, loaded: Any, *, groups: bool) -> PolicyOverlay:
     if not isinstance(loaded, dict):
         raise InvalidPolicyError(f"{source}: expected a mapping with the field rules, got {shown(loaded)}")
     try:
-        found = FileModel.model_validate(loaded)
+        file_model = FileModel.model_validate(loaded)
     except ValidationError as invalid:
         errors = invalid.errors(include_url=False)
         problems = [(error["loc"], _sentence(error)) for error in errors[:_MOST_PROBLEMS]]
         raise _bad(source, loaded, problems, len(errors)) from invalid
-    compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
+    compiled = [_Compiled(index, rule) for index, rule in enumerate(file_model.rules)]
     problems = [
-        *_repeated("rules", "rule", [rule.name for rule in found.rules]),
-        *_repeated("expected", "expected pod", [pod.name for pod in found.expected]),
-        *(problem for each in compiled for problem in each.problems),
-        *_repeated_classes(found.preferences),
-        *(problem for index, pod in enumerate(found.expected) for problem in _expected_problems(index, pod)),
+        *_repeated("rules", "rule", [rule.name for rule in file_model.rules]),
+        *_repeated("expected", "expected pod", [pod.name for pod in file_model.expected]),
+        *(problem for rule in compiled for problem in rule.problems),
+        *_repeated_classes(file_model.preferences),
+        *(problem for index, pod in enumerate(file_model.expected) for problem in _expected_problems(index, pod)),
     ]
     if problems:
         raise _bad(source, loaded, problems[:_MOST_PROBLEMS], len(problems))
     return PolicyOverlay(
-        [each.rule(groups=groups) for each in compiled],
-        tuple((each.device_class, tuple(each.match_attributes)) for each in found.preferences),
-        tuple(map(_expected_pod, found.expected)),
+        [rule.rule(groups=groups) for rule in compiled],
+        tuple((preference.device_class, tuple(preference.match_attributes)) for preference in file_model.preferences),
+        tuple(map(_expected_pod, file_model.expected)),
     )
 
 
@@ -218,16 +218,16 @@ def _expected_problems(index: int, pod: ExpectedPodModel) -> Iterator[Problem]:
     where: FieldPath = ("expected", index)
     amounts = [((*where, "cpu"), pod.cpu), ((*where, "memory"), pod.memory)]
     for place, devices in enumerate(pod.devices):
-        here: FieldPath = (*where, "devices", place)
-        amounts += [((*here, "capacity", name), amount) for name, amount in (devices.capacity or {}).items()]
+        path_of_devices: FieldPath = (*where, "devices", place)
+        amounts += [((*path_of_devices, "capacity", name), amount) for name, amount in (devices.capacity or {}).items()]
         if devices.selector is not None:
             try:
                 compile_expression(devices.selector)
             except CelCompileError as problem:
-                found = (
+                sentence = (
                     f"expected a CEL expression that gives true or false, got {devices.selector!r}: {problem.reason}"
                 )
-                yield (*here, "selector"), " ".join(found.split())
+                yield (*path_of_devices, "selector"), " ".join(sentence.split())
     for path, amount in amounts:
         try:
             parsed = parse_quantity(str(amount))
@@ -310,22 +310,22 @@ class _Compiled:
     ) -> Program | None:
         if expression is None:
             return None
-        wanted = "a text" if text else "true or false"
+        expected = "a text" if text else "true or false"
         try:
             if text:
                 # What can never be a text is no operand for this comparison.
                 compile_expression(f"({expression}\n) == ''")
             return compile_expression(expression, derived=text)
         except CelCompileError as problem:
-            found = f"expected a CEL expression that gives {wanted}, got {expression!r}: {problem.reason}"
+            sentence = f"expected a CEL expression that gives {expected}, got {expression!r}: {problem.reason}"
             where = (*self._where, field) if part is None else (*self._where, field, part)
-            self.problems.append((where, " ".join(found.split())))
+            self.problems.append((where, " ".join(sentence.split())))
             return None
 
     def _contradictions(self) -> Iterator[Problem]:
         model = self._model
-        given = model.model_dump(by_alias=True, exclude_none=True)
-        if not any(field in given for field in (*_SUPPLIED, "bindingFailureConditions")):
+        fields = model.model_dump(by_alias=True, exclude_none=True)
+        if not any(field in fields for field in (*_SUPPLIED, "bindingFailureConditions")):
             yield self._where, f"expected at least one of {', '.join(_SUPPLIED)}, got none: the rule supplies nothing"
         if model.counter_set is not None and model.compatibility_groups is None:
             yield (*self._where, "counterSet"), "expected only beside compatibilityGroups"
@@ -340,22 +340,22 @@ class _Compiled:
             text = f"expected conditions that are not in bindingConditions, got {min(both)!r}"
             yield (*self._where, "bindingFailureConditions"), text
         for field in ("compatibilityGroups", "bindingConditions", "bindingFailureConditions"):
-            names = given.get(field, [])
+            names = fields.get(field, [])
             repeated = next((name for position, name in enumerate(names) if name in names[:position]), None)
             if repeated is not None:
                 yield (*self._where, field), f"expected each name once, got {repeated!r} again"
 
 
 def _repeated(field: str, noun: str, names: Sequence[str]) -> Iterator[Problem]:
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, name in enumerate(names):
-        if name in seen:
+        if name in earlier_names:
             yield (field, index, "name"), f"expected a name that no other {noun} has, got {name!r}"
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def _repeated_classes(preferences: list[PreferenceModel]) -> Iterator[Problem]:
-    names = [each.device_class for each in preferences]
+    names = [preference.device_class for preference in preferences]
     for index, name in enumerate(names):
         if name in names[:index]:
             where = ("preferences", index, "deviceClass")

@@ -61,9 +61,9 @@ def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
     if not isinstance(document, Mapping):
         return [FieldProblem("document", f"expected a {KIND}, got {_kind_of(document)}")]
     wrong = [
-        FieldProblem(field, f"expected {wanted}, got {shown(document.get(field))}")
-        for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
-        if document.get(field) != wanted
+        FieldProblem(field, f"expected {expected}, got {shown(document.get(field))}")
+        for field, expected in (("apiVersion", API_VERSION), ("kind", KIND))
+        if document.get(field) != expected
     ]
     return wrong or [
         *_leader_election(document, limits),
@@ -80,8 +80,8 @@ def scheduler_names(document: object) -> tuple[str, ...]:
 
 def _leader_election(document: Mapping[str, Any], limits: ServiceLimits) -> Iterator[FieldProblem]:
     lease = limits.lease
-    given = document.get("leaderElection")
-    election = given if isinstance(given, Mapping) else {}
+    stanza = document.get("leaderElection")
+    election = stanza if isinstance(stanza, Mapping) else {}
     elects, name = election.get("leaderElect", True), election.get("resourceName", _DEFAULT_LEASE)
     if lease is not None:
         if elects is not True:
@@ -132,9 +132,9 @@ def _profiles(document: Mapping[str, Any]) -> Iterator[FieldProblem]:
             )
 
 
-def _plugin_off(path: str, given: object) -> Iterator[FieldProblem]:
+def _plugin_off(path: str, plugin_sets: object) -> Iterator[FieldProblem]:
     """Check that the plugin is off at every extension point, which only `multiPoint` does, and on at none."""
-    points = given if isinstance(given, Mapping) else {}
+    points = plugin_sets if isinstance(plugin_sets, Mapping) else {}
     for point, plugins in points.items():
         if PLUGIN in _names(plugins, "enabled"):
             yield FieldProblem(
@@ -163,10 +163,10 @@ def _names(point: object, which: str) -> list[str]:
     return [str(entry.get("name")) for entry in _mappings(entries)]
 
 
-def _mappings(given: object) -> list[Mapping[str, Any]]:
-    if not isinstance(given, Sequence) or isinstance(given, str):
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
         return []
-    return [entry for entry in given if isinstance(entry, Mapping)]
+    return [entry for entry in value if isinstance(entry, Mapping)]
 
 
 def _kind_of(value: object) -> str:
@@ -201,15 +201,17 @@ class _Stanza(NamedTuple):
         return trust if isinstance(trust, Mapping) else {}
 
 
-def _extenders(given: object, limits: ServiceLimits) -> list[FieldProblem]:
+def _extenders(value: object, limits: ServiceLimits) -> list[FieldProblem]:
     """Check the stanzas of this service; those of other extenders are ignored."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return [
             FieldProblem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")
         ]
-    stanzas = [_Stanza(f"extenders[{index}]", each) for index, each in enumerate(given) if isinstance(each, Mapping)]
+    stanzas = [
+        _Stanza(f"extenders[{index}]", stanza) for index, stanza in enumerate(value) if isinstance(stanza, Mapping)
+    ]
     binding = [stanza for stanza in stanzas if stanza.get("bindVerb")]
-    if len(stanzas) < len(given) or len(binding) != 1:
+    if len(stanzas) < len(value) or len(binding) != 1:
         return [
             FieldProblem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")
         ]
@@ -231,15 +233,17 @@ def _of_this_service(stanzas: Sequence[_Stanza], binding: _Stanza) -> list[_Stan
 
 
 def _verbs(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
-    for verb, wanted in VERBS.items():
+    for verb, expected in VERBS.items():
         having = [stanza for stanza in ours if stanza.get(verb)]
         if not having:
-            yield FieldProblem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
+            yield FieldProblem(
+                f"extenders[].{verb}", f"expected {expected} in one stanza of this service; it is in none"
+            )
         for stanza in having:
-            if stanza.get(verb) != wanted:
-                yield FieldProblem(stanza.at(verb), f"expected {wanted}, got {shown(stanza.get(verb))}")
+            if stanza.get(verb) != expected:
+                yield FieldProblem(stanza.at(verb), f"expected {expected}, got {shown(stanza.get(verb))}")
         if len(having) > 1:
-            yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
+            yield FieldProblem(having[1].at(verb), f"{expected} would be called twice; {having[0].path} has it already")
     for stanza in ours:
         weight = stanza.get("weight")
         if stanza.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
@@ -274,12 +278,12 @@ def _fields(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProbl
 
 
 def _encryption(stanza: _Stanza) -> Iterator[FieldProblem]:
-    secure, wanted = stanza.url.startswith("https://"), bool(stanza.get("enableHTTPS"))
-    if secure is not wanted and stanza.url:
+    secure, enabled = stanza.url.startswith("https://"), bool(stanza.get("enableHTTPS"))
+    if secure is not enabled and stanza.url:
         yield FieldProblem(
             stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}"
         )
-    if not wanted:
+    if not enabled:
         return
     if stanza.trust.get("insecure"):
         yield FieldProblem(
@@ -309,13 +313,13 @@ def _client_certificate(stanza: _Stanza) -> Iterator[FieldProblem]:
 
 
 def _agreement(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
-    first, *rest = ours
-    for other in rest:
+    first, *further = ours
+    for stanza in further:
         for name in _SHARED:
-            if (first.get(name) or None) != (other.get(name) or None):
+            if (first.get(name) or None) != (stanza.get(name) or None):
                 yield FieldProblem(
-                    other.at(name),
-                    f"expected the same as in {first.path} ({shown(first.get(name))}), got {shown(other.get(name))}: an "
+                    stanza.at(name),
+                    f"expected the same as in {first.path} ({shown(first.get(name))}), got {shown(stanza.get(name))}: an "
                     "instance that does not answer filter knows nothing of what was held",
                 )
 
@@ -347,9 +351,9 @@ def _times(stanza: _Stanza, binds: bool, limits: ServiceLimits) -> Iterator[Fiel
         )
 
 
-def _seconds(given: object) -> float:
-    if given is None:
+def _seconds(duration: object) -> float:
+    if duration is None:
         return _DEFAULT_HTTP_SECONDS
-    if not isinstance(given, str):
-        raise ValueError(f"expected a duration with its unit, such as {given}s, got the number {given}")  # noqa: TRY004 - it is the user's value
-    return parse_go_duration(given) / SECOND or _DEFAULT_HTTP_SECONDS
+    if not isinstance(duration, str):
+        raise ValueError(f"expected a duration with its unit, such as {duration}s, got the number {duration}")  # noqa: TRY004 - it is the user's value
+    return parse_go_duration(duration) / SECOND or _DEFAULT_HTTP_SECONDS

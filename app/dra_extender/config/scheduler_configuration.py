@@ -126,7 +126,7 @@ def read_configuration(file: Path) -> FoundConfiguration:
         with opened(file) as source:
             content = source.read(MOST_BYTES + 1)
         documents = load_documents(content)
-        configurations = [found for document in documents for found in _configurations(document)]
+        configurations = [configuration for document in documents for configuration in _configurations(document)]
     except OSError as problem:
         raise InvalidSettingsError(f"{name}: cannot be read: {problem.strerror}") from problem
     except YamlError as problem:
@@ -157,7 +157,11 @@ def _configurations(document: YamlDocument) -> Iterator[FoundConfiguration]:
                 inner = read_documents(text)
             except YamlError as problem:
                 raise YamlError(f"data.{key}, which begins in line {above + 1}: {problem}") from problem
-            yield from (FoundConfiguration(found, above, not literal) for found in inner if _kind(found.value) == KIND)
+            yield from (
+                FoundConfiguration(inner_document, above, not literal)
+                for inner_document in inner
+                if _kind(inner_document.value) == KIND
+            )
 
 
 def _kind(value: object) -> object:

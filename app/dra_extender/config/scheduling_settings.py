@@ -266,22 +266,25 @@ class SchedulingSettings(SettingsGroup):
     @model_validator(mode="after")
     def _within_the_margin(self) -> Self:
         waits = self.shared_claim_wait_seconds + self.watch_lag_seconds
-        most = BIND_MARGIN_SECONDS - WRITE_SECONDS
-        if waits > most:
+        limit = BIND_MARGIN_SECONDS - WRITE_SECONDS
+        if waits > limit:
             raise ValueError(
-                f"shared_claim_wait_seconds and watch_lag_seconds may be {most:g} s together, not {waits:g}: bind's httpTimeout is "
-                f"{BIND_MARGIN_SECONDS:g} s longer than the binding timeout, and a write may take {WRITE_SECONDS:g} s"
+                f"shared_claim_wait_seconds and watch_lag_seconds may be {limit:g} s together, not {waits:g}: bind's "
+                f"httpTimeout is {BIND_MARGIN_SECONDS:g} s longer than the binding timeout, and a write may take "
+                f"{WRITE_SECONDS:g} s"
             )
         return self
 
     def options(self, *, extended_resources: bool = True, pod_group_claims: bool = True) -> Options:
         """Return the options of the use cases: these settings, and the features that the use cases implement."""
-        given = {
-            each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
+        values = {
+            option.name: getattr(self, option.name)
+            for option in fields(Options)
+            if option.name in type(self).model_fields
         }
         if self.offered_nodes is None:
-            given["offered_nodes"] = _OFFERED_NODES[self.placement]
-        return Options(**given, extended_resources=extended_resources, pod_group_claims=pod_group_claims)
+            values["offered_nodes"] = _OFFERED_NODES[self.placement]
+        return Options(**values, extended_resources=extended_resources, pod_group_claims=pod_group_claims)
 
 
 class FeatureSettings(SettingsGroup):

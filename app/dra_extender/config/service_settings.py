@@ -77,7 +77,7 @@ class TlsSettings(SettingsGroup):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_pairs(self) -> Self:
         if (self.cert_file is None) is not (self.private_key_file is None):
             raise ValueError("cert_file and private_key_file belong together; one of them is not set")
         if self.client_ca_file is not None and self.cert_file is None:
@@ -93,11 +93,11 @@ class TlsSettings(SettingsGroup):
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine's own, IPv4 in the form of IPv6 included."""
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return False
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return (mapped or found).is_loopback
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return (mapped or ip).is_loopback
 
 
 class ServerSettings(SettingsGroup):

@@ -108,13 +108,13 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
         (ENV_PREFIX, _from_environment()),
         (file_source, _from_file(file) if file else {}),
     )
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for _, layer in reversed(layers):
-        given = _merged(given, layer)
+        values = _merged(values, layer)
     try:
-        settings = Settings(**given)
+        settings = Settings(**values)
     except ValidationError as invalid:
-        problems = [_problem(each, layers) for each in invalid.errors()]
+        problems = [_problem(error, layers) for error in invalid.errors()]
         raise InvalidSettingsError("; ".join(map(str, problems))) from invalid
     problem = _listener_problem(settings)
     if problem:
@@ -145,27 +145,29 @@ def _listener_problem(settings: Settings) -> str:
 
 def unknown_variable(name: str, value: str) -> str:
     """Return a sentence about an environment variable that looks like a setting of ours and is none; empty for all others."""
-    rest = name.upper().removeprefix(ENV_PREFIX)
-    group, delimiter, _ = rest.partition(_DELIMITER)
+    setting = name.upper().removeprefix(ENV_PREFIX)
+    group, delimiter, _ = setting.partition(_DELIMITER)
     if not name.upper().startswith(ENV_PREFIX) or group.lower() in Settings.model_fields or name == _OF_THE_TESTS:
         return ""
     if delimiter:
         return f"environment variable {name}: {_unknown_group(group.lower())}"
-    if _of_a_service(rest, value):
+    if _of_a_service(setting, value):
         return ""
-    known = {each.replace(_DELIMITER, "_"): each for each in _variables()}
-    close = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
+    variables = {variable.replace(_DELIMITER, "_"): variable for variable in _variables()}
+    close = difflib.get_close_matches(setting, variables, n=1, cutoff=0.8)
     hint = (
-        f"did you mean {ENV_PREFIX}{known[close[0]]}?" if close else f"a setting is {ENV_PREFIX}GROUP{_DELIMITER}NAME"
+        f"did you mean {ENV_PREFIX}{variables[close[0]]}?"
+        if close
+        else f"a setting is {ENV_PREFIX}GROUP{_DELIMITER}NAME"
     )
     return f"environment variable {name}: there is no such setting; {hint}"
 
 
-def _of_a_service(rest: str, value: str) -> bool:
+def _of_a_service(setting: str, value: str) -> bool:
     """Return whether Kubernetes sets the variable for a Service whose name begins like ours: DRA_EXTENDER_METRICS_SERVICE_HOST, DRA_EXTENDER_PORT=tcp://..."""
-    if rest == "PORT" or rest.endswith("_PORT"):
-        return bool(_ADDRESS.match(value)) or rest.endswith("SERVICE_PORT") or bool(_OF_A_SERVICE.search(rest))
-    return _OF_A_SERVICE.search(rest) is not None
+    if setting == "PORT" or setting.endswith("_PORT"):
+        return bool(_ADDRESS.match(value)) or setting.endswith("SERVICE_PORT") or bool(_OF_A_SERVICE.search(setting))
+    return _OF_A_SERVICE.search(setting) is not None
 
 
 def _variables() -> Iterator[str]:
@@ -176,7 +178,7 @@ def _variables() -> Iterator[str]:
 
 
 def _from_environment() -> Mapping[str, Any]:
-    unknown = [each for name, value in sorted(os.environ.items()) if (each := unknown_variable(name, value))]
+    unknown = [message for name, value in sorted(os.environ.items()) if (message := unknown_variable(name, value))]
     if unknown:
         raise InvalidSettingsError("; ".join(unknown))
     try:
@@ -230,11 +232,11 @@ def _source(location: tuple[int | str, ...], layers: Sequence[tuple[str, Mapping
 
     The first layer wins that has it; a group may be put together from several.
     """
-    found = [source for source, values in layers if _has(values, location)]
+    sources = [source for source, values in layers if _has(values, location)]
     if len(location) > 1:
-        found = found[:1]
+        sources = sources[:1]
     variable = ENV_PREFIX + _DELIMITER.join(str(part).upper() for part in location)
-    return ", ".join(variable if each == ENV_PREFIX else each for each in found) or variable
+    return ", ".join(variable if source == ENV_PREFIX else source for source in sources) or variable
 
 
 def _has(values: Any, location: tuple[int | str, ...]) -> bool:

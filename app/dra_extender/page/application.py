@@ -131,17 +131,17 @@ class PageApplication:
         # The last of several values of one name counts, as in most programs.
         query = dict(request.query_params)
         view = request.path_params["view"]
-        found = await asyncio.get_running_loop().run_in_executor(
+        page = await asyncio.get_running_loop().run_in_executor(
             self._thread, lambda: self._views.answer(view, self._source.latest(), query)
         )
-        return HTMLResponse(found.html, found.status)
+        return HTMLResponse(page.html, page.status)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        found = _STATIC.get(name)
-        if found is None:
+        content = _STATIC.get(name)
+        if content is None:
             return PlainTextResponse("There is no such file.\n", 404)
-        return Response(found, media_type=_TYPES[name.rpartition(".")[2]])
+        return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
 
     async def _events(self, _: Request) -> Response:
         if self._streams >= _MOST_STREAMS:
@@ -177,5 +177,5 @@ class PageApplication:
 
 
 _STATIC: Final[Mapping[str, bytes]] = MappingProxyType(
-    {each.name: each.read_bytes() for each in files("dra_extender.page").joinpath("static").iterdir()}
+    {file.name: file.read_bytes() for file in files("dra_extender.page").joinpath("static").iterdir()}
 )

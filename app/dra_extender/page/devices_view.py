@@ -31,23 +31,23 @@ class DeviceState(Enum):
         return self.name.lower()
 
 
-TAKEN: Final = frozenset(DeviceState) - frozenset(map(DeviceState, Availability))
+IN_USE: Final = frozenset(DeviceState) - frozenset(map(DeviceState, Availability))
 """States of devices that somebody has."""
 
 Devices = Sequence[tuple[DeviceUse, DeviceState]]
 
 
 class PoolStates(NamedTuple):
-    """A pool with its devices, those that are not published any more last, and how each stands.
+    """A pool with its devices, those that are not published any more last, and their states.
 
-    `whole` counts its whole devices: usable ones that draw on no counter set, and counter sets on which nothing draws and from
+    `whole_devices` counts usable devices that draw on no counter set, and counter sets on which nothing draws and from
     which a device is usable.
     """
 
     pool: PoolUse
     devices: Devices
     counts: Mapping[DeviceState, int]
-    whole: int
+    whole_devices: int
 
     @property
     def holders(self) -> Mapping[str, tuple[Holder, ...]]:
@@ -56,12 +56,12 @@ class PoolStates(NamedTuple):
 
 
 def pool_states(report: DevicesReport) -> tuple[PoolStates, ...]:
-    found = []
+    pools = []
     for pool in report.pools:
         devices = [(device, state_of(device)) for device in pool.devices]
         devices += [(device, DeviceState.GONE) for device in pool.gone]
-        found.append(PoolStates(pool, devices, Counter(state for _, state in devices), _whole(pool, devices)))
-    return tuple(found)
+        pools.append(PoolStates(pool, devices, Counter(state for _, state in devices), _whole_devices(pool, devices)))
+    return tuple(pools)
 
 
 def state_of(device: DeviceUse) -> DeviceState:
@@ -77,7 +77,7 @@ def state_of(device: DeviceUse) -> DeviceState:
     return DeviceState.SHARED if device.shared else DeviceState.ALLOCATED
 
 
-def _whole(pool: PoolUse, devices: Devices) -> int:
+def _whole_devices(pool: PoolUse, devices: Devices) -> int:
     untouched = {counter_set.name for counter_set in pool.counter_sets if not counter_set.members}
     alone, sets = 0, set[str]()
     for device, state in devices:
@@ -96,38 +96,44 @@ def device_text(device: DeviceUse, state: DeviceState, now: float) -> str:
 
 
 class KindTotal(NamedTuple):
-    """The devices of a driver or a device class, by state; `taken` of them somebody has."""
+    """The devices of a driver or a device class, by state; `in_use` counts those that somebody has."""
 
     name: str
     devices: int
     by_state: Mapping[DeviceState, int]
 
     @property
-    def taken(self) -> int:
-        return sum(self.by_state.get(state, 0) for state in TAKEN)
+    def in_use(self) -> int:
+        return sum(self.by_state.get(state, 0) for state in IN_USE)
 
 
 def driver_totals(pools: Sequence[PoolStates]) -> tuple[KindTotal, ...]:
     counts: dict[str, Counter[DeviceState]] = {}
-    for each in pools:
-        counts.setdefault(each.pool.driver, Counter()).update(each.counts)
+    for states in pools:
+        counts.setdefault(states.pool.driver, Counter()).update(states.counts)
     return tuple(KindTotal(driver, count.total(), count) for driver, count in sorted(counts.items()))
 
 
 def class_totals(pools: Sequence[PoolStates], classes: Mapping[str, Collection[DeviceId]]) -> tuple[KindTotal, ...]:
-    """Return the totals of these classes by the devices that each means; classes without any are left out."""
-    states = {
-        (each.pool.driver, each.pool.pool, device.name): state for each in pools for device, state in each.devices
+    """Return the totals of the devices of each class; leave out classes without devices."""
+    state_of_device = {
+        (states.pool.driver, states.pool.pool, device.name): state
+        for states in pools
+        for device, state in states.devices
     }
-    counts = ((name, Counter(states[device] for device in devices)) for name, devices in sorted(classes.items()))
+    counts = (
+        (name, Counter(state_of_device[device] for device in devices)) for name, devices in sorted(classes.items())
+    )
     return tuple(KindTotal(name, count.total(), count) for name, count in counts if count)
 
 
-def narrowed(each: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
-    """Return the pool with those of its devices that are among these."""
-    pool = each.pool
-    kept = [(device, state) for device, state in each.devices if (pool.driver, pool.pool, device.name) in devices]
-    return each._replace(devices=kept, counts=Counter(state for _, state in kept))
+def narrowed(states: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
+    """Return the pool with only these of its devices."""
+    pool = states.pool
+    devices_shown = [
+        (device, state) for device, state in states.devices if (pool.driver, pool.pool, device.name) in devices
+    ]
+    return states._replace(devices=devices_shown, counts=Counter(state for _, state in devices_shown))
 
 
 MOST_DEVICES: Final = 1000

@@ -10,10 +10,10 @@ _SPACING: Final = KEPT_SECONDS / MOST_POINTS
 
 
 class Point(NamedTuple):
-    """A moment (seconds since the epoch): the percentage of devices that are taken, and the pods that wait; None if not known."""
+    """A moment (seconds since the epoch): the percentage of devices that are in use, and the pods that wait; None if not known."""
 
     at: float
-    taken: float | None
+    in_use: float | None
     waiting: int | None
 
 
@@ -41,8 +41,8 @@ class Line(NamedTuple):
 
     corners: Sequence[tuple[float, float]]
     seconds: float
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     last: float
 
 
@@ -58,14 +58,14 @@ def line(values: Sequence[tuple[float, float | None]], now: float, top: float = 
         now: Where the line ends.
         top: The greatest value that the picture has room for, if none of the values is greater.
     """
-    known = [(at, value) for at, value in values if value is not None]
-    if len(known) <= 1:
+    points = [(at, value) for at, value in values if value is not None]
+    if len(points) <= 1:
         return None
-    begin, numbers = known[0][0], [value for _, value in known]
+    begin, numbers = points[0][0], [value for _, value in points]
     width, height = max(1.0, now - begin), max(top, *numbers, 1.0)
     corners = []
-    ends = [at for at, _ in known[1:]] + [now]
-    for (at, value), end in zip(known, ends, strict=True):
+    ends = [at for at, _ in points[1:]] + [now]
+    for (at, value), end in zip(points, ends, strict=True):
         y = round(HEIGHT - HEIGHT * value / height, 1)
         corners += [(_x(at - begin, width), y), (_x(end - begin, width), y)]
     return Line(corners, now - begin, min(numbers), max(numbers), numbers[-1])

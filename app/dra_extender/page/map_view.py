@@ -179,15 +179,19 @@ def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
         meant = reports.class_devices.of_class(choices.device_class)
         if meant is None:
             raise QueryError(f"class: devices of too many kinds to say which class {choices.device_class} means")
-        pools = (each for each in (narrowed(each, meant) for each in pools) if each.devices)
-    found: defaultdict[tuple[str, str, str], list[PoolStates]] = defaultdict(list)
-    for each in pools:
-        pool = each.pool
+        pools = (
+            pool_states
+            for pool_states in (narrowed(pool_states, meant) for pool_states in pools)
+            if pool_states.devices
+        )
+    pools_by_place: defaultdict[tuple[str, str, str], list[PoolStates]] = defaultdict(list)
+    for pool_states in pools:
+        pool = pool_states.pool
         if choices.driver in ("", pool.driver) and choices.nodes in pool.node:
-            found[group_of(each), pool.node, "" if pool.node else pool.pool].append(each)
+            pools_by_place[group_of(pool_states), pool.node, "" if pool.node else pool.pool].append(pool_states)
     entries = [
-        _Entry(group, node, node or pool, pools, sum((Counter(each.counts) for each in pools), Counter()))
-        for (group, node, pool), pools in found.items()
+        _Entry(group, node, node or pool, pools, sum((Counter(pool_states.counts) for pool_states in pools), Counter()))
+        for (group, node, pool), pools in pools_by_place.items()
     ]
     entries.sort(key=lambda entry: natural(entry.name))
     if choices.sort == FREE:
@@ -197,18 +201,20 @@ def _entries(reports: Reports, choices: MapChoices) -> Sequence[_Entry]:
 
 def _grouping(reports: Reports, group: str) -> Callable[[PoolStates], str]:
     if group == BY_DRIVER:
-        return lambda each: each.pool.driver
+        return lambda pool_states: pool_states.pool.driver
     nodes, key = reports.view.ledger.nodes, group.removeprefix(BY_LABEL)
     if not group:
         return lambda _: ""
-    return lambda each: nodes[each.pool.node].labels.get(key, "") if each.pool.node in nodes else ""
+    return lambda pool_states: (
+        nodes[pool_states.pool.node].labels.get(key, "") if pool_states.pool.node in nodes else ""
+    )
 
 
 def _groups(
     reports: Reports, entries: Sequence[_Entry], part: ListPart, choices: MapChoices, scale: str
 ) -> Sequence[CellGroup]:
     on_page = part.entries_of(entries)
-    most = max(_LEAST_SQUARES, MOST_SQUARES // max(1, len(on_page))) if scale == DEVICES else 0
+    square_limit = max(_LEAST_SQUARES, MOST_SQUARES // max(1, len(on_page))) if scale == DEVICES else 0
     label_of = shortening([entry.name for entry in on_page])
     totals: Counter[str] = Counter()
     shown: Counter[str] = Counter()
@@ -217,14 +223,17 @@ def _groups(
         shown[entry.group] += entry.shown(choices.state)
     return [
         CellGroup(
-            name, totals[name], shown[name], [_cell(reports, each, choices.state, label_of, most) for each in found]
+            name,
+            totals[name],
+            shown[name],
+            [_cell(reports, entry, choices.state, label_of, square_limit) for entry in group_entries],
         )
-        for name, found in groupby(on_page, key=lambda entry: entry.group)
+        for name, group_entries in groupby(on_page, key=lambda entry: entry.group)
     ]
 
 
 def _cell(
-    reports: Reports, entry: _Entry, state: DeviceState | None, label_of: Callable[[str], str], most: int
+    reports: Reports, entry: _Entry, state: DeviceState | None, label_of: Callable[[str], str], square_limit: int
 ) -> Cell:
     shown, total = entry.shown(state), entry.total
     node = entry.node
@@ -236,10 +245,10 @@ def _cell(
     dark = total - shown if state is None else shown
     now = reports.view.origin.taken_at
     squares = [
-        Square(each.pool.driver, each.pool.pool, device.name, stands, device_text(device, stands, now))
-        for each in entry.pools
-        for device, stands in each.devices[:most]
-    ][:most]
+        Square(pool_states.pool.driver, pool_states.pool.pool, device.name, stands, device_text(device, stands, now))
+        for pool_states in entry.pools
+        for device, stands in pool_states.devices[:square_limit]
+    ][:square_limit]
     return Cell(
         node=node,
         name=entry.name,
@@ -248,7 +257,7 @@ def _cell(
         shown=shown,
         level=-(-_LEVELS * dark // total) if total else 0,
         squares=squares,
-        more=total - len(squares) if most else 0,
+        more=total - len(squares) if square_limit else 0,
     )
 
 

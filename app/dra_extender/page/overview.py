@@ -25,14 +25,14 @@ _PERCENT: Final = 100
 class Overview(NamedTuple):
     """What the first view shows; `unknown` says why the devices or the pods are not known, empty if they are.
 
-    `kinds` are totals by what they are of, `driver` or `class`.  `whole` devices are left on `whole_nodes` nodes, `most_whole` has
-    the nodes with most of them.  `taken` and `waiting` are the lines of the last hour, None as long as there are none.
+    `kinds` are totals by what they are of, `driver` or `class`.  `whole_devices` are free on `whole_nodes` nodes, `most_whole` has
+    the nodes with most of them.  `in_use` and `waiting` are the lines of the last hour, None as long as there are none.
     """
 
     unknown_devices: str = ""
     kinds: Sequence[tuple[str, KindTotal]] = ()
     more_kinds: int = 0
-    whole: int = 0
+    whole_devices: int = 0
     whole_nodes: int = 0
     most_whole: Sequence[tuple[str, int]] = ()
     unknown_pods: str = ""
@@ -40,43 +40,43 @@ class Overview(NamedTuple):
     causes: Sequence[WaitingCause] = ()
     more_causes: int = 0
     problems: Sequence[Link] = ()
-    taken: Line | None = None
+    in_use: Line | None = None
     waiting: Line | None = None
 
 
 def overview(reports: Reports) -> Overview:
     now, history = reports.view.now, reports.history
-    found = Overview(
+    result = Overview(
         problems=tuple(_problems(reports)),
-        taken=line([(point.at, point.taken) for point in history], now, _PERCENT),
+        in_use=line([(point.at, point.in_use) for point in history], now, _PERCENT),
         waiting=line([(point.at, point.waiting) for point in history], now),
     )
     try:
-        pools, kinds = reports.pools, (*_most("driver", reports.drivers), *_most("class", reports.classes))
+        pools, kinds = reports.pools, (*_largest("driver", reports.drivers), *_largest("class", reports.classes))
     except UnreadKindsError as problem:
-        found = found._replace(unknown_devices=str(problem))
+        result = result._replace(unknown_devices=str(problem))
     else:
         # Whole devices by node; those that several nodes reach are under an empty name.
-        whole = Counter[str]()
-        for each in sorted(pools, key=lambda each: each.pool.node):
-            if each.whole:
-                whole[each.pool.node] += each.whole
-        found = found._replace(
+        whole_devices = Counter[str]()
+        for pool_states in sorted(pools, key=lambda states: states.pool.node):
+            if pool_states.whole_devices:
+                whole_devices[pool_states.pool.node] += pool_states.whole_devices
+        result = result._replace(
             kinds=kinds,
             more_kinds=len(reports.drivers) + len(reports.classes) - len(kinds),
-            whole=sum(whole.values()),
-            whole_nodes=len(whole.keys() - {""}),
-            most_whole=[entry for entry in whole.most_common(_MOST + 1) if entry[0]][:_MOST],
+            whole_devices=sum(whole_devices.values()),
+            whole_nodes=len(whole_devices.keys() - {""}),
+            most_whole=[entry for entry in whole_devices.most_common(_MOST + 1) if entry[0]][:_MOST],
         )
     try:
         report = reports.waiting(1)
     except UnreadKindsError as problem:
-        return found._replace(unknown_pods=str(problem))
+        return result._replace(unknown_pods=str(problem))
     causes = report.causes
-    return found._replace(pods=report.pods, causes=causes[:_MOST], more_causes=max(0, len(causes) - _MOST))
+    return result._replace(pods=report.pods, causes=causes[:_MOST], more_causes=max(0, len(causes) - _MOST))
 
 
-def _most(kind: str, totals: Sequence[KindTotal]) -> Sequence[tuple[str, KindTotal]]:
+def _largest(kind: str, totals: Sequence[KindTotal]) -> Sequence[tuple[str, KindTotal]]:
     return [(kind, total) for total in sorted(totals, key=lambda total: -total.devices)[:MOST_KINDS]]
 
 
@@ -97,7 +97,7 @@ def _problems(reports: Reports) -> Iterator[Link]:
     for kind, seconds in sorted(reports.contact_ages().items()):
         if seconds > _SILENT_SECONDS:
             yield Link(f"The watch of {kind} has not answered for {age_text(seconds)}", "health", part="watches")
-    missing = [*(each.kind for each in reports.view.origin.missing if each.served)]
+    missing = [*(kind.kind for kind in reports.view.origin.missing if kind.served)]
     if missing:
         yield Link(f"Not read: {', '.join(missing)}", "health", part="facts")
     unread = len(reports.problems) + len(reports.view.unreadable)
@@ -106,7 +106,7 @@ def _problems(reports: Reports) -> Iterator[Link]:
 
 
 def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
-    stands = [(device, state) for each in pools for device, state in each.devices]
+    stands = [(device, state) for pool_states in pools for device, state in pool_states.devices]
     counts = Counter(state for _, state in stands)
     for state in (DeviceState.ORPHANED, DeviceState.GONE):
         if counts[state]:
@@ -114,7 +114,7 @@ def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
     reasons = Counter(device.availability_text for device, state in stands if state is DeviceState.UNUSABLE)
     for reason, devices in reasons.most_common(_MOST):
         yield Link(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
-    incomplete = [each.pool for each in pools if not each.pool.complete]
+    incomplete = [pool_states.pool for pool_states in pools if not pool_states.pool.complete]
     for pool in incomplete[:_MOST]:
         text = f"Pool {pool.driver}/{pool.pool} is incomplete: {pool.problem}"
         yield Link(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})

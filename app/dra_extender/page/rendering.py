@@ -84,7 +84,7 @@ def choice(query: Query, name: str, choices: Collection[str]) -> str:
     """
     text = query.get(name, "")
     if text not in choices:
-        raise QueryError(f"{name}: expected {listed([each for each in choices if each])}, got {text[:40]!r}")
+        raise QueryError(f"{name}: expected {listed([value for value in choices if value])}, got {text[:40]!r}")
     return text
 
 
@@ -129,8 +129,8 @@ class Renderer:
 
 
 def _query(values: Mapping[str, object]) -> str:
-    given = {name: str(value) for name, value in values.items() if value not in ("", None)}
-    return f"?{urlencode(given)}" if given else ""
+    parameters = {name: str(value) for name, value in values.items() if value not in ("", None)}
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 def _shown(value: object) -> object:
@@ -148,8 +148,10 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "age": lambda seconds: age_text(seconds) if math.isfinite(seconds) else "for ever",
         "quantity": quantity_text,
         "machine_time": time_text,
-        "percent": lambda part, whole: max(0, min(_PERCENT, _PERCENT * part // whole)) if whole > 0 else 0,
-        "counted": lambda number, one, many="": f"{number:,} {one if number == 1 else many or one + 's'}",
+        "percent": lambda part, total: max(0, min(_PERCENT, _PERCENT * part // total)) if total > 0 else 0,
+        "counted": lambda number, singular, plural="": (
+            f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+        ),
         "anchor": device_anchor,
         "points": lambda corners: " ".join(f"{x:g},{y:g}" for x, y in corners),
         "price": price_text,

@@ -57,8 +57,8 @@ def _listening(port: int) -> Iterator[socket.socket]:
             listener.bind((LOOPBACK, port))
             listener.listen(_MOST_CONNECTIONS)
         except (OSError, OverflowError) as problem:
-            said = problem.strerror if isinstance(problem, OSError) else "no port"
-            raise PortError(f"cannot listen on {LOOPBACK}, port {port}: {said}") from problem
+            reason = problem.strerror if isinstance(problem, OSError) else "no port"
+            raise PortError(f"cannot listen on {LOOPBACK}, port {port}: {reason}") from problem
         yield listener
 
 
@@ -109,9 +109,9 @@ class _Server(uvicorn.Server):
         def stop(sig: int, frame: FrameType | None) -> None:
             loop.call_soon_threadsafe(self.handle_exit, sig, frame)
 
-        before = {each: signal.signal(each, stop) for each in _SIGNALS}
+        before = {number: signal.signal(number, stop) for number in _SIGNALS}
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -76,8 +76,10 @@ class Reports:
     @cached_property
     def classes(self) -> tuple[KindTotal, ...]:
         """Return the devices of each class that means any, as far as devices were judged."""
-        known = {name: self.class_devices.of_class(name) for name in sorted(self.view.ledger.classes)}
-        return class_totals(self.pools, {name: devices for name, devices in known.items() if devices is not None})
+        class_devices = {name: self.class_devices.of_class(name) for name in sorted(self.view.ledger.classes)}
+        return class_totals(
+            self.pools, {name: devices for name, devices in class_devices.items() if devices is not None}
+        )
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -104,8 +106,8 @@ class Reports:
     def waiting(self, round_number: int) -> WaitingReport:
         """Return the pods that wait by cause, as far as can be said after this round of looking at them (from 1)."""
         if self._waiting is None or self._waiting[0] != round_number:
-            found = waiting(self.view, most_evaluated=EVALUATED_IN_A_ROUND * round_number)
-            self._waiting = (round_number, found)
+            report = waiting(self.view, most_evaluated=EVALUATED_IN_A_ROUND * round_number)
+            self._waiting = (round_number, report)
         return self._waiting[1]
 
     def prepare(self) -> None:
@@ -116,13 +118,13 @@ class Reports:
 
     def point(self) -> Point:
         """Return what the lines of the last hour show of this state."""
-        taken, waiting = None, None
+        in_use, waiting = None, None
         with suppress(UnreadKindsError):
             devices = sum(total.devices for total in self.drivers)
-            taken = _PERCENT * sum(total.taken for total in self.drivers) / max(1, devices)
+            in_use = _PERCENT * sum(total.in_use for total in self.drivers) / max(1, devices)
         with suppress(UnreadKindsError):
             waiting = self.waiting(1).pods
-        return Point(self.view.now, taken, waiting)
+        return Point(self.view.now, in_use, waiting)
 
     def knows_why(self, namespace: str, name: str) -> bool:
         """Return whether `why` has the answer for this pod already."""
@@ -135,10 +137,10 @@ class Reports:
             UnknownObjectError: there is no such pod.
         """
         key = (namespace, name)
-        found = self._answers.get(key)
-        if found is None:
-            found = self._answers[key] = why(self.view, namespace, name)
-        return found
+        report = self._answers.get(key)
+        if report is None:
+            report = self._answers[key] = why(self.view, namespace, name)
+        return report
 
 
 _PAUSE_SECONDS: Final = 0.5
@@ -183,7 +185,7 @@ class FixedState(States):
 
 
 class FollowedState(States):
-    """The states of a running cluster.  `run` makes them until it is cancelled; `start` has returned before anything is asked."""
+    """The states of a running cluster.  `follow_changes` makes them until it is cancelled; await `start` before anything else."""
 
     def __init__(self, cluster: FollowedCluster, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__()
@@ -219,13 +221,13 @@ class FollowedState(States):
 
     async def _renew(self, generation: int) -> None:
         objects, problems = await self._cluster.objects(), self._cluster.problems()
-        reports = await asyncio.to_thread(self._made, objects, generation, problems)
+        reports = await asyncio.to_thread(self._build_reports, objects, generation, problems)
         async with self._renewed:
             self._reports = reports
             self._renewed.notify_all()
 
-    def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
-        """Return a state, in a thread of its own."""
+    def _build_reports(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
+        """Build the reports of a new state, in a thread of its own."""
         require_any(objects.origin)
         ages = self._cluster.contact_ages
         reports = Reports(

@@ -30,17 +30,17 @@ _MOST_LINKS: Final = 500
 
 def linked_tree(report: WhyReport) -> Sequence[Sequence[str | Link]]:
     """Return the lines that `why` prints, each in parts: text, and links."""
-    found: dict[str, Link] = {}
+    links: dict[str, Link] = {}
     for link in islice(_links(report), _MOST_LINKS):
         if link.text and link.query != {"pod": report.pod}:
-            found.setdefault(printable(link.text), link)
+            links.setdefault(printable(link.text), link)
     lines = tree(report, _WIDTH).rstrip("\n").split("\n")
-    if not found:
+    if not links:
         return [[line] for line in lines]
-    names = "|".join(re.escape(name) for name in sorted(found, key=len, reverse=True))
+    names = "|".join(re.escape(name) for name in sorted(links, key=len, reverse=True))
     # A name is no part of a longer one.
     name = re.compile(rf"(?<![\w./-])({names})(?![\w/-]|\.\w)")
-    return [[found[part] if place % 2 else part for place, part in enumerate(name.split(line))] for line in lines]
+    return [[links[part] if place % 2 else part for place, part in enumerate(name.split(line))] for line in lines]
 
 
 def node_link(name: str) -> Link:

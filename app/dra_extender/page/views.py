@@ -51,7 +51,7 @@ class CommandLines:
 
     def _line(self, command: str, name: str = "", **options: str) -> str:
         # A value that begins with a minus sign would be taken for an option.
-        given = [
+        option_words = [
             part
             for option, value in options.items()
             if value
@@ -59,8 +59,8 @@ class CommandLines:
         ]
         names = (name,) if name else ()
         if name.startswith("-"):
-            return join((*PROGRAM, command, *given, *self._source, "--", name))
-        return join((*PROGRAM, command, *names, *given, *self._source))
+            return join((*PROGRAM, command, *option_words, *self._source, "--", name))
+        return join((*PROGRAM, command, *names, *option_words, *self._source))
 
 
 VIEWS: Final = ("overview", "pending", "map", "node", "waiting", "health")

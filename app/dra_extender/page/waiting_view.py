@@ -76,10 +76,10 @@ def pending_pods(
     for cause in part.entries_of(report.causes):
         key = split_key(cause.oldest)
         if reports.knows_why(*key) or cpu_time() < end:
-            found: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
+            next_steps: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
         else:
-            found = None
-        rows.append(PendingRow(cause, found, opened if opened in cause.names else ""))
+            next_steps = None
+        rows.append(PendingRow(cause, next_steps, opened if opened in cause.names else ""))
     return PendingPods(
         report=report,
         rows=tuple(rows),
@@ -104,7 +104,7 @@ GANG_ROWS: Final = 100
 class GangRow(NamedTuple):
     """A PodGroup with members that wait: how many members it needs at once (0: no gang), how many run, who waits.
 
-    `report` is its plan, None as long as it was not `asked` for, and where there is none.
+    `report` is its plan, None until it is `planned`, and where there is no plan.
     """
 
     name: str
@@ -112,7 +112,7 @@ class GangRow(NamedTuple):
     running: int
     waiting: tuple[str, ...]
     report: GangReport | None
-    asked: bool
+    planned: bool
 
 
 class PodsUnderWay(NamedTuple):
@@ -125,7 +125,7 @@ class PodsUnderWay(NamedTuple):
     @property
     def unfinished(self) -> bool:
         """Return whether the next answer will say more."""
-        return not all(gang.asked for gang in self.gangs)
+        return not all(gang.planned for gang in self.gangs)
 
 
 def pods_under_way(
@@ -156,14 +156,14 @@ def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: C
     group = ledger.pod_groups.get(*key)
     members = ledger.pods.members(*key)
     pod = (first.namespace, first.name)
-    asks = reports.knows_why(*pod) or may_ask()
+    can_plan = reports.knows_why(*pod) or may_ask()
     return GangRow(
         name="/".join(key),
         min_count=0 if group is None else group.min_count or 0,
         running=sum(1 for member in members if member.node_name and not member.finished),
         waiting=tuple(pod.key for pod in waiting),
-        report=reports.why(*pod).gang if asks else None,
-        asked=asks,
+        report=reports.why(*pod).gang if can_plan else None,
+        planned=can_plan,
     )
 
 

@@ -52,8 +52,8 @@ class PodResolver:
             )
         return pod
 
-    def known(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """Return the pod as the watch delivered it; None if it has not."""
+    def delivered(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """Return the pod as the watch delivered it; None if the watch has not delivered it yet."""
         pod = self._ledger.pods.by_uid(uid)
         if pod is not None:
             self.check(pod, namespace, name)

@@ -54,9 +54,9 @@ class AuditTask:
 
     async def audit(self) -> tuple[AuditFinding, ...]:
         """Audit once; return the findings of both this audit and the one before, errors first."""
-        found = await self._find()
-        lasting = found & self._seen
-        self._seen = found
+        findings = await self._find()
+        lasting = findings & self._seen
+        self._seen = findings
         self._report(lasting)
         return in_order(lasting)
 
@@ -69,17 +69,17 @@ class AuditTask:
         return {name: note for name, note in notes.items() if note}
 
     async def _find(self) -> frozenset[AuditFinding]:
-        found: set[AuditFinding] = set()
+        findings: set[AuditFinding] = set()
         turns = Turns(self._sleep, self._monotonic)
         unjudged = UnjudgedClaims()
-        for each in audit_steps(self._cluster, unjudged):
-            if each is not None:
-                found.add(each)
+        for finding in audit_steps(self._cluster, unjudged):
+            if finding is not None:
+                findings.add(finding)
             if turns.over:
                 await turns.pause()
         self._metrics.audited(turns.worked)
         self._report_unjudged(unjudged)
-        return frozenset(found)
+        return frozenset(findings)
 
     def _report_unjudged(self, unjudged: UnjudgedClaims) -> None:
         self._metrics.audit_unjudged_claims.set(len(unjudged.claims))
@@ -91,12 +91,14 @@ class AuditTask:
         self._unjudged = unjudged
 
     def _report(self, lasting: frozenset[AuditFinding]) -> None:
-        counts = Counter(each.check for each in lasting)
+        counts = Counter(finding.check for finding in lasting)
         for check in Check:
             self._metrics.audit_findings.labels(check.value, check.severity.value).set(counts[check])
         new = in_order(lasting - self._counted)
-        for each in new[:_MOST_LOGGED]:
-            _LOG.warning("the audit has a finding", check=each.check.value, about=each.about, detail=each.detail)
+        for finding in new[:_MOST_LOGGED]:
+            _LOG.warning(
+                "the audit has a finding", check=finding.check.value, about=finding.about, detail=finding.detail
+            )
         if len(new) > _MOST_LOGGED:
             _LOG.warning("the audit has further findings", number=len(new) - _MOST_LOGGED)
         self._counted = lasting

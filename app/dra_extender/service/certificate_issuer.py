@@ -29,8 +29,8 @@ _LONGEST_COMMON_NAME: Final = 64
 SecretData = Mapping[str, bytes]
 
 
-class Wanted(NamedTuple):
-    """Whose certificates are wanted: the names and addresses of the service, and the common name of kube-scheduler."""
+class CertificateSubjects(NamedTuple):
+    """The subjects of the certificates: the names and addresses of the service, and the common name of kube-scheduler."""
 
     names: Sequence[str]
     client: str
@@ -52,25 +52,29 @@ class KeyPair(NamedTuple):
 
 
 def renewed(
-    authority: SecretData | None, server: SecretData | None, client: SecretData | None, wanted: Wanted, now: datetime
+    authority: SecretData | None,
+    server: SecretData | None,
+    client: SecretData | None,
+    subjects: CertificateSubjects,
+    now: datetime,
 ) -> Issued:
     """Keep what is stored, unless it is missing, unreadable, for others, or due.  A new authority renews all.
 
     Raises:
         ValueError: a name cannot be in a certificate.
     """
-    kept = _usable(authority, None, now)
-    if kept is None:
-        kept = _data(new_authority("dra-extender", now, AUTHORITY_LIFETIME))
+    authority_data = _usable(authority, None, now)
+    if authority_data is None:
+        authority_data = _data(new_authority("dra-extender", now, AUTHORITY_LIFETIME))
         server = client = None
-    issuer = KeyPair(kept[CERTIFICATE], kept[KEY])
+    issuer = KeyPair(authority_data[CERTIFICATE], authority_data[KEY])
     bundle = {AUTHORITY: issuer.certificate}
-    names = list(dict.fromkeys(str(_name(name).value) for name in wanted.names))
+    names = list(dict.fromkeys(str(_name(name).value) for name in subjects.names))
     served = _usable(server, names, now, issuer) or _data(new_server_certificate(issuer, names, now, LIFETIME))
-    called = _usable(client, [wanted.client], now, issuer) or _data(
-        new_client_certificate(issuer, wanted.client, now, LIFETIME)
+    called = _usable(client, [subjects.client], now, issuer) or _data(
+        new_client_certificate(issuer, subjects.client, now, LIFETIME)
     )
-    return Issued({**kept, **bundle}, {**served, **bundle}, {**called, **bundle})
+    return Issued({**authority_data, **bundle}, {**served, **bundle}, {**called, **bundle})
 
 
 def _usable(
@@ -80,15 +84,15 @@ def _usable(
     if not data or not data.get(CERTIFICATE) or not data.get(KEY):
         return None
     try:
-        found = read_certificates(data[CERTIFICATE])[0]
+        certificate = read_certificates(data[CERTIFICATE])[0]
         if issuer is not None:
-            found.verify_directly_issued_by(read_certificates(issuer.certificate)[0])
-        fits = key_fits(found, data[KEY]) and is_authority(found) == (issuer is None)
+            certificate.verify_directly_issued_by(read_certificates(issuer.certificate)[0])
+        fits = key_fits(certificate, data[KEY]) and is_authority(certificate) == (issuer is None)
     except (ValueError, TypeError, InvalidSignature):
         return None
-    lifetime = found.not_valid_after_utc - found.not_valid_before_utc
-    due = found.not_valid_after_utc - now < lifetime / _DUE or now < found.not_valid_before_utc
-    if due or not fits or (names is not None and names_in(found) != set(names)):
+    lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    due = certificate.not_valid_after_utc - now < lifetime / _DUE or now < certificate.not_valid_before_utc
+    if due or not fits or (names is not None and names_in(certificate) != set(names)):
         return None
     return {CERTIFICATE: data[CERTIFICATE], KEY: data[KEY]}
 
@@ -115,9 +119,9 @@ def new_server_certificate(authority: KeyPair, names: Sequence[str], now: dateti
     Raises:
         ValueError: the authority cannot be read, or a name is none.
     """
-    others = x509.SubjectAlternativeName([_name(name) for name in names])
+    alternative_names = x509.SubjectAlternativeName([_name(name) for name in names])
     common = names[0] if len(names[0]) <= _LONGEST_COMMON_NAME else ""
-    return _leaf(authority, common, ExtendedKeyUsageOID.SERVER_AUTH, others, now, lifetime)
+    return _leaf(authority, common, ExtendedKeyUsageOID.SERVER_AUTH, alternative_names, now, lifetime)
 
 
 def new_client_certificate(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
@@ -143,10 +147,10 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
 def key_fits(certificate: x509.Certificate, key: bytes) -> bool:
     """Return whether this is the private key of the certificate, not encrypted."""
     try:
-        found = serialization.load_pem_private_key(key, None)
+        private_key = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
-    return found.public_key() == certificate.public_key()
+    return private_key.public_key() == certificate.public_key()
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
@@ -160,17 +164,20 @@ def is_authority(certificate: x509.Certificate) -> bool:
 def names_in(certificate: x509.Certificate) -> set[str]:
     """Return the DNS names and addresses of a certificate, or its common name if it has none of these."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return {str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)}
-    return {*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))}
+    return {
+        *alternative_names.get_values_for_type(x509.DNSName),
+        *map(str, alternative_names.get_values_for_type(x509.IPAddress)),
+    }
 
 
 def _leaf(
     authority: KeyPair,
     name: str,
     purpose: x509.ObjectIdentifier,
-    others: x509.SubjectAlternativeName | None,
+    alternative_names: x509.SubjectAlternativeName | None,
     now: datetime,
     lifetime: timedelta,
 ) -> KeyPair:
@@ -187,9 +194,9 @@ def _leaf(
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(identifier, critical=False)
     )
-    if others is not None:
+    if alternative_names is not None:
         # RFC 5280, 4.2.1.6: it is critical if there is no other name.
-        built = built.add_extension(others, critical=not name)
+        built = built.add_extension(alternative_names, critical=not name)
     return _signed(built, signing, key)
 
 

@@ -88,8 +88,8 @@ class Certificates:
 
     def check(self) -> None:
         """Take up the files if they have changed and fit together; else keep what is in use, and try again next time."""
-        found = self._fingerprints()
-        if found == self._seen and self.problem is None:
+        fingerprints = self._fingerprints()
+        if fingerprints == self._seen and self.problem is None:
             return
         try:
             self._take_up()
@@ -99,7 +99,7 @@ class Certificates:
                 self._metrics.certificate_reads.labels("refused").inc()
             self.problem = str(problem)
             return
-        self._seen, self.problem = found, None
+        self._seen, self.problem = fingerprints, None
         self._metrics.certificate_reads.labels("taken").inc()
         _LOG.info("certificates taken up", cert_file=str(self._settings.cert_file))
 
@@ -134,19 +134,23 @@ class Certificates:
         )
 
     def _fingerprints(self) -> Sequence[Fingerprint | None]:
-        given = self._settings
-        return [fingerprint(file) for file in (given.cert_file, given.private_key_file, given.client_ca_file) if file]
+        settings = self._settings
+        return [
+            fingerprint(file)
+            for file in (settings.cert_file, settings.private_key_file, settings.client_ca_file)
+            if file
+        ]
 
     def _take_up(self) -> None:
-        given = self._settings
-        if given.cert_file is None or given.private_key_file is None:
+        settings = self._settings
+        if settings.cert_file is None or settings.private_key_file is None:
             return
-        valid = {SERVER: _validity(given.cert_file)}
-        probes = server_context(given.cert_file, given.private_key_file)
+        valid = {SERVER: _validity(settings.cert_file)}
+        probes = server_context(settings.cert_file, settings.private_key_file)
         verbs = None
-        if given.client_ca_file is not None:
-            valid[CLIENT_CA] = _validity(given.client_ca_file)
-            verbs = server_context(given.cert_file, given.private_key_file, given.client_ca_file)
+        if settings.client_ca_file is not None:
+            valid[CLIENT_CA] = _validity(settings.client_ca_file)
+            verbs = server_context(settings.cert_file, settings.private_key_file, settings.client_ca_file)
         now, ours = self._now(), self._valid.get(SERVER)
         problem = valid[SERVER].problem(now)
         if problem and ours and not ours.problem(now):
@@ -159,9 +163,9 @@ class Certificates:
 
 def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:
     """Return the common names and DNS names in a caller's certificate, as `SSLSocket.getpeercert` returns it."""
-    subject, others = peer.get("subject", ()), peer.get("subjectAltName", ())
+    subject, alternative_names = peer.get("subject", ()), peer.get("subjectAltName", ())
     common = [value for part in subject for name, value in part if name == "commonName"]  # type: ignore[attr-defined]
-    return (*common, *(value for kind, value in others if kind == "DNS"))  # type: ignore[attr-defined]
+    return (*common, *(value for kind, value in alternative_names if kind == "DNS"))  # type: ignore[attr-defined]
 
 
 def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ssl.SSLContext:
@@ -207,10 +211,10 @@ def chain_to_send(certificates: bytes, authorities: bytes) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
 
     try:
-        sent, known = x509.load_pem_x509_certificates(certificates), x509.load_pem_x509_certificates(authorities)
+        sent, trusted = x509.load_pem_x509_certificates(certificates), x509.load_pem_x509_certificates(authorities)
     except ValueError:
         return certificates  # OpenSSL says what is wrong with them
-    issuers = [authority for authority in known if len(sent) == 1 and _is_issued_by(sent[0], authority)]
+    issuers = [authority for authority in trusted if len(sent) == 1 and _is_issued_by(sent[0], authority)]
     return b"%s\n%s" % (certificates.rstrip(), issuers[0].public_bytes(Encoding.PEM)) if issuers else certificates
 
 
@@ -249,11 +253,11 @@ def _validity(path: Path) -> Validity:
 
     try:
         with path.open("rb") as file:
-            found = x509.load_pem_x509_certificates(file.read(_MOST_BYTES))
+            certificates = x509.load_pem_x509_certificates(file.read(_MOST_BYTES))
     except (OSError, ValueError) as problem:
         raise CertificateError(f"{path}: {_words(problem)}") from problem
-    ends = [certificate.not_valid_after_utc.timestamp() for certificate in found]
-    return Validity(path, found[0].not_valid_before_utc.timestamp(), ends[0], min(ends))
+    ends = [certificate.not_valid_after_utc.timestamp() for certificate in certificates]
+    return Validity(path, certificates[0].not_valid_before_utc.timestamp(), ends[0], min(ends))
 
 
 def _words(problem: Exception) -> str:

@@ -145,10 +145,11 @@ class Connections:
         self.in_flight += size - connection.held
         connection.held = size
         while self.in_flight > self.limits.in_flight and self._hosts:
-            host = max(self._hosts.values(), key=lambda host: sum(each.held for each in host.all))
-            max(host.all, key=lambda each: (not each.busy, each.held) if each.held else (False, 0)).refuse(
-                503, "memory", "requests that are not answered yet take up all the memory there is for them"
-            )
+            host = max(self._hosts.values(), key=lambda host: sum(connection.held for connection in host.all))
+            max(
+                host.all,
+                key=lambda connection: (not connection.busy, connection.held) if connection.held else (False, 0),
+            ).refuse(503, "memory", "requests that are not answered yet take up all the memory there is for them")
 
     def _evict(self, before: float) -> bool:
         """Close one that has been idle since `before`; False if there is none."""

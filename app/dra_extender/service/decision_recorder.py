@@ -58,16 +58,20 @@ class DecisionRecorder:
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         try:
-            kept = await self._verbs.preempt(pod, victims)
+            feasible_nodes = await self._verbs.preempt(pod, victims)
         except RetryableError as problem:
             self._note_retry("preempt", (pod.namespace, pod.name), pod.uid, problem)
             raise
         if self._needs_devices(pod.uid):
-            outcome = Outcome.FITS if kept else Outcome.REJECTED
-            reason = "" if kept else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
-            node, nodes = next(iter(kept), ""), len(kept or victims)
+            outcome = Outcome.FITS if feasible_nodes else Outcome.REJECTED
+            reason = (
+                ""
+                if feasible_nodes
+                else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
+            )
+            node, nodes = next(iter(feasible_nodes), ""), len(feasible_nodes or victims)
             self._decisions.note("preempt", pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
-        return kept
+        return feasible_nodes
 
     def _note_retry(self, verb: str, key: tuple[str, str], uid: str, problem: RetryableError, node: str = "") -> None:
         """Note why there is no decision, if the pod needs devices."""

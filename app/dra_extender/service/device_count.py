@@ -25,7 +25,7 @@ from dra_extender.telemetry.metrics import Metrics
 ALLOCATED: Final = "allocated"
 HELD: Final = "held"
 NOT_JUDGED: Final = "not judged"
-STATES: Final = (ALLOCATED, HELD, *(each.value for each in Availability), NOT_JUDGED)
+STATES: Final = (ALLOCATED, HELD, *(availability.value for availability in Availability), NOT_JUDGED)
 MOST_REPEATED: Final = 1_000_000
 """Devices that one count looks at again because one node may have them and another may not."""
 _CHECKED_TOGETHER: Final = 100
@@ -67,7 +67,7 @@ class DeviceStates:
         The ledger may change between two steps: each pool is counted as it is then.  A device is allocated as soon as a claim has a
         share of it; administrative access takes nothing.
         """
-        published = {each.pool_id: None for each in self._ledger.slices.by_name.values()}
+        published = {published_slice.pool_id: None for published_slice in self._ledger.slices.by_name.values()}
         for gone in [pool_id for pool_id in self._pools if pool_id not in published]:
             del self._pools[gone]
             self._totals = None
@@ -75,8 +75,8 @@ class DeviceStates:
         changed: dict[frozenset[str] | None, list[PoolId]] = {}
         for number, pool_id in enumerate(published):
             reaching = self._ledger.slices.nodes_of(pool_id)
-            known = self._pools.get(pool_id)
-            if known is None or known.nodes != reaching or _overlap(nodes, reaching):
+            pool_count = self._pools.get(pool_id)
+            if pool_count is None or pool_count.nodes != reaching or _overlap(nodes, reaching):
                 changed.setdefault(reaching, []).append(pool_id)
             if number % _CHECKED_TOGETHER == 0:
                 yield None
@@ -87,11 +87,13 @@ class DeviceStates:
     def _changed_nodes(self) -> tuple[frozenset[str] | None, tuple[int, int, int]]:
         """Return the nodes about which something has changed since the last count (None: possibly any), and how far that is."""
         ledger = self._ledger
-        state, held, facts = map(NodeVersions.since, (ledger.state, ledger.held, ledger.node_changes), self._places)
-        places = state[1], held[1], facts[1]
-        if state[0] is None or held[0] is None or facts[0] is None:
+        state, held_devices, facts = map(
+            NodeVersions.since, (ledger.state, ledger.held, ledger.node_changes), self._places
+        )
+        places = state[1], held_devices[1], facts[1]
+        if state[0] is None or held_devices[0] is None or facts[0] is None:
             return None, places
-        return frozenset((*state[0], *held[0], *facts[0])), places
+        return frozenset((*state[0], *held_devices[0], *facts[0])), places
 
     def _count_pools(self, reaching: frozenset[str] | None, pools: Sequence[PoolId]) -> Iterator[None]:
         free: dict[PoolId, dict[str, str]] = {pool_id: {} for pool_id in pools}
@@ -109,9 +111,9 @@ class DeviceStates:
         """Return how many published devices are in which state; `free` has those that were judged."""
         ledger = self._ledger
         allocated = taken_devices(ledger.claims.usage.pool(pool_id))
-        held = taken_devices(ledger.holds.overlay.pool(pool_id))
+        held_devices = taken_devices(ledger.holds.overlay.pool(pool_id))
         return Counter(
-            free.get(name, ALLOCATED if name in allocated else HELD if name in held else NOT_JUDGED)
+            free.get(name, ALLOCATED if name in allocated else HELD if name in held_devices else NOT_JUDGED)
             for name in published_names(ledger, pool_id)
         )
 

@@ -104,10 +104,10 @@ class PolicyReloader:
         path = self._path
         if path is None:
             return
-        found = fingerprint(path)
-        if found == self._seen:
+        current = fingerprint(path)
+        if current == self._seen:
             return
-        self._seen = found
+        self._seen = current
         try:
             policy = await self._read(path)
             prepared = await self._prepared(policy)
@@ -145,15 +145,15 @@ class PolicyReloader:
         if policy is None or (self._checked[0] is policy and self._checked[1] == version):
             return
         slices = tuple(self._ledger.overlays.under_policy)
-        found = await asyncio.to_thread(_ineffective_rules, policy, slices)
+        ineffective = await asyncio.to_thread(_ineffective_rules, policy, slices)
         self._checked = policy, version
-        self._report_ineffective(found)
+        self._report_ineffective(ineffective)
 
-    def _report_ineffective(self, found: Sequence[str]) -> None:
-        for message in found:
+    def _report_ineffective(self, messages: Sequence[str]) -> None:
+        for message in messages:
             if message not in self._ineffective:
                 _LOG.warning("policy rule has no effect", problem=message, file=str(self._path))
-        self._ineffective = found
+        self._ineffective = messages
 
     async def _read(self, path: Path) -> PolicyOverlay:
         return await asyncio.to_thread(read_policy, path, compatibility_groups=self._groups)
@@ -189,14 +189,14 @@ class PolicyReloader:
 
 def _ineffective_rules(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
     """Return a message for each rule that changes nothing about these slices."""
-    found = ineffective_rules(policy.rules, published_devices(slices) or ())
-    return [f"rule {name} has no effect: {why}" for name, why in found]
+    rules_and_reasons = ineffective_rules(policy.rules, published_devices(slices) or ())
+    return [f"rule {name} has no effect: {why}" for name, why in rules_and_reasons]
 
 
 def fingerprint(path: Path) -> Fingerprint | None:
     """Return what changes when the file is written or replaced; None if there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

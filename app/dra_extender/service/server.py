@@ -50,9 +50,9 @@ def raise_limit() -> None:
     if LIMITS is None:
         return
     soft, hard = LIMITS.getrlimit(LIMITS.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == LIMITS.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != LIMITS.RLIM_INFINITY and soft < most:
-        LIMITS.setrlimit(LIMITS.RLIMIT_NOFILE, (most, hard))
+    limit = _MOST_FILES if hard == LIMITS.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != LIMITS.RLIM_INFINITY and soft < limit:
+        LIMITS.setrlimit(LIMITS.RLIMIT_NOFILE, (limit, hard))
 
 
 def file_limit() -> int:

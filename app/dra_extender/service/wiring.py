@@ -306,13 +306,13 @@ def _publisher(
 
 
 def _namespace(settings: LeaderElectionSettings) -> str:
-    found = settings.known_namespace()
-    if found is None:
+    namespace = settings.known_namespace()
+    if namespace is None:
         raise InvalidSettingsError(
             "setting leader_election.namespace (DRA_EXTENDER_LEADER_ELECTION__NAMESPACE): expected the namespace of the Lease, "
             "because this is not a pod that could have one"
         )
-    return found
+    return namespace
 
 
 def stop_on_signal() -> asyncio.Event:
@@ -323,8 +323,8 @@ def stop_on_signal() -> asyncio.Event:
     def first(number: signal.Signals) -> None:
         _LOG.info("stop requested", signal=number.name)
         stop.set()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+        for handled in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(handled)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, first, number)

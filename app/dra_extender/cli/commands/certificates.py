@@ -6,7 +6,7 @@ from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
     from dra_extender.kube.secret_store import SecretStore
-    from dra_extender.service.certificate_issuer import Wanted
+    from dra_extender.service.certificate_issuer import CertificateSubjects
 
 _CLIENT: Final = "system:kube-scheduler"
 
@@ -58,18 +58,20 @@ def command(
     from dra_extender.kube.client.settings import KubeSettings
     from dra_extender.kube.secret_store import SecretStore
     from dra_extender.scheduling.ports.cluster import ClusterError
-    from dra_extender.service.certificate_issuer import Wanted
+    from dra_extender.service.certificate_issuer import CertificateSubjects
 
     settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
     try:
-        changed = run_in_new_loop(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
+        changed = run_in_new_loop(
+            _renew(SecretStore(settings, namespace), prefix, CertificateSubjects(name, client_name))
+        )
     except (ConfigurationError, ClusterError, ValueError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     for secret, new in changed.items():
         typer.echo(f"Secret {namespace}/{secret}: {'written' if new else 'unchanged'}")
 
 
-async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[str, bool]:
+async def _renew(store: "SecretStore", prefix: str, subjects: "CertificateSubjects") -> dict[str, bool]:
     """Write the Secrets that change; whether each of them did."""
     from datetime import UTC, datetime
 
@@ -79,8 +81,8 @@ async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[st
     await store.connect()
     try:
         stored = [await store.read(name) for name in names]
-        authority, server, client = (each.data if each else None for each in stored)
-        issued = renewed(authority, server, client, wanted, datetime.now(UTC))
+        authority, server, client = (secret.data if secret else None for secret in stored)
+        issued = renewed(authority, server, client, subjects, datetime.now(UTC))
         changed = {}
         for secret, before, data in zip(names, stored, issued, strict=True):
             changed[secret] = before is None or before.data != data

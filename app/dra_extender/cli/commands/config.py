@@ -131,17 +131,21 @@ def check_file(
     """
     settings = _settings(config)
     try:
-        found = read_configuration(file)
+        configuration = read_configuration(file)
     except InvalidSettingsError as unreadable:
         raise ended(unreadable, ExitStatus.UNKNOWN) from unreadable
-    problems = check(found.value, limits_of(settings))
+    problems = check(configuration.value, limits_of(settings))
     if output is ProgramFormat.JSON:
         typer.echo(
             json.dumps(
                 {
                     "problems": [
-                        {"field": each.field, "line": found.line_of(each.field), "sentence": each.sentence}
-                        for each in problems
+                        {
+                            "field": problem.field,
+                            "line": configuration.line_of(problem.field),
+                            "sentence": problem.sentence,
+                        }
+                        for problem in problems
                     ]
                 },
                 indent=2,
@@ -149,7 +153,7 @@ def check_file(
         )
     else:
         for problem in problems:
-            typer.echo(f"{title(file)}:{found.line_of(problem.field)}: {problem}")
+            typer.echo(f"{title(file)}:{configuration.line_of(problem.field)}: {problem}")
         typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
     raise typer.Exit(ExitStatus.NEGATIVE if problems else 0)
 

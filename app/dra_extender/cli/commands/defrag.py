@@ -69,7 +69,7 @@ def command(
     from dra_extender.inspection.what_if.changes import ChangeError, UnreadableChangeError
     from dra_extender.runtime.installation import run_in_new_loop
 
-    if sum(each is not None for each in (device, pod, claim, node)) != 1:
+    if sum(option is not None for option in (device, pod, claim, node)) != 1:
         raise typer.BadParameter("expected one of --free-device, --pod, --claim and --empty-node")
     objects = source.read(explaining=True)
     goal = _goal(device, pod, claim, node, objects.namespace)

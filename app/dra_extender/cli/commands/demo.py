@@ -86,12 +86,12 @@ def command(
     if file and (stories or list_names):
         raise typer.BadParameter("STORY and --list are about the examples: --filename does not go with them")
     try:
-        found = [] if file else example_files()
+        examples = [] if file else example_files()
         if list_names:
-            typer.echo("\n".join(f"{each.name:<32}  {each.subject}".rstrip() for each in found))
+            typer.echo("\n".join(f"{example.name:<32}  {example.subject}".rstrip() for example in examples))
             return
-        chosen_files = chosen(found, stories) if stories else found
-        played = [read_story(file, names)] if file else [each.story(names) for each in chosen_files]
+        chosen_files = chosen(examples, stories) if stories else examples
+        played = [read_story(file, names)] if file else [example.story(names) for example in chosen_files]
         if policy is not None:
             played = [story._replace(policy=policy) for story in played]
         minor = minor_of(kubernetes)

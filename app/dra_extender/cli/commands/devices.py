@@ -36,8 +36,8 @@ def command(
     view = ClusterView(source.read())
     use_policy_file(view, policy)
     try:
-        wanted = None if node is None else node_name(node)
-        report = devices_report(view, wanted, driver, free=free, namespace=source.namespace)
+        name = None if node is None else node_name(node)
+        report = devices_report(view, name, driver, free=free, namespace=source.namespace)
     except UnknownNodeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     print_table(

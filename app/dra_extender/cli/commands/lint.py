@@ -109,11 +109,11 @@ def _found_by_asking(source: ClusterSource, files: "Sequence[LintFile]", *, live
     from dra_extender.inspection.unknown_names import unknown_names
     from dra_extender.simulator.apiserver.objects import NAMESPACE
 
-    asks = live or source.is_given
-    objects = source.read() if asks else None
+    asks_cluster = live or source.is_set
+    objects = source.read() if asks_cluster else None
     namespace = objects.namespace if objects is not None else source.namespace or NAMESPACE
     yield from unknown_names(objects, files, namespace)
-    if asks or any(_SLICE in file.text for file in files):
+    if asks_cluster or any(_SLICE in file.text for file in files):
         yield from never_fits(objects, files, namespace)
 
 
@@ -126,7 +126,7 @@ def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
             inside = files_in(file)
             if not inside:
                 problems.append(f"{title(file)}: the folder has no *.yaml or *.yml")
-            texts.extend((title(each), read_text(each)) for each in inside)
+            texts.extend((title(path), read_text(path)) for path in inside)
         except UnicodeDecodeError:
             problems.append(f"{title(file)}: cannot be read: it is not UTF-8 text")
         except OSError as problem:

@@ -45,9 +45,9 @@ def command(
     their defaults.
     """
     flags = {
-        "server": _given(host=host, port=port),
-        "cluster": _given(kubeconfig=kubeconfig, context=context),
-        "log": _given(format=log_format, level=log_level),
+        "server": _without_none(host=host, port=port),
+        "cluster": _without_none(kubeconfig=kubeconfig, context=context),
+        "log": _without_none(format=log_format, level=log_level),
     }
     try:
         settings = load_settings(config, flags)
@@ -60,7 +60,7 @@ def command(
         raise _failed(problem, settings.log.format) from problem
 
 
-def _given(**flags: Any) -> dict[str, Any]:
+def _without_none(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 

@@ -46,12 +46,12 @@ def command(
     except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     # Standard output may have the snapshot.
-    said, name = (sys.stderr, "standard output") if file == STDOUT else (sys.stdout, str(file))
-    counts = ", ".join(f"{len(found)} {kind}" for kind, found in objects.by_kind.items() if found)
+    stream, name = (sys.stderr, "standard output") if file == STDOUT else (sys.stdout, str(file))
+    counts = ", ".join(f"{len(items)} {kind}" for kind, items in objects.by_kind.items() if items)
     missing = unread(objects.origin, EVERYTHING)
     if missing:
-        said.write(f"not in the file: {printable(unknown_text(missing))}\n")
-    said.write(f"{name}: {counts or 'no objects'} ({size} bytes)\n")
+        stream.write(f"not in the file: {printable(unknown_text(missing))}\n")
+    stream.write(f"{name}: {counts or 'no objects'} ({size} bytes)\n")
     if redact:
-        listed = "".join(f"  {printable(each)}\n" for each in stayed) or "  nothing\n"
-        said.write(f"stays, because a selector looks into it:\n{listed}")
+        listed = "".join(f"  {printable(name)}\n" for name in stayed) or "  nothing\n"
+        stream.write(f"stays, because a selector looks into it:\n{listed}")

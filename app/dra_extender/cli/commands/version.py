@@ -26,5 +26,5 @@ def command(
         typer.echo(json.dumps({**facts, "lacking": lacking()}))
         return
     typer.echo(f"dra-extender {facts['version']} (Python {facts['python']})")
-    for each in lacking():
-        typer.echo(each)
+    for sentence in lacking():
+        typer.echo(sentence)

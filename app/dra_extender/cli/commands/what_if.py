@@ -90,11 +90,11 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     namespace = objects.namespace
     try:
         changes = Changes(
-            objects=[each for file in files or () for each in read_changes(file, namespace)],
+            objects=[object_json for file in files or () for object_json in read_changes(file, namespace)],
             added=[_copies(node) for node in add_nodes or ()],
-            without=[pod_key(each, namespace) for each in without or ()],
-            evicted=[pod_key(each, namespace) for each in evict or ()],
-            drained=[node_name(each) for each in drain or ()],
+            without=[pod_key(text, namespace) for text in without or ()],
+            evicted=[pod_key(text, namespace) for text in evict or ()],
+            drained=[node_name(text) for text in drain or ()],
             reserved=reserved or (),
             gates=[_gate(gate) for gate in gates or ()],
             policy=None if new_policy is None else NewPolicy(str(new_policy), read_policy_file(new_policy)),
@@ -136,7 +136,9 @@ def _gate(text: str) -> "GateChange":
     from dra_extender.model.fields import Gate
 
     name, _, state = text.rpartition("=")
-    known = {gate.gate_name: gate for gate in Gate}
-    if state not in ("on", "off") or name not in known:
-        raise typer.BadParameter(f"--gate: expected NAME=on or NAME=off with one of {', '.join(known)}, got {text!r}")
-    return GateChange(known[name], state == "on")
+    gates_by_name = {gate.gate_name: gate for gate in Gate}
+    if state not in ("on", "off") or name not in gates_by_name:
+        raise typer.BadParameter(
+            f"--gate: expected NAME=on or NAME=off with one of {', '.join(gates_by_name)}, got {text!r}"
+        )
+    return GateChange(gates_by_name[name], state == "on")

@@ -19,7 +19,7 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, asked_as
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -140,7 +140,7 @@ class ClaimChanges:
 
     def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
         before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        found = next(asked_as(self._pod.extended_requests, request), None)
+        found = next(requests_named(self._pod.extended_requests, request), None)
         if before is None or found is None:
             return None
         after, (container, asked) = copy.deepcopy(before), found

@@ -137,7 +137,7 @@ class BindSession:
 
     async def _resolve_pod(self) -> Pod:
         parts, (namespace, name) = self._parts, self.key
-        pod = parts.pods.known(namespace, name, self.uid)
+        pod = parts.pods.delivered(namespace, name, self.uid)
         if pod is None or names_missing(pod):
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
             return await parts.pods.read(namespace, name, self.uid)
@@ -177,14 +177,14 @@ class BindSession:
             if isinstance(claims, Rejection):
                 raise RetryableError(claims.text)
             if extended is not None:
-                made = parts.extended.known(extended)
+                extended_claim = parts.extended.current(extended)
                 # What was held for the claim before it existed is held under its UID now.
-                parts.holds.transfer(extended.special.claim.uid, made.uid)
-                claims = (*claims, made)
+                parts.holds.transfer(extended.special.claim.uid, extended_claim.uid)
+                claims = (*claims, extended_claim)
             if not any(parts.pending.is_busy(claim.record) for claim in claims):
                 return claims
-            left = deadline - clock.monotonic()
-            if left <= 0 or not await wait_for_any((parts.pending.changed, self.recheck), left):
+            seconds_left = deadline - clock.monotonic()
+            if seconds_left <= 0 or not await wait_for_any((parts.pending.changed, self.recheck), seconds_left):
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     async def _write_claims(self) -> None:
@@ -214,8 +214,8 @@ class BindSession:
             return
         await parts.writer.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
-            most = most_entries(claim, self.pod, parts.ledger.nodes.get(self.node), parts.ledger)
-            await parts.reserver.reserve(record, claim.consumer, most)
+            entry_limit = most_entries(claim, self.pod, parts.ledger.nodes.get(self.node), parts.ledger)
+            await parts.reserver.reserve(record, claim.consumer, entry_limit)
 
     async def _confirm_delivery(self) -> None:
         """Wait until the claim watch has delivered these allocations, and with them every earlier write of a claim.
@@ -255,8 +255,8 @@ class BindSession:
         parts, pod = self._parts, self.pod
         timer.pause()
         try:
-            left = self.deadline - parts.cluster.clock.monotonic()
-            async with parts.permit.wait(pod, left, self.check, self.recheck):
+            seconds_left = self.deadline - parts.cluster.clock.monotonic()
+            async with parts.permit.wait(pod, seconds_left, self.check, self.recheck):
                 timer.resume()
                 await parts.conflicts.release_conflicting(self)
                 await parts.conditions.confirm(self.claims, ready, pod)
@@ -310,7 +310,7 @@ class Bind:
         Once `disconnected` is set for every caller, no Binding is posted any more.
         """
         await self.pods.wait_for_node(node)
-        pod = self.pods.known(namespace, name, uid)
+        pod = self.pods.delivered(namespace, name, uid)
         if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self.ledger) is None:
             await self.post_binding(pod, node)
             return

@@ -63,9 +63,9 @@ class Competitors:
         self._own = frozenset(scheduler_names)
 
     def find(
-        self, devices: Collection[DeviceId], scheduler: str, budget: CallBudget, known: Pod | None = None
+        self, devices: Collection[DeviceId], scheduler: str, budget: CallBudget, candidate: Pod | None = None
     ) -> Pod | None:
-        """Return a pod that competes for one of these devices and is not of this scheduler; `known` is looked at first.
+        """Return a pod that competes for one of these devices and is not of this scheduler; `candidate` is looked at first.
 
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
         """
@@ -77,13 +77,13 @@ class Competitors:
         published = list(self._published(devices))
         if not published:
             return None
-        still_known = None if known is None else pods.by_uid(known.uid)
-        if still_known is not None and not pods.needs_node(still_known):
-            still_known = None
+        candidate = None if candidate is None else pods.by_uid(candidate.uid)
+        if candidate is not None and not pods.needs_node(candidate):
+            candidate = None
         if budget.seconds_left <= 0:
-            return still_known or first
-        if still_known is not None and self._competes(still_known, published, budget):
-            return still_known
+            return candidate or first
+        if candidate is not None and self._competes(candidate, published, budget):
+            return candidate
         for pod in islice(chain((first,), waiting), _MOST_PODS):
             if self._competes(pod, published, budget):
                 return pod
@@ -104,14 +104,14 @@ class Competitors:
     def _reached(self, where: Device | ResourceSlice, readers: Collection[str] | None) -> Sequence[Node]:
         """Return which of the readers (None: of all nodes) the device or slice reaches; none if its node selector is malformed."""
         nodes = self._ledger.nodes
-        known = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
+        candidates = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
         try:
-            return [node for node in known if reaches(where, node)]
+            return [node for node in candidates if reaches(where, node)]
         except ModelError:
             return ()
 
     def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
-        """Return whether the pod competes for one of the devices, or that is not known because the budget is spent."""
+        """Return whether the pod competes for one of the devices, or if the budget is spent."""
         budget.spend(POD_COST * max(1, len(pod.claims)))
         if budget.left <= 0:
             return True
@@ -124,7 +124,7 @@ class Competitors:
         need = None if existing_claim(pod, ledger) is not None else extended_need(pod, ledger)
         undecided = (*claims.held, *claims.open)
         if need is None:
-            published = [device for device in published if self._asks(undecided, device, budget)]
+            published = [device for device in published if self._may_serve(undecided, device, budget)]
         if not published or ledger.member_fit.refusal(pod.uid):
             return False
         for device in published:
@@ -134,13 +134,15 @@ class Competitors:
                 if need is None:
                     return True
                 special = need.on(node)
-                wanted = undecided if special is None or isinstance(special, Rejection) else (*undecided, special.claim)
-                if not isinstance(special, Rejection) and self._asks(wanted, device, budget):
+                claims_on_node = (
+                    undecided if special is None or isinstance(special, Rejection) else (*undecided, special.claim)
+                )
+                if not isinstance(special, Rejection) and self._may_serve(claims_on_node, device, budget):
                     return True
         return False
 
     def _admits(self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], budget: CallBudget) -> bool:
-        """Return whether the pod may run on the node, or that is not known because the budget is spent."""
+        """Return whether the pod may run on the node, or if the budget is spent."""
         budget.spend(NODE_COST)
         if budget.left <= 0:
             return True
@@ -149,8 +151,8 @@ class Competitors:
             refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals
         )
 
-    def _asks(self, claims: tuple[FoundClaim, ...], published: _Published, budget: CallBudget) -> bool:
-        """Return whether the device may serve one of these open claims, or that is not known."""
+    def _may_serve(self, claims: tuple[FoundClaim, ...], published: _Published, budget: CallBudget) -> bool:
+        """Return whether the device may serve one of these open claims; also if a spec is not read or a selector times out."""
         if not claims:
             return False
         try:

@@ -136,8 +136,8 @@ class ConditionWait:
                 if nominated:
                     # A claim that is ready may fail yet.
                     signals = [self.ledger.claims.change_of(claim.uid) for claim in bind.claims]
-                    left = min(claim.state.deadline for claim in pending) - self.cluster.clock.now()
-                    await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
+                    seconds_left = min(claim.state.deadline for claim in pending) - self.cluster.clock.now()
+                    await wait_for_any((*signals, bind.recheck), min(max(seconds_left, 0.0) + 0.001, _LONGEST_SECONDS))
                 else:
                     # The next look finds what changed during this call.
                     nominated = True
@@ -158,8 +158,8 @@ class ConditionWait:
         timeout = self.options.binding_timeout_seconds
         states = []
         for claim in claims:
-            known, now = self.unreserve.current(claim, pod), self.cluster.clock.now()
-            state = evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout)
+            record, now = self.unreserve.current(claim, pod), self.cluster.clock.now()
+            state = evaluate_conditions(record.claim, now=now, waiting_since=since, timeout=timeout)
             states.append(_ClaimState(claim, state))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
             bad = [claim for claim in states if claim.state.readiness is readiness]

@@ -104,17 +104,17 @@ def find_violation(
     for holding in holdings:
         if not holding.admin:
             by_pool.setdefault(holding.pool_id, []).append(holding)
-    for pool_id, taken in by_pool.items():
+    for pool_id, pool_holdings in by_pool.items():
         pool, used = pool_of(pool_id), usage.pool(pool_id)
-        violation = pool_violation(pool, used, taken)
+        violation = pool_violation(pool, used, pool_holdings)
         if violation is not None:
             return AllocationConflict(violation.kind, "/".join((*pool_id, violation.name)))
         if is_compatible is not None and (
             pool.has_compatibility_rules
             or usage.has_compatibility_rules(pool_id)
-            or any(holding.compatible_only_with is not None for holding in taken)
+            or any(holding.compatible_only_with is not None for holding in pool_holdings)
         ):
-            name = first_incompatible(pool, used, taken, is_compatible)
+            name = first_incompatible(pool, used, pool_holdings, is_compatible)
             if name is not None:
                 return AllocationConflict(NEIGHBOURS, "/".join((*pool_id, name)))
     return None
@@ -137,13 +137,13 @@ def find_conflict(
     if find_violation(holdings, Reduced(claims.usage, record.counted), pool_of, is_compatible) is None:
         return None
     competing, foreign = UsageTable(), UsageTable()
-    for other in _claims_of_same_pools(record, claims):
-        is_foreign = not is_snapshotted(other.claim) and other.claim.status.allocation is not None
-        is_earlier = is_snapshotted(other.claim) and 0 < other.allocated_version < record.allocated_version
-        if is_foreign or other.orphaned or is_earlier:
-            competing.add(other.holdings)
+    for candidate in _claims_of_same_pools(record, claims):
+        is_foreign = not is_snapshotted(candidate.claim) and candidate.claim.status.allocation is not None
+        is_earlier = is_snapshotted(candidate.claim) and 0 < candidate.allocated_version < record.allocated_version
+        if is_foreign or candidate.orphaned or is_earlier:
+            competing.add(candidate.holdings)
         if is_foreign:
-            foreign.add(other.holdings)
+            foreign.add(candidate.holdings)
     conflict = find_violation(holdings, competing, pool_of, is_compatible)
     if conflict is None:
         return None
@@ -163,22 +163,22 @@ def find_conflicting_claims(
     if conflict is None:
         return None
     usage = UsageTable()
-    others = []
-    for other in _claims_of_same_pools(record, claims):
+    conflicting = []
+    for candidate in _claims_of_same_pools(record, claims):
         alone = UsageTable()
-        alone.add(other.holdings)
-        usage.add(other.holdings)
+        alone.add(candidate.holdings)
+        usage.add(candidate.holdings)
         if conflict.kind in (COUNTERS, CAPACITY) or find_violation(holdings, alone, pool_of) is not None:
-            others.append(other)
+            conflicting.append(candidate)
     stored = find_violation(holdings, usage, pool_of)
-    return None if stored is None else (stored, tuple(others))
+    return None if stored is None else (stored, tuple(conflicting))
 
 
 def _claims_of_same_pools(record: ClaimRecord, claims: ClaimIndex) -> Iterator[ClaimRecord]:
     pools = {holding.pool_id for holding in record.holdings}
-    for other in claims.counted():
-        if other is not record and any(holding.pool_id in pools for holding in other.holdings):
-            yield other
+    for candidate in claims.counted():
+        if candidate is not record and any(holding.pool_id in pools for holding in candidate.holdings):
+            yield candidate
 
 
 _LOG = structlog.get_logger(__name__)

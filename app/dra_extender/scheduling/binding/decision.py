@@ -61,11 +61,11 @@ class BindDecision:
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
-        held = self._held_placements(undecided, node_name)
-        if held is not None:
-            held = self._with_current_snapshot(held, node)
-            if self._conflict(held, node) is None:
-                return held
+        placements = self._held_placements(undecided, node_name)
+        if placements is not None:
+            placements = self._with_current_snapshot(placements, node)
+            if self._conflict(placements, node) is None:
+                return placements
         demand = self._allocator.demand(undecided, budget)
         if isinstance(demand, UnreadSpecs):
             return demand
@@ -93,8 +93,8 @@ class BindDecision:
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             return special
-        asked = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
-        if asked != ([] if special is None else [special.claim.record.spec_digest]):
+        spec_digests = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
+        if spec_digests != ([] if special is None else [special.claim.record.spec_digest]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 

@@ -110,19 +110,19 @@ class GuardClaims:
             await self._some_due.wait()
             self._some_due.clear()
             due, self._due = self._due, {}
-            done = await asyncio.gather(*(self._write_due(name, guard) for name, guard in due.items()))
-            if not all(done):
+            outcomes = await asyncio.gather(*(self._write_due(name, guard) for name, guard in due.items()))
+            if not all(outcomes):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def needed(self, devices: Iterable[DeviceId]) -> frozenset[DeviceId]:
         """Return the devices that a claim of another scheduler has to itself; none if no guard claims are made."""
-        return self._taken(devices, by_us=False) if self._makes_guards else frozenset()
+        return self._exclusive_devices(devices, by_us=False) if self._makes_guards else frozenset()
 
     def is_leaving(self, device: DeviceId) -> bool:
         """Return whether the device has a guard claim that is not needed any more, and whose deletion is not delivered yet."""
         return self._ledger.guards.of_device(device) is not None and not self.needed((device,))
 
-    def _taken(self, devices: Iterable[DeviceId], *, by_us: bool) -> frozenset[DeviceId]:
+    def _exclusive_devices(self, devices: Iterable[DeviceId], *, by_us: bool) -> frozenset[DeviceId]:
         """Return the devices that a claim has to itself; each claim is looked at once, however many devices are asked for."""
         usage = self._ledger.claims.usage
         used = {device for device in devices if usage.pool(device[:2]).get(device[2])}
@@ -144,9 +144,9 @@ class GuardClaims:
                 self._note(name_of_guard(device), _Due(device, is_lost=True))
 
     def _note(self, name: str, due: _Due) -> None:
-        known = self._due.get(name)
-        if known is not None:
-            due = _Due(due.device or known.device, due.is_lost or known.is_lost)
+        earlier = self._due.get(name)
+        if earlier is not None:
+            due = _Due(due.device or earlier.device, due.is_lost or earlier.is_lost)
         self._due[name] = due
         self._some_due.set()
 
@@ -162,7 +162,7 @@ class GuardClaims:
                         self._forget(guard)
             elif due.is_lost or (
                 # A guard claim that was made before our claim is released waits for that release.
-                guard is not None and guard.device != device and not self._taken((device,), by_us=True)
+                guard is not None and guard.device != device and not self._exclusive_devices((device,), by_us=True)
             ):
                 await self._allocate(device, guard)
         except (ClusterError, ModelError) as problem:
@@ -258,10 +258,10 @@ class GuardReservations:
         self._reserved.clear()
 
     def find_competitor(
-        self, record: ClaimRecord, scheduler: str, budget: CallBudget, known: Pod | None = None
+        self, record: ClaimRecord, scheduler: str, budget: CallBudget, candidate: Pod | None = None
     ) -> Pod | Literal[Pending.TIME_SLICE] | None:
         """Return a pod to which a scheduler other than this one could give a device twice if the claim were released now."""
-        return within_slice(partial(self.competitors.find, self._lost(record), scheduler, budget, known))
+        return within_slice(partial(self.competitors.find, self._lost(record), scheduler, budget, candidate))
 
     async def add(self, record: ClaimRecord, pod: Pod) -> None:
         """Reserve the claim of this pod for the guard claim of a device that another scheduler's claim has, too.
@@ -290,11 +290,11 @@ class GuardReservations:
                 self._note(record)
         while True:
             await self._some_reserved.wait()
-            done = await asyncio.gather(*map(self._end_if_due, tuple(self._reserved)))
+            outcomes = await asyncio.gather(*map(self._end_if_due, tuple(self._reserved)))
             if not self._reserved:
                 self._schedulers.clear()
                 self._some_reserved.clear()
-            await asyncio.sleep(LOOK_SECONDS if all(done) else _RETRY_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS if all(outcomes) else _RETRY_SECONDS)
 
     def _note(self, record: ClaimRecord) -> None:
         self._reserved.setdefault(record.claim.metadata.uid, _Reserved(CallBudget(self.clock, MOST_WAIT_SECONDS)))

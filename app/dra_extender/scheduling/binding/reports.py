@@ -72,9 +72,10 @@ class ConflictMonitor:
         with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
             if self._affects_compatibility(record):
                 self._recheck(None)
-            found = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
-            if found is not None:
-                self._recheck(dict.fromkeys(pod.uid for other in found[1] for pod in self._users(other)))
+            conflict_and_claims = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
+            if conflict_and_claims is not None:
+                _, claims = conflict_and_claims
+                self._recheck(dict.fromkeys(pod.uid for claim in claims for pod in self._users(claim)))
                 self._suspects[record.claim.metadata.uid] = record.allocated_version
                 self._some_suspects.set()
 
@@ -89,11 +90,11 @@ class ConflictMonitor:
         )
 
     def _report(self, record: ClaimRecord) -> None:
-        found = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
-        if found is None:
+        conflict_and_claims = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
+        if conflict_and_claims is None:
             return
-        conflict, others = found
-        ours = [other for other in others if is_snapshotted(other.claim)]
+        conflict, claims = conflict_and_claims
+        ours = [claim for claim in claims if is_snapshotted(claim.claim)]
         if not ours:
             return
         to, is_own = record.claim.metadata.full_name, is_snapshotted(record.claim)

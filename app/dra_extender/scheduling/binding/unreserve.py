@@ -46,15 +46,15 @@ class Unreserve:
             ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being released.
         """
         uid, consumer = claim.uid, claim.consumer.uid
-        known = self._ledger.claims.by_uid(uid)
+        record = self._ledger.claims.by_uid(uid)
         if (
-            known is None
-            or known.claim.status.allocation is None
-            or not known.claim.reserved_by(consumer)
+            record is None
+            or record.claim.status.allocation is None
+            or not record.claim.reserved_by(consumer)
             or (uid, consumer) in self._releasing
         ):
             raise ClaimReleasedError(f"claim {claim.name} was deallocated while pod {pod.key} waited for it")
-        return known
+        return record
 
     @contextmanager
     def counted_as_bound(self, pod: Pod) -> Iterator[None]:
@@ -74,15 +74,15 @@ class Unreserve:
                 if self._group_runs(pod, consumer.name):
                     return True
             elif consumer.uid != pod.uid:
-                other = self._ledger.pods.by_uid(consumer.uid)
-                if other is not None and other.node_name:
+                consumer_pod = self._ledger.pods.by_uid(consumer.uid)
+                if consumer_pod is not None and consumer_pod.node_name:
                     return True
         return False
 
     def _group_runs(self, pod: Pod, group: str) -> bool:
         """Return whether a member other than the pod is bound or is being bound."""
         return self._ledger.pods.has_running_member(pod.namespace, group, besides=pod.uid) or any(
-            (other.namespace, other.pod_group) == (pod.namespace, group)
-            for other in self._ledger.pods.being_bound()
-            if other.uid != pod.uid
+            (member.namespace, member.pod_group) == (pod.namespace, group)
+            for member in self._ledger.pods.being_bound()
+            if member.uid != pod.uid
         )

@@ -64,8 +64,8 @@ class ExtendedClaims:
                 await self._clean_up(claimed.claim.record, pod, released=isinstance(failed, ClaimReleasedError))
             raise
 
-    def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
-        """Return the claim for a decision."""
+    def current(self, claimed: ExtendedResourceClaim) -> FoundClaim:
+        """Return the claim; raise RetryableError if it was deleted meanwhile."""
         claim, metadata = claimed.claim, claimed.claim.record.claim.metadata
         if self._ledger.claims.by_uid(metadata.uid) is not claim.record:
             raise RetryableError(f"claim {'/'.join(metadata.key)} was deleted meanwhile")
@@ -75,12 +75,12 @@ class ExtendedClaims:
         record = claimed.claim.record
         name = record.claim.metadata.name
         try:
-            kept = await self._cluster.pods.record_extended_claim(
+            stored = await self._cluster.pods.record_extended_claim(
                 pod.namespace, pod.name, pod.uid, name, claimed.special.mappings
             )
         except ClusterError as problem:
             raise RetryableError(f"pod {pod.key}: {problem}") from problem
-        if not kept:
+        if not stored:
             self._ledger.serves_extended_resources = False
             await self._writing.discard(record)
             raise RetryableError(
@@ -187,13 +187,17 @@ class ExtendedClaims:
         await self._writing.discard(record)
 
     async def _clean_up(self, record: ClaimRecord, pod: Pod, *, released: bool) -> None:
-        known = self._ledger.claims.by_uid(record.claim.metadata.uid)
-        if known is None or known.pending is not None or (known.claim.status.allocation is not None and not released):
+        current = self._ledger.claims.by_uid(record.claim.metadata.uid)
+        if (
+            current is None
+            or current.pending is not None
+            or (current.claim.status.allocation is not None and not released)
+        ):
             return
         try:
-            await self._discard(known, pod)
+            await self._discard(current, pod)
         except RetryableError as problem:
-            claim = known.claim.metadata.full_name
+            claim = current.claim.metadata.full_name
             _LOG.warning("a claim for extended resources was left behind", claim=claim, problem=str(problem))
 
 

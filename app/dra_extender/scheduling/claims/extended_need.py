@@ -125,11 +125,11 @@ class ExtendedNeed:
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
             return named(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
-        asked = extended_requests(self._pod.extended_requests, classes)
+        extended = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
-        claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))
+        claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=extended.requests)))
         record = ClaimRecord(claim, b"", digest_of_spec(claim), claim.spec.devices_asked)
-        return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
+        return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), extended.mappings)
 
 
 def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
@@ -175,19 +175,19 @@ def special_uid(pod: Pod) -> str:
 
 def requested_text(containers: Sequence[ContainerRequests], request: str) -> str:
     """Return e.g. `extended resource example.com/gpu of container "main"`; for any other request, the claim that they share."""
-    for container, asked in asked_as(containers, request):
-        return f'extended resource {asked.resource} of container "{container.name}"'
+    for container, resource_request in requests_named(containers, request):
+        return f'extended resource {resource_request.resource} of container "{container.name}"'
     return "claim for extended resources"
 
 
-def asked_as(
+def requests_named(
     containers: Sequence[ContainerRequests], request: str
 ) -> Iterator[tuple[ContainerRequests, ResourceRequest]]:
     """Yield the container and what it asks for under the name of a request of the claim, if the claim has such a request."""
     for container in containers:
-        for asked in container.requests:
-            if _name(container, asked) == request:
-                yield container, asked
+        for resource_request in container.requests:
+            if _name(container, resource_request) == request:
+                yield container, resource_request
 
 
 def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:

@@ -165,7 +165,9 @@ class _Lookup:
             name = f" {self._pod.pod_group}" if self._pod.pod_group else ""
             detail = f"podGroupResourceClaim needs a PodGroup{name}"
             return Rejection(code=Code.POD_GROUP_MISSING, claim=entry.name, detail=detail)
-        declared = next((other for other in group.spec.resource_claims if other.name == group_entry), None)
+        declared = next(
+            (claim_entry for claim_entry in group.spec.resource_claims if claim_entry.name == group_entry), None
+        )
         if declared is None:
             detail = f"PodGroup {group.metadata.name} has no resource claim {group_entry}"
             return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=detail)

@@ -162,7 +162,7 @@ class GroupTrials:
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
         """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
-        found = set()
+        uids = set()
         recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
         for entry in pod.claims:
             drafted = recorded.get(entry.name) if entry.pod_group_resource_claim else None
@@ -172,8 +172,8 @@ class GroupTrials:
             if any(
                 is_group(consumer) and consumer.name == pod.pod_group for consumer in record.claim.status.reserved_for
             ):
-                found.add(record.claim.metadata.uid)
-        return frozenset(found)
+                uids.add(record.claim.metadata.uid)
+        return frozenset(uids)
 
     def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
         return [record for uid in sorted(trial.claims) if (record := self._ledger.claims.by_uid(uid)) is not None]
@@ -208,7 +208,7 @@ class GroupTrials:
         starts.mark_unable(trial)
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
         self._due[pod.uid] = now + _AGAIN_SECONDS
-        done = True
+        succeeded = True
         for record in self._claims_of(trial):
             try:
                 without = await self._writer.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
@@ -216,10 +216,10 @@ class GroupTrials:
                 _LOG.warning(
                     "a pod that does not start cannot be reserved for itself", pod=pod.key, problem=str(problem)
                 )
-                done = False
+                succeeded = False
                 continue
             if without:
-                done = False
+                succeeded = False
                 self._metrics.group_trials.labels("full").inc()
                 _LOG.warning(
                     "a pod does not start with the reservation of its PodGroup, and the claim has no room for its own",
@@ -227,7 +227,7 @@ class GroupTrials:
                     node=trial.node,
                     claim=record.claim.metadata.full_name,
                 )
-        if done:
+        if succeeded:
             starts.end(pod.uid)
             self._metrics.group_trials.labels("unable").inc()
             _LOG.warning(

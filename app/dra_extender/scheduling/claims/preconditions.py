@@ -153,8 +153,10 @@ def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: flo
         head, consumer = claim.record.claim, claim.consumer
         if head.status.allocation is None:
             continue
-        others = (other for other in head.status.reserved_for if not is_guard_reservation(other))
-        if all(other.uid == consumer.uid for other in others) and not (
+        reservations = (
+            reservation for reservation in head.status.reserved_for if not is_guard_reservation(reservation)
+        )
+        if all(reservation.uid == consumer.uid for reservation in reservations) and not (
             is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, besides=pod.uid)
         ):
             continue

@@ -97,19 +97,21 @@ class ClaimWriter:
 
         stored = await self._persist(record, write, live=live)
         await self.check_shares(stored, consumer.uid)
-        kept = stored.claim.status.allocation
-        if kept is None or not same_devices(kept, placement.allocation):
+        stored_allocation = stored.claim.status.allocation
+        if stored_allocation is None or not same_devices(stored_allocation, placement.allocation):
             raise RetryableError(f"claim {stored.claim.metadata.full_name}: the API server did not keep the allocation")
-        for field in stripped(allocation, kept):
+        for field in stripped(allocation, stored_allocation):
             self._metrics.stripped_fields.labels(field).inc()
-        stored.written, stored.written_for = kept, frozenset((consumer.uid,))
+        stored.written, stored.written_for = stored_allocation, frozenset((consumer.uid,))
         return stored
 
-    async def reserve(self, record: ClaimRecord, wanted: Sequence[tuple[ConsumerReference, int]]) -> frozenset[str]:
+    async def reserve(
+        self, record: ClaimRecord, reservations: Sequence[tuple[ConsumerReference, int]]
+    ) -> frozenset[str]:
         """Add consumers to an allocated claim in one update, as far as they are missing and there is room.
 
-        `wanted`: consumers, each with the number of entries that the claim may have at most including it.  Return the UIDs of the
-        consumers for which there is no room.
+        `reservations`: consumers, each with the number of entries that the claim may have at most, including the consumer's own.
+        Return the UIDs of the consumers for which there is no room.
         """
         added: set[str] = set()
 
@@ -118,9 +120,9 @@ class ClaimWriter:
             if claim.status.allocation is None:
                 raise RetryableError(f"claim {claim.metadata.full_name} was deallocated meanwhile")
             missing: list[ConsumerReference] = []
-            for consumer, most in wanted:
+            for consumer, limit in reservations:
                 if not claim.reserved_by(consumer.uid) and consumer not in missing:
-                    free = self._ledger.reservation_trials.free_entries(claim, consumer.uid, most)
+                    free = self._ledger.reservation_trials.free_entries(claim, consumer.uid, limit)
                     missing += [consumer] if free > len(missing) else []
             added.update(consumer.uid for consumer in missing)
             if not missing:
@@ -130,7 +132,7 @@ class ClaimWriter:
 
         stored = await self._persist(record, write)
         stored.written_for |= added
-        return frozenset(entry.uid for entry, _ in wanted if not stored.claim.reserved_by(entry.uid))
+        return frozenset(entry.uid for entry, _ in reservations if not stored.claim.reserved_by(entry.uid))
 
     async def read_stored(self, record: ClaimRecord) -> None:
         """Read the claim until the API server answers, and assume what it stores; never raises."""
@@ -155,12 +157,17 @@ class ClaimWriter:
 
         Without the finalizer the claim could be deleted under a running pod, and its devices be allocated to another.
         """
-        known = record.claim.status.allocation
+        allocation = record.claim.status.allocation
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             stored = claim.status.allocation
-            if stored is None or known is None or not same_allocation(stored, known) or is_kept(claim, snapshot):
+            if (
+                stored is None
+                or allocation is None
+                or not same_allocation(stored, allocation)
+                or is_kept(claim, snapshot)
+            ):
                 return raw
             with self._counted("prepare"):
                 return await self._claims.update(*claim.metadata.key, with_finalizer_and_snapshot(claim, snapshot))
@@ -193,17 +200,17 @@ class ClaimWriter:
 
         Return whether the claim is without an allocation now.
         """
-        key, known = record.claim.metadata.key, record.claim.status.allocation
+        key, allocation = record.claim.metadata.key, record.claim.status.allocation
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             stored = claim.status.allocation
-            if stored is None or known is None or not same_allocation(stored, known):
+            if stored is None or allocation is None or not same_allocation(stored, allocation):
                 return raw
-            left = [entry for entry in claim.status.reserved_for if entry.uid not in consumers]
-            if left and len(left) == len(claim.status.reserved_for):
+            remaining = [entry for entry in claim.status.reserved_for if entry.uid not in consumers]
+            if remaining and len(remaining) == len(claim.status.reserved_for):
                 return raw
-            if left or not deallocates:
+            if remaining or not deallocates:
                 with self._counted("unreserve"):
                     return await self._claims.update_status(*key, without_reservations(raw, consumers))
             with self._counted("release"):
@@ -366,18 +373,18 @@ class ClaimReserver:
         self._waiting: dict[str, list[_Request]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
-        """Return when the claim is reserved for the consumer, and with it for no more than `most`."""
-        uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
+    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, limit: int = MAX_RESERVATIONS) -> None:
+        """Return when the claim is reserved for the consumer, and with it for no more than `limit`."""
+        uid, future = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         batch = self._waiting.get(uid)
         if batch is not None:
-            batch.append((consumer, most, done))
+            batch.append((consumer, limit, future))
         else:
-            self._waiting[uid] = [(consumer, most, done)]
+            self._waiting[uid] = [(consumer, limit, future)]
             task = self._supervisor.begin(BackgroundTask.RESERVATIONS, self._write(uid, record))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        await done
+        await future
 
     async def _write(self, uid: str, record: ClaimRecord) -> None:
         while batch := self._waiting[uid]:
@@ -385,20 +392,20 @@ class ClaimReserver:
             refused: Exception | None = None
             without: frozenset[str] = frozenset()
             try:
-                without = await self._writer.reserve(record, [(consumer, most) for consumer, most, _ in batch])
+                without = await self._writer.reserve(record, [(consumer, limit) for consumer, limit, _ in batch])
             except Exception as problem:  # noqa: BLE001 - raised to each bind of the batch
                 refused = problem
-            for consumer, most, done in batch:
-                if done.done():
+            for consumer, limit, future in batch:
+                if future.done():
                     continue
                 if refused is not None:
-                    done.set_exception(refused)
+                    future.set_exception(refused)
                 elif consumer.uid in without:
-                    code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
+                    code = Code.CLAIM_CROWDED if limit < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
                     rejection = Rejection(code=code, detail=record.claim.metadata.full_name)
-                    done.set_exception(RetryableError(rejection.text))
+                    future.set_exception(RetryableError(rejection.text))
                 else:
-                    done.set_result(None)
+                    future.set_result(None)
         del self._waiting[uid]
 
 
@@ -429,12 +436,12 @@ def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[st
 
     The time is left out: 1.34 drops it while binding conditions are off, and the snapshot has it anyway.
     """
-    for sent, kept in zip(written.devices.results, stored.devices.results, strict=True):
-        if sent.tolerations != kept.tolerations:
+    for sent, received in zip(written.devices.results, stored.devices.results, strict=True):
+        if sent.tolerations != received.tolerations:
             yield "tolerations"
-        if sent.binding_conditions != kept.binding_conditions:
+        if sent.binding_conditions != received.binding_conditions:
             yield "bindingConditions"
-        if sent.compatibility_groups is not None and kept.compatibility_groups is None:
+        if sent.compatibility_groups is not None and received.compatibility_groups is None:
             yield "compatibilityGroups"
 
 

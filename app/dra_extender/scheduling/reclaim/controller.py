@@ -215,8 +215,8 @@ class ReclaimController:
                 return None if isinstance(problem.__cause__, ConflictError) else ReclaimResult.CHANGED
             _LOG.warning("a claim could not be reclaimed", claim="/".join(key), problem=str(problem))
             return ReclaimResult.FAILED
-        kept = self._pod_uids(claim, reclaimable.releasable.consumers - permitted.consumers)
-        self._report(claim, permitted, [pod for uid, pod in live.items() if uid not in kept])
+        retained = self._pod_uids(claim, reclaimable.releasable.consumers - permitted.consumers)
+        self._report(claim, permitted, [pod for uid, pod in live.items() if uid not in retained])
         return ReclaimResult.DONE
 
     async def _read_consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:

@@ -174,7 +174,7 @@ def find_releasable(
     if ConsumerState.IN_USE in states:
         # The reservation of a pod bound elsewhere stays: kube-controller-manager would renew it.
         for state, reason in _REASON_BY_STATE:
-            unused = frozenset(uid for uid, found in consumer_states.items() if found is state)
+            unused = frozenset(uid for uid, consumer_state in consumer_states.items() if consumer_state is state)
             if unused and state is not ConsumerState.ELSEWHERE:
                 return Releasable(reason, unused)
         return None
@@ -338,7 +338,7 @@ class ReclaimFacts:
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
         members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
         uid = claim.metadata.uid
-        return tuple(pod for pod in members if any(known.claim.metadata.uid == uid for known in self._claims_of(pod)))
+        return tuple(pod for pod in members if any(record.claim.metadata.uid == uid for record in self._claims_of(pod)))
 
     def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
         """Return the pods of a consumer that is an existing PodGroup; None for any other consumer."""
