@@ -8,8 +8,8 @@ the same may take each other's place, so that none is moved to make room for ano
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -92,6 +92,10 @@ class _Result(NamedTuple):
     helped: Sequence[PodKey] = ()
     unfit: PodKey | None = None
 
+    @property
+    def met(self) -> bool:
+        return not self.waiting and self.unfit is None
+
 
 def _limit(sets: int, done: str) -> str:
     return f"{number_of(sets, 'set')} of pods {'was' if sets == 1 else 'were'} {done}, which is the limit"
@@ -135,23 +139,27 @@ class MoveSearch:
 
         `verify` plays a set with `what-if` itself.
         """
-        nothing: _Places = frozenset()
-        self._known.add(nothing)
-        if not self._forbidden(nothing) and await self._met(nothing, verify):
-            return Found((), fewest=True, tried=self._tried, bound="")
-        best = await self._on_one_node(verify)
+        best: _Places | None = None
+        self._add(frozenset())
         while self._steps:
             step = heappop(self._steps)
             if best is not None and step.size > self._size(best):
                 break
-            if self._bounded():
+            if step.places and self._is_bounded():
                 self._complete = best is not None and step.size >= self._size(best)
                 break
             if step.more:
-                self._extend(step)
-            elif not self._forbidden(step.places) and await self._met(step.places, verify):
-                best = step.places
-                break
+                self._make_room(step)
+                continue
+            if not self._is_forbidden(step.places):
+                result = await self._play(step.places)
+                if not result.met:
+                    self._add_larger(step.places, result)
+                elif await verify(self._keys(step.places)):
+                    best = step.places
+                    break
+            if not step.places:
+                best = await self._on_one_node(verify)
         if best is None:
             # The first pod that has to land and cannot, though all pods that may be moved have ended, and why it cannot.
             unfit = next((key for key in sorted(self._required.landing) if not self._nodes_of(key)), None)
@@ -160,21 +168,17 @@ class MoveSearch:
             return Found(None, False, self._tried, self._bound, unfit, counted(Counter(texts)), together)
         return Found(self._keys(best), self._complete, self._tried, "" if self._complete else self._bound)
 
-    async def _met(self, places: _Places, verify: Verify) -> bool:
-        """Return whether the set meets the goal; if it does not, note the sets that may."""
-        result = await self._play(places)
+    def _add_larger(self, places: _Places, result: _Result) -> None:
+        """Note the larger sets that may meet the goal where this one does not."""
         if result.unfit is not None:
-            self._make_room(places, 1, result.unfit)
-        elif result.waiting:
-            short = {self._trial.kind_of(self._pod(self._trial, key)) for key in result.waiting}
-            near = {node for key in (*result.waiting, *result.helped) for node in self._nodes_of(key)}
-            near.update(*(self._moving[place].nodes or self._by_node for place in places))
-            for place in sorted({place for node in near for place in self._on(node)}):
-                if short != {self._moving[place].kind}:
-                    self._add(places | {place})
-        else:
-            return await verify(self._keys(places))
-        return False
+            self._add_room(places, 1, result.unfit)
+            return
+        short = {self._trial.kind_of(self._pod(self._trial, key)) for key in result.waiting}
+        near = {node for key in (*result.waiting, *result.helped) for node in self._nodes_of(key)}
+        near.update(*(self._moving[place].nodes or self._by_node for place in places))
+        for place in sorted({place for node in near for place in self._on(node)}):
+            if short != {self._moving[place].kind}:
+                self._add(places | {place})
 
     def _add(self, places: _Places) -> None:
         if places in self._known:
@@ -187,22 +191,22 @@ class MoveSearch:
             self._known.add(places)
             heappush(self._steps, _Step(self._size(places), self._rank(places), places))
 
-    def _make_room(self, places: _Places, more: int, pod: PodKey) -> None:
+    def _add_room(self, places: _Places, more: int, pod: PodKey) -> None:
         size = self._size(places) + more
         if size <= self._most_moves:
             heappush(self._steps, _Step(size, self._rank(places), places, more, pod))
         else:
             self._bound = self._bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
 
-    def _extend(self, step: _Step) -> None:
+    def _make_room(self, step: _Step) -> None:
         """Add the sets with so many more pods of one node after whose end the pod fits there."""
         pod = self._pod(self._trial, step.room_for)
         further = False
         for node in self._nodes_of(step.room_for):
-            others = [place for place in self._in_the_way(pod, node, step.places) if place not in step.places]
+            others = self._in_the_way(pod, node, step.places)
             further |= len(others) > step.more
             for more in combinations(others, step.more):
-                if self._bounded():
+                if self._is_bounded():
                     self._complete = False
                     return
                 smaller = (part for size in range(1, len(more) + 1) for part in combinations(more, size))
@@ -212,10 +216,13 @@ class MoveSearch:
                 if self._fits(pod, node, places):
                     self._add(places)
         if further:
-            self._make_room(step.places, step.more + 1, step.room_for)
+            self._add_room(step.places, step.more + 1, step.room_for)
 
     def _in_the_way(self, pod: Pod, node: str, places: _Places) -> Sequence[int]:
-        """Return the pods whose end may let the pod on the node: where only devices keep it away, those that ask for devices."""
+        """Return the pods, beside those of the set, whose end may let the pod on the node.
+
+        Where only devices keep it away, those are pods that ask for devices.
+        """
         with self._trial.taken_back():
             self._evict(places)
             is_open = node in self._trial.open_nodes(pod)
@@ -223,7 +230,7 @@ class MoveSearch:
         return [
             place
             for place in self._on(node)
-            if self._moving[place].kind != kind and not (is_open and self._moving[place].plain)
+            if place not in places and self._moving[place].kind != kind and not (is_open and self._moving[place].plain)
         ]
 
     async def _on_one_node(self, verify: Verify) -> _Places | None:
@@ -237,26 +244,22 @@ class MoveSearch:
             return self._size(places), self._rank(places)
 
         for node in sorted(self._nodes_of(key), key=lambda name: (len(self._by_node[name]), name))[:MOST_NODES]:
-            places = self._room_on(node, self._pod(self._trial, key))
-            if places is None or any(order(places) >= order(each) for each in found):
+            on_node = list(self._on(node))[:_MOST_ON_A_NODE]
+            fits = partial(self._fits, self._pod(self._trial, key), node)
+            if self._is_bounded() or not fits(on_node):
                 continue
-            result = await self._play(places)
-            if not result.waiting and result.unfit is None:
+            places = frozenset(irreducible(on_node, fits))
+            if self._size(places) > self._most_moves or self._is_forbidden(places):
+                continue
+            if all(order(places) < order(each) for each in found) and (await self._play(places)).met:
                 found.append(places)
         for places in reversed(found):
             if await verify(self._keys(places)):
                 return places
         return None
 
-    def _room_on(self, node: str, pod: Pod) -> _Places | None:
-        """Return a set of which no pod can be left out so that the pod fits on the node; None if it is too large or forbidden."""
-        on_node = list(self._on(node))[:_MOST_ON_A_NODE]
-        if self._bounded() or not self._fits(pod, node, frozenset(on_node)):
-            return None
-        places = frozenset(irreducible(on_node, lambda some: self._fits(pod, node, frozenset(some))))
-        return None if self._size(places) > self._most_moves or self._forbidden(places) else places
-
-    def _fits(self, pod: Pod, node: str, places: _Places) -> bool:
+    def _fits(self, pod: Pod, node: str, places: Iterable[int]) -> bool:
+        """Return whether the pod fits on the node once the pods of a set have ended."""
         self._tried += 1
         with self._trial.taken_back():
             self._evict(places)
@@ -279,7 +282,7 @@ class MoveSearch:
         wanted = required.landing | required.undisturbed | set(moved)
         return _Result(sorted(wanted - landed), sorted(landed - wanted))
 
-    def _evict(self, places: _Places) -> None:
+    def _evict(self, places: Iterable[int]) -> None:
         for key in self._keys(places):
             self._trial.evict(self._trial.copy.store.get(Key(StoredKind.POD, *key)))
 
@@ -304,7 +307,8 @@ class MoveSearch:
             raise LookupError(f"pod {'/'.join(key)} is not in the trial")
         return found
 
-    def _bounded(self) -> bool:
+    def _is_bounded(self) -> bool:
+        """Return whether a limit is reached, and note which."""
         if self._tried >= MOST_SETS:
             self._bound = _limit(MOST_SETS, "tried")
         elif self._trial.view.monotonic > self._end:
@@ -313,7 +317,7 @@ class MoveSearch:
             return False
         return True
 
-    def _forbidden(self, places: _Places) -> bool:
+    def _is_forbidden(self, places: _Places) -> bool:
         """Return whether a PodDisruptionBudget forbids to evict the pods together with those that move in any case."""
         own = (facts for place in sorted(places) for facts in self._moving[place].pods)
         pods = [*self._required.evicted, *own]
@@ -322,7 +326,7 @@ class MoveSearch:
             self._together.setdefault(reason, forbidden_together(reason, pods))
         return bool(reason)
 
-    def _keys(self, places: _Places) -> tuple[PodKey, ...]:
+    def _keys(self, places: Iterable[int]) -> tuple[PodKey, ...]:
         return tuple(key for place in sorted(places) for key in self._moving[place].keys)
 
     def _size(self, places: _Places) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
@@ -151,12 +151,6 @@ class WaitingPod(NamedTuple):
     pod: Pod
     gates: tuple[str, ...]
 
-    def untried(self, before: int) -> PodOutcome | None:
-        """Return why the pod is not tried, with so many pods before it in the queue; None if it is."""
-        if self.gates:
-            return _waits_for(f"scheduling gates: {', '.join(self.gates)}")
-        return _waits_for(f"not tried: {MOST_PODS} pods are before it in the queue") if before >= MOST_PODS else None
-
 
 class Refusals(NamedTuple):
     """What a pod asks for (None: nothing, or it cannot be prepared); a sentence and a code for each node that refuses it."""
@@ -202,36 +196,28 @@ class Trial:
         return sorted(found)
 
     async def place_waiting(self) -> dict[PodKey, PodOutcome]:
-        """Place the pods that wait, those that ask for no devices last; where each stands then, by key."""
-        keys = {found.pod.uid: (found.pod.namespace, found.pod.name) for found in self.waiting()}
-        outcomes = await self._place_with_devices() | await self._place_others()
-        await self.end()
-        return {keys[uid]: outcome for uid, outcome in outcomes.items()}
+        """Place the pods that wait, those that ask for no devices last; return where each stands then, by key.
 
-    async def _place_with_devices(self) -> dict[str, PodOutcome]:
-        """Place the pods that ask for devices until nothing more fits; where each stands then, by UID.
-
-        The members of a gang are placed together, at the place of the first of them: at least `minCount` of them, or none.
+        Pods that ask for devices are tried until nothing more fits.  The members of a gang are placed together, at the place of the
+        first of them: at least `minCount` of them, or none.
         """
+        waiting = self.waiting()
         outcomes: dict[str, PodOutcome] = {}
         pending: list[Pod] = []
-        for waiting_pod in self.waiting():
-            pod, untried = waiting_pod.pod, waiting_pod.untried(len(pending))
-            if not pod.needs_devices and self.needed_members(pod) is None:
-                continue
-            if untried is None:
-                pending.append(pod)
+        plain: list[Pod] = []
+        for _, pod, gates in waiting:
+            queue = pending if pod.needs_devices or self.needed_members(pod) is not None else plain
+            if gates:
+                outcomes[pod.uid] = _waits_for(f"scheduling gates: {', '.join(gates)}")
+            elif len(queue) >= MOST_PODS:
+                outcomes[pod.uid] = _waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
             else:
-                outcomes[pod.uid] = untried
+                queue.append(pod)
         moved = True
         while pending and moved:
             found: dict[str, PodOutcome] = {}
             held = len(self.view.ledger.holds)
-            units = defaultdict[tuple[str, str], list[Pod]](list)
-            for pod in pending:
-                group = None if self.needed_members(pod) is None else pod.pod_group
-                units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
-            for unit in units.values():
+            for unit in self._units(pending):
                 namespace, start = unit[0].namespace, self.view.monotonic
                 if self._seconds[namespace] > NAMESPACE_SECONDS:
                     # What tenants write may take long to search.  Outcomes of an earlier round stay.
@@ -246,23 +232,27 @@ class Trial:
             # A pod that lands, or fits nowhere, gives up what the extender holds for it: others may fit then.
             moved = len(self.view.ledger.holds) < held or any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
-        return outcomes
+        outcomes |= await self._place_plain(plain)
+        await self.end()
+        return {(pod.namespace, pod.name): outcomes[pod.uid] for _, pod, _ in waiting}
 
-    async def _place_others(self) -> dict[str, PodOutcome]:
-        """Place the pods that ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
-        pods = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
+    def _units(self, pods: Sequence[Pod]) -> Collection[Sequence[Pod]]:
+        """Return the pods that are placed together: the members of one gang, or one pod."""
+        units = defaultdict[tuple[str, str], list[Pod]](list)
+        for pod in pods:
+            group = None if self.needed_members(pod) is None else pod.pod_group
+            units[(pod.uid, "") if group is None else (pod.namespace, group)].append(pod)
+        return units.values()
+
+    async def _place_plain(self, pods: Sequence[Pod]) -> dict[str, PodOutcome]:
+        """Place pods that ask for no devices, each on the allowed node with the fewest pods; return outcomes by UID."""
+        counts = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
-        for waiting_pod in self.waiting():
-            pod, untried = waiting_pod.pod, waiting_pod.untried(len(outcomes))
-            if pod.needs_devices or self.needed_members(pod) is not None:
-                continue
-            if untried is not None:
-                outcomes[pod.uid] = untried
-                continue
+        for pod in pods:
             candidates = self._fit.for_pod(pod)
-            node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
+            node = min(candidates.nodes, key=lambda name: (counts[name], name), default="")
             if node:
-                pods[node] += 1
+                counts[node] += 1
                 outcomes[pod.uid] = await self._bind(pod, node, asyncio.Event())
             else:
                 reasons = counted(Counter(candidates.refused.values()))
@@ -270,7 +260,7 @@ class Trial:
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
-        """Place one pod by itself; where it stands then."""
+        """Place one pod by itself, and return where it stands then."""
         return (await self._place((pod,)))[pod.uid]
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
@@ -391,7 +381,7 @@ class Trial:
 
     def nodes_for(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
         """Return those of the nodes (by default of all) on which the pod by itself fits now, whatever its gang needs."""
-        allowed = self.open_nodes(pod)
+        allowed = self._fit.for_pod(pod).nodes
         among = allowed if nodes is None else [name for name in nodes if name in set(allowed)]
         result = self.view.extender.evaluate_without_gang(pod, among)
         self.view.hold_again()
