@@ -12,10 +12,10 @@ def test_the_owner_with_the_most_makes_room_oldest_first() -> None:
         cache.put(f"small{number}", number, 1 * _KB, "small")
     for number in range(100):
         assert cache.put(f"large{number}", number, 2 * _KB, "large")
-        assert cache.held <= cache.max_bytes
+        assert cache.bytes_kept <= cache.max_bytes
     assert [cache.get(f"small{number}") for number in range(3)] == [0, 1, 2]
     assert evicted == [f"large{number}" for number in range(len(evicted))]
-    assert cache.held == cache._bytes.get("small", 0) + cache._bytes.get("large", 0)
+    assert cache.bytes_kept == cache._bytes.get("small", 0) + cache._bytes.get("large", 0)
 
 
 def test_many_owners_share_and_none_ends_below_the_share_of_all() -> None:
@@ -43,7 +43,7 @@ def test_a_value_that_grows_is_counted_and_leaves_when_it_becomes_too_large() ->
     cache.put("one", 1, 1 * _KB)
     cache.put("two", 2, 1 * _KB)
     cache.resize("one", 3 * _KB)
-    assert cache.held == 4 * _KB + 2 * ENTRY_BYTES
+    assert cache.bytes_kept == 4 * _KB + 2 * ENTRY_BYTES
     cache.resize("two", 8 * _KB)
     cache.resize("gone", 8 * _KB)
     assert (cache.get("one"), cache.get("two")) == (1, None)

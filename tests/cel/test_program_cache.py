@@ -46,7 +46,7 @@ def test_programs_of_one_namespace_are_bounded_in_bytes_and_leave_those_of_other
     of_class = cache.compile("device.driver == 'class'")
     for number in range(40):
         cache.compile("&&".join([f"[1,2].all(x,x!={number})"] * 30), owner="attacker")
-        assert cache.held <= 2**20
+        assert cache.bytes_kept <= 2**20
     assert len(victims) + 10 <= len(cache) < len(victims) + 20
     for number, program in enumerate(victims):
         assert cache.compile(f"device.driver == 'd{number}'", owner="victim") is program
@@ -58,7 +58,7 @@ def test_many_small_failures_are_bounded_too() -> None:
     for number in range(3_000):
         with pytest.raises(CelCompileError):
             cache.compile(f"device.nope{number}", owner="attacker")
-    assert cache.held <= 2**20
+    assert cache.bytes_kept <= 2**20
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_the_bytes_that_are_counted_are_the_bytes_that_are_taken_within_a_factor
     gc.freeze()  # What the process has by now is no garbage of these programs, and is not searched for it.
     gc.collect()  # Empties the free lists, of which tracemalloc does not know.
     tracemalloc.start()
-    before, held = tracemalloc.get_traced_memory()[0], cache.held
+    before, held = tracemalloc.get_traced_memory()[0], cache.bytes_kept
     for text in texts:
         compiled("".join(list(text)))
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     gc.unfreeze()
-    assert taken / 2 < cache.held - held < taken * 2
+    assert taken / 2 < cache.bytes_kept - held < taken * 2

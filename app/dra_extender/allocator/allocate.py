@@ -208,25 +208,25 @@ class Allocation:
         options = self._demand.alternatives(claim, request)
 
         def unusable(code: Code, detail: str, withheld: Sequence[ResourceSlice]) -> Iterator[Rejection]:
-            if any(may_serve(code, withheld, wanted, deadline) for wanted in options):
+            if any(may_serve(code, withheld, alternative, deadline) for alternative in options):
                 yield Rejection(code=code, claim=claim, request=request, detail=detail)
 
         invalid: list[Rejection] = []
         incomplete: list[Rejection] = []
         for pool in pools.unusable:
             if pool.problem is not None:
-                rejections = invalid if pool.problem is Code.POOL_INVALID else incomplete
-                rejections.extend(unusable(pool.problem, pool.detail, pool.withheld))
+                pool_rejections = invalid if pool.problem is Code.POOL_INVALID else incomplete
+                pool_rejections.extend(unusable(pool.problem, pool.detail, pool.withheld))
         for ignored in pools.ignored:
             incomplete.extend(unusable(Code.GROUPS_OFF, ignored.detail, ignored.withheld))
         if shortfall[0].code is Code.NO_DEVICES and pools.hidden and not (invalid or incomplete):
             shortfall = (msgspec.structs.replace(shortfall[0], code=Code.NO_MATCH),)
         if shortfall[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
-            found = (*invalid, *incomplete, *shortfall)
+            rejections = (*invalid, *incomplete, *shortfall)
         else:
-            found = (*invalid, *shortfall, *incomplete)
+            rejections = (*invalid, *shortfall, *incomplete)
         broken = any(pool.problem is Code.POOL_INVALID for pool in pools.unusable)
-        return NoFit(verdict="node" if broken else "no", rejections=found, steps=self.steps)
+        return NoFit(verdict="node" if broken else "no", rejections=rejections, steps=self.steps)
 
 
 def _alternatives(search: Search) -> tuple[int, ...]:

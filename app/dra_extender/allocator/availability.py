@@ -56,15 +56,15 @@ _OF_ONE_NODE: Final = frozenset({Code.OTHER_NODE, Code.NODE_OPERATIONS, Code.NEI
 
 def availability(code: Code | None) -> DeviceAvailability:
     """Return what the code that speaks against a device means for claims; None: nothing speaks against it."""
-    found = _BY_CODE.get(code, Availability.UNUSABLE)
-    reason = "" if code is None or found is not Availability.UNUSABLE else _REASONS.get(code, code.value)
-    return DeviceAvailability(found, reason, depends_on_node=code in _OF_ONE_NODE)
+    meaning = _BY_CODE.get(code, Availability.UNUSABLE)
+    reason = "" if code is None or meaning is not Availability.UNUSABLE else _REASONS.get(code, code.value)
+    return DeviceAvailability(meaning, reason, depends_on_node=code in _OF_ONE_NODE)
 
 
 def any_device_demand(features: Features) -> Demand:
     """Return the demand of a claim for one device of any kind; it may be used on every node."""
-    asked = DeviceRequestBody(device_class_name=_ANY, allocation_mode="ExactCount", count=1)
-    devices = DeviceClaim(requests=(DeviceRequest(name=_ANY, exactly=asked),))
+    request = DeviceRequestBody(device_class_name=_ANY, allocation_mode="ExactCount", count=1)
+    devices = DeviceClaim(requests=(DeviceRequest(name=_ANY, exactly=request),))
     claim = NamedClaim(_ANY, ResourceClaim(spec=ClaimSpec(devices=devices)))
     demand = prepare((claim,), {_ANY: DeviceClass()}, ProgramCache(), features)
     if isinstance(demand, Rejection):

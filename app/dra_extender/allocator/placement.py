@@ -72,12 +72,12 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     conditions = pools.features.device_binding_and_status
     return DeviceResult(
-        request=pick.wanted.name,
+        request=pick.request_data.name,
         driver=published.driver,
         pool=published.pool,
         device=device.name,
-        admin_access=True if pick.wanted.admin else None,
-        tolerations=pick.wanted.tolerations,
+        admin_access=True if pick.request_data.admin else None,
+        tolerations=pick.request_data.tolerations,
         share_id=share_id,
         consumed_capacity={
             name: amount_text(amount, capacity.text)
@@ -94,15 +94,15 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
 def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None, *, binds: bool) -> DeviceHolding:
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
-    held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
-    snapshot = frozen_view(held, device) if held else None
-    is_share = share_id is not None and not pick.wanted.admin
+    holdings = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
+    snapshot = frozen_view(holdings, device) if holdings else None
+    is_share = share_id is not None and not pick.request_data.admin
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
         device=device.name,
         share_id=share_id,
-        admin=pick.wanted.admin,
+        admin=pick.request_data.admin,
         consumption=device.consumes_counters if snapshot is None else snapshot.consumption,
         compatible_only_with=device.compatible_only_with if snapshot is None else snapshot.compatible_only_with,
         neighbours_on=device.neighbours_on if snapshot is None else snapshot.neighbours_on,
@@ -117,7 +117,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
 
 def _joins_bound(pick: Pick, node_view: NodeView) -> bool:
     """Return whether the pick is a further share of a device that allocated shares bind to this node."""
-    if pick.share is None or pick.wanted.admin:
+    if pick.share is None or pick.request_data.admin:
         return False
     return node_view.pools.node in node_view.bound_nodes(pick.location)
 
@@ -129,22 +129,22 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
     all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
     """
     config = claim.claim.spec.devices.config
-    if not config and not any(wanted.device_class.spec.config for wanted in chosen):
+    if not config and not any(option.device_class.spec.config for option in chosen):
         return ()
     names_of_class: dict[str, list[str]] = {}
-    for wanted in chosen:
-        names_of_class.setdefault(wanted.device_class.name, []).append(wanted.name)
-    classes = {wanted.device_class.name: wanted.device_class for wanted in chosen}
+    for option in chosen:
+        names_of_class.setdefault(option.device_class.name, []).append(option.name)
+    classes = {option.device_class.name: option.device_class for option in chosen}
     entries = [
-        AllocationConfiguration(source="FromClass", requests=tuple(names), opaque=each.opaque)
+        AllocationConfiguration(source="FromClass", requests=tuple(names), opaque=configuration.opaque)
         for class_name, names in names_of_class.items()
-        for each in classes[class_name].spec.config
+        for configuration in classes[class_name].spec.config
     ]
-    served = {request.name for request in claim.requests} | {wanted.name for wanted in chosen}
+    served = {request.name for request in claim.requests} | {option.name for option in chosen}
     entries += [
-        AllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque)
-        for each in config
-        if not each.requests or not served.isdisjoint(each.requests)
+        AllocationConfiguration(source="FromClaim", requests=configuration.requests, opaque=configuration.opaque)
+        for configuration in config
+        if not configuration.requests or not served.isdisjoint(configuration.requests)
     ]
     if len(entries) > MAX_CONFIGURATIONS:
         detail = (
@@ -155,8 +155,8 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
         AllocationConfiguration(source=entry.source, opaque=entry.opaque)
         if entry.requests
         and all(
-            request.name in entry.requests or wanted.name in entry.requests
-            for request, wanted in zip(claim.requests, chosen, strict=True)
+            request.name in entry.requests or option.name in entry.requests
+            for request, option in zip(claim.requests, chosen, strict=True)
         )
         else entry
         for entry in entries
@@ -191,13 +191,13 @@ def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = Tr
     return NodeSelector(node_selector_terms=(term,))
 
 
-def _add(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
+def _add(requirements: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
     """Add the requirements that are not there yet, whatever the order of their values."""
-    keys = {_key(requirement) for requirement in known}
+    keys = {_key(requirement) for requirement in requirements}
     for requirement in more:
         if _key(requirement) not in keys:
             keys.add(_key(requirement))
-            known.append(requirement)
+            requirements.append(requirement)
 
 
 def _key(requirement: NodeSelectorRequirement) -> tuple[str, str, frozenset[str]]:

@@ -39,7 +39,7 @@ class FairCache(Generic[_K, _V]):
         """
         self.max_bytes = max_bytes
         self._largest = max_bytes // largest
-        self.held = 0
+        self.bytes_kept = 0
         self._on_evict = on_evict
         self._values: dict[_K, _V] = {}
         self._shares: dict[_K, _Share] = {}
@@ -72,7 +72,7 @@ class FairCache(Generic[_K, _V]):
         self._shares[key] = _Share(size, owner)
         self._owners.setdefault(owner, OrderedDict())[key] = None
         self._count(owner, size)
-        if self.held > self.max_bytes:
+        if self.bytes_kept > self.max_bytes:
             self._make_room(key)
         return True
 
@@ -86,7 +86,7 @@ class FairCache(Generic[_K, _V]):
         self._shares[key] = _Share(size, share.owner)
         if size > self._largest:
             self._evict(key)
-        elif self.held > self.max_bytes:
+        elif self.bytes_kept > self.max_bytes:
             self._make_room(key)
 
     def drop(self, key: _K) -> None:
@@ -98,7 +98,7 @@ class FairCache(Generic[_K, _V]):
             self._count(share.owner, -share.size)
 
     def _count(self, owner: str, size: int) -> None:
-        self.held += size
+        self.bytes_kept += size
         left = self._bytes.get(owner, 0) + size
         if left:
             self._bytes[owner] = left
@@ -116,7 +116,7 @@ class FairCache(Generic[_K, _V]):
         wanted = self.max_bytes - self.max_bytes // _FREED
         largest = [(-size, owner) for owner, size in self._bytes.items()]
         heapq.heapify(largest)
-        while self.held > wanted and largest:
+        while self.bytes_kept > wanted and largest:
             owner = largest[0][1]
             oldest = next(iter(self._owners[owner]))
             if oldest != newest:

@@ -299,9 +299,9 @@ class ProgramCache:
         return len(self._class_programs) + len(self._namespace_programs)
 
     @property
-    def held(self) -> int:
+    def bytes_kept(self) -> int:
         """The estimated bytes of all entries."""
-        return self._class_programs.held + self._namespace_programs.held
+        return self._class_programs.bytes_kept + self._namespace_programs.bytes_kept
 
     def compile(
         self, expression: str, *, derived: bool = False, budget: Budget | None = None, owner: str = ""

@@ -56,7 +56,7 @@ class Specs:
     @property
     def size(self) -> int:
         """Bytes that the specs take, by estimate."""
-        return self._specs.held
+        return self._specs.bytes_kept
 
     def known(self, uid: str, version: bytes) -> ClaimSpec | None:
         """Return the spec that was put for this claim and this version of it."""

@@ -197,7 +197,7 @@ def test_the_order_of_devices_is_made_once_for_all_preferences() -> None:
     orders: list[DeviceOrder] = []
 
     def prefer(_: NodeView) -> DeviceOrder:
-        orders.append(DeviceOrder.of([3, 2, 1, 0]))
+        orders.append(DeviceOrder.from_locations([3, 2, 1, 0]))
         return orders[-1]
 
     assert picks(allocate(demand, NODE, pools, Held(), prefer=prefer)) == [["d", "b"]]

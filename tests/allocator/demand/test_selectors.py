@@ -106,7 +106,7 @@ def test_lists_are_bounded_and_the_least_recently_used_goes_first() -> None:
     for number in range(30):
         verdicts.selector_list([f"{number} == 1"], programs)
         assert verdicts.selector_list(["true"], programs) is first
-        assert verdicts.held <= 16_000
+        assert verdicts.bytes_kept <= 16_000
     assert verdicts.selector_list(["false"], programs) is not second
 
 
@@ -175,7 +175,7 @@ def test_verdicts_are_bounded_in_bytes_and_one_namespace_leaves_the_others_their
         attacker = verdicts.selector_list([f"{IS_X} || {number} == 1"], programs, None, "attacker")
         for each in slices:
             attacker.row(each).matches(each, 0, None)
-            assert verdicts.held <= limit
+            assert verdicts.bytes_kept <= limit
     assert verdicts.selector_list([IS_X], programs, None, "victim") is victim
     assert [victim.row(each) for each in slices] == rows
 
@@ -187,9 +187,9 @@ def test_a_list_that_made_room_is_counted_again_when_it_is_used() -> None:
     for number in range(30):
         verdicts.selector_list([f"{number} == 1"], programs)
     assert old.size == SelectorList([IS_X], programs).size
-    before = verdicts.held
+    before = verdicts.bytes_kept
     old.row(published)
-    assert verdicts.selector_list([IS_X], programs) is old or verdicts.held <= before
+    assert verdicts.selector_list([IS_X], programs) is old or verdicts.bytes_kept <= before
 
 
 DRIVER = "gpu.example.com"

@@ -204,7 +204,7 @@ def test_no_preference_costs_a_solution(
     def by_loss(view: NodeView) -> DeviceOrder | None:
         return fragmentation.order(demand, view, units, used)
 
-    for prefer in (by_loss, lambda _: DeviceOrder.of(order)):
+    for prefer in (by_loss, lambda _: DeviceOrder.from_locations(order)):
         answer = allocate(demand, NODE, pools, used, prefer=prefer)
         if isinstance(plain, Placement) or plain.verdict != "fatal":
             assert isinstance(answer, Placement) == isinstance(plain, Placement), (answer, plain)

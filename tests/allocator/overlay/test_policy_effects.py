@@ -67,14 +67,14 @@ def test_a_device_that_is_alone_in_its_pool_has_neighbours_on_its_node_alone() -
 
 
 def test_more_devices_than_can_be_looked_at_say_nothing() -> None:
-    assert published_devices([slice_of("a", "b", "c")], most=2) is None
+    assert published_devices([slice_of("a", "b", "c")], limit=2) is None
 
 
 def sided(rules: Sequence[PolicyRule], *slices: ResourceSlice) -> list[tuple[str, str]]:
     policy = PolicyOverlay(rules)
     devices = published_devices([policy.apply(each).effective for each in slices])
     assert devices is not None
-    return [(each.refusing.device.name, each.other.device.name) for each in asymmetric_rules(devices)]
+    return [(each.refusing.device.name, each.refused.device.name) for each in asymmetric_rules(devices)]
 
 
 def test_neighbours_that_disagree_are_found_once_for_each_pair_of_expressions() -> None:

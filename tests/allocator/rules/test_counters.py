@@ -40,7 +40,7 @@ def test_set_listed_twice_counts_with_the_sum() -> None:
 def test_one_overdrawn_counter_blocks_every_device_that_draws_on_the_pool() -> None:
     table = CounterTable({"set": {"c": 1}, "other": {"c": 9}}, [("held", draw(2))])
     assert not table.reserve([draw(1, "other")], Trail())
-    assert table.shortage([draw(1, "other")]) == Shortage("set", "c", remaining=-1, asked=0)
+    assert table.shortage([draw(1, "other")]) == Shortage("set", "c", remaining=-1, requested=0)
 
 
 def test_counters_of_one_name_in_two_sets_are_two_counters() -> None:

@@ -110,7 +110,7 @@ def test_cached_patterns_are_bounded_in_bytes_and_re2_caches_none_of_its_own() -
     for number in range(400):
         compile_pattern(f"^a{number}.*b$")
         compile_pattern(f"x{number}.{{100}}")
-    assert 0 < KEPT_SMALL.held + KEPT_LARGE.held <= CACHE_BYTES
+    assert 0 < KEPT_SMALL.bytes_kept + KEPT_LARGE.bytes_kept <= CACHE_BYTES
     assert re2._Regexp._make.cache_info().currsize == 0
     assert len(KEPT_LARGE) < 400
 

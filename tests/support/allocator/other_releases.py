@@ -169,7 +169,7 @@ class ReleaseSearchState(SearchState):
         if new and not self._rules.counters_by_driver:
             name = pool.pool_id[1]
             if name not in self._by_name:
-                self._by_name[name] = LooseCounterTable(pool.totals, found.held)
+                self._by_name[name] = LooseCounterTable(pool.totals, found.held_entries)
             found.counters = self._by_name[name]
         return found
 

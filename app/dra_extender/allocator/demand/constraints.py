@@ -64,33 +64,33 @@ class Constraint:
 class ConstraintConflict(NamedTuple):
     """A constraint that excludes a device: the device's attribute, and the values of the devices that have joined.
 
-    `others` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
+    `joined_values` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
     """
 
     constraint: Constraint
     attribute: Attribute | None
-    others: tuple[ValueSet, ...]
+    joined_values: tuple[ValueSet, ...]
 
 
 def conflict_of(constraint: Constraint, attribute: Attribute | None, state: Any) -> ConstraintConflict:
     """Return why a device may not join a constraint in this state."""
-    joined = () if state is None else state if constraint.distinct else (state,)
+    values = () if state is None else state if constraint.distinct else (state,)
     return ConstraintConflict(
-        constraint, attribute, tuple(value_set(each) if isinstance(each, Attribute) else each for each in joined)
+        constraint, attribute, tuple(value_set(value) if isinstance(value, Attribute) else value for value in values)
     )
 
 
 def lookup(name: str, driver: str, device: Device) -> Attribute | None:
     """Return the attribute under its full name, or under its bare name when the domain is the device's driver."""
     domain, slash, bare = name.partition("/")
-    second = bare if slash and domain == driver else None
-    found: Attribute | None = None
+    bare_name = bare if slash and domain == driver else None
+    unqualified: Attribute | None = None
     for key, attribute in device.attributes:
         if key == name:
             return attribute
-        if key == second:
-            found = attribute
-    return found
+        if key == bare_name:
+            unqualified = attribute
+    return unqualified
 
 
 def value_set(attribute: Attribute) -> ValueSet:
@@ -106,12 +106,12 @@ def value_set(attribute: Attribute) -> ValueSet:
     return frozenset()
 
 
-def differs(attribute: Attribute, others: Collection[Attribute]) -> bool:
-    """Return whether a scalar is none of the others; False for an attribute without a scalar beside others."""
-    if not others:
+def differs(attribute: Attribute, joined: Collection[Attribute]) -> bool:
+    """Return whether the scalar differs from those of all joined attributes; False if any joined and there is no scalar."""
+    if not joined:
         return True
     scalar = _scalar(attribute)
-    return scalar is not None and all(getattr(each, scalar[0]) != scalar[1] for each in others)
+    return scalar is not None and all(getattr(member, scalar[0]) != scalar[1] for member in joined)
 
 
 def _scalar(attribute: Attribute) -> tuple[str, Any] | None:

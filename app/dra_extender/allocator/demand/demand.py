@@ -173,17 +173,17 @@ class Demand:
             for label, request in requests
             if label == claim_label and any(option.name == name for option in request.options)
         ]
-        return [option for options in named or [each.options for _, each in requests] for option in options]
+        return [option for options in named or [request.options for _, request in requests] for option in options]
 
 
 def with_preferences(demand: Demand) -> Demand:
     """Return the demand with what is searched first: all preferences as constraints, then fewer, the most important ones last."""
-    most = max((len(claim.preferences) for claim in demand.claims), default=0)
+    longest = max((len(claim.preferences) for claim in demand.claims), default=0)
     preferred = (
         replace(demand, claims=tuple(claim.constrained_by(claim.preferences[:count]) for claim in demand.claims))
-        for count in range(most, 0, -1)
+        for count in range(longest, 0, -1)
     )
-    return replace(demand, preferred=tuple(preferred)) if most else demand
+    return replace(demand, preferred=tuple(preferred)) if longest else demand
 
 
 def content_of(
@@ -192,27 +192,32 @@ def content_of(
     features: Features,
     preferences: PolicyPreferences = (),
 ) -> bytes:
-    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
+    """Return all that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
     named = {
         option.device_class_name
         for claim in claims
         for request in claim.claim.spec.devices.requests or ()
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
-    known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
+    class_contents = [
+        (name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))
+    ]
     by_policy = [preference for preference in preferences if preference[0] in named]
-    specs = [(each.label, each.claim.spec.devices) for each in claims]
-    return msgspec.json.encode([specs, known, features, by_policy])
+    specs = [(claim.label, claim.claim.spec.devices) for claim in claims]
+    return msgspec.json.encode([specs, class_contents, features, by_policy])
 
 
 def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
-    """Return the bytes of a demand by estimate."""
+    """Return an estimate of a demand's bytes."""
     options = [option for claim in claims for request in claim.requests for option in request.options]
     lists = {id(option.selectors): option.selectors for option in options}
-    derived = [
-        each.program.size for option in options for each in option.derived.values() if isinstance(each.program, Program)
+    derived_sizes = [
+        derived.program.size
+        for option in options
+        for derived in option.derived.values()
+        if isinstance(derived.program, Program)
     ]
-    programs = sum(each.own_size for each in lists.values()) + sum(derived)
+    programs = sum(selectors.own_size for selectors in lists.values()) + sum(derived_sizes)
     return _CONTENT_FACTOR * len(content) + _OPTION_BYTES * len(options) + programs
 
 
@@ -223,7 +228,9 @@ Reads = frozenset[str]
 def reads_of(demand: Demand) -> Reads | None:
     """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
-    compared = [each.attribute for claim in demand.claims for each in (*claim.constraints, *claim.preferences)]
+    compared = [
+        constraint.attribute for claim in demand.claims for constraint in (*claim.constraints, *claim.preferences)
+    ]
     read = reads_of_requests(options)
     return None if read is None else read.union(compared)
 
@@ -233,7 +240,7 @@ def reads_of_requests(options: Iterable[SearchableRequest]) -> Reads | None:
     return reads_of_programs(
         program
         for option in options
-        for program in (*option.selectors.programs, *(each.program for each in option.derived.values()))
+        for program in (*option.selectors.programs, *(derived.program for derived in option.derived.values()))
     )
 
 

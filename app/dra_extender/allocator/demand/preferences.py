@@ -61,12 +61,12 @@ def read_preferences(parameters: bytes) -> DevicePreferences:
         PreferencesError: they are something else.
     """
     try:
-        found = _DECODER.decode(parameters)
+        preferences = _DECODER.decode(parameters)
     except (msgspec.DecodeError, RecursionError) as problem:
         raise PreferencesError(str(problem)) from problem
-    if (found.api_version, found.kind) != (API_VERSION, KIND):
+    if (preferences.api_version, preferences.kind) != (API_VERSION, KIND):
         raise PreferencesError(f"expected apiVersion {API_VERSION} and kind {KIND}")
-    return found
+    return preferences
 
 
 def preferred_constraints(

@@ -83,8 +83,8 @@ class VerdictRow:
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
-            found = (self._errors or {})[position]
-            raise SelectorError(found.code, str(found))
+            error = (self._errors or {})[position]
+            raise SelectorError(error.code, str(error))
         return verdict == _YES
 
 
@@ -171,13 +171,13 @@ class SelectorList:
 
     def may_select(self, driver: str) -> bool:
         """Return whether devices of the driver can be selected, as far as that is known without devices."""
-        found = self._drivers.get(driver)
-        if found is None:
+        selectable = self._drivers.get(driver)
+        if selectable is None:
             programs = (program for program in self._programs if isinstance(program, Program))
-            found = all(may_hold(each.expression, driver, each.emulate) for each in programs)
-            self._drivers[driver] = found
+            selectable = all(may_hold(program.expression, driver, program.emulate) for program in programs)
+            self._drivers[driver] = selectable
             self.record_growth(_DRIVER_BYTES)
-        return found
+        return selectable
 
     def row(self, published: ResourceSlice) -> VerdictRow:
         """Return the verdicts for one slice object; they live as long as that object."""
@@ -242,29 +242,29 @@ class SelectorVerdicts:
         )
 
     @property
-    def held(self) -> int:
-        """The bytes that are taken, by estimate."""
-        return self._lists.held
+    def bytes_kept(self) -> int:
+        """Return an estimate of the bytes that the selector lists occupy."""
+        return self._lists.bytes_kept
 
     def selector_list(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
     ) -> SelectorList:
         """Return the one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`."""
         key = tuple(expressions)
-        found = self._lists.get(key)
-        if found is None:
-            found = SelectorList(key, programs, budget, owner)
-            found.on_growth(self._count)
-            self._lists.put(key, found, found.size, owner)
-        return found
+        selectors = self._lists.get(key)
+        if selectors is None:
+            selectors = SelectorList(key, programs, budget, owner)
+            selectors.on_growth(self._count)
+            self._lists.put(key, selectors, selectors.size, owner)
+        return selectors
 
     def _count(self, grown: SelectorList) -> None:
         """Count the bytes of a list; one that was evicted and is in use enters again, unless its expressions have a newer list."""
         key = grown.expressions
-        kept = self._lists.get(key)
-        if kept is grown:
+        cached = self._lists.get(key)
+        if cached is grown:
             self._lists.resize(key, grown.size)
-        elif kept is not None or not self._lists.put(key, grown, grown.size, grown.owner):
+        elif cached is not None or not self._lists.put(key, grown, grown.size, grown.owner):
             grown.forget()
 
 

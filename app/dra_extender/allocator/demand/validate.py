@@ -77,9 +77,9 @@ def prepare(
     if options > MAX_OPTIONS:
         detail = f"claims have {options} requests and alternatives, {MAX_OPTIONS} are looked at"
         return Rejection(code=Code.TOO_MUCH, detail=detail)
-    known = SelectorVerdicts() if verdicts is None else verdicts
+    selector_verdicts = SelectorVerdicts() if verdicts is None else verdicts
     ready = {} if prepared is None else prepared
-    preparation = _Preparation(classes, programs, features, known, budget, dict(preferences))
+    preparation = _Preparation(classes, programs, features, selector_verdicts, budget, dict(preferences))
     for index in [index for index in range(len(claims)) if index not in ready]:
         label, claim = claims[index]
         if index and budget is not None and budget():
@@ -91,7 +91,9 @@ def prepare(
             return Rejection(code=invalid.code, claim=label, request=invalid.request, detail=str(invalid))
 
     def compile_rule(expression: str, deadline: Deadline | None) -> SelectorList:
-        return known.selector_list((expression,), programs, deadline if isinstance(deadline, Budget) else None)
+        return selector_verdicts.selector_list(
+            (expression,), programs, deadline if isinstance(deadline, Budget) else None
+        )
 
     content = content_of(claims, classes, features, preferences)
     demands = tuple(ready[index] for index in range(len(claims)))
@@ -169,16 +171,19 @@ class _Preparation:
         of_class = {
             name: tuple(option.name for option in options if option.device_class.name == name) for name in names
         }
-        found = chain(
-            *(preferred_constraints(each.opaque, each.requests, lists=lists) for each in config),
+        constraints = chain(
             *(
-                preferred_constraints(each.opaque, of_class[name], lists=lists)
+                preferred_constraints(configuration.opaque, configuration.requests, lists=lists)
+                for configuration in config
+            ),
+            *(
+                preferred_constraints(configuration.opaque, of_class[name], lists=lists)
                 for name, device_class in names.items()
-                for each in device_class.spec.config
+                for configuration in device_class.spec.config
             ),
             *(matching(self._by_policy.get(name, ()), of_class[name], lists=lists) for name in names),
         )
-        for constraint in found:
+        for constraint in constraints:
             counts = (
                 max(
                     (option.count for option in request.options if constraint.applies_to(option.main, option.name)),

@@ -107,7 +107,7 @@ def diagnose_devices(
     view = NodeView(node, pools, usage, deadline)
     state = SearchState(demand, view)
     for check in _checks(demand, view, state, only):
-        unmet = UnmetSelectors(check.slot.wanted.selectors, deadline) if explains_selectors else None
+        unmet = UnmetSelectors(check.slot.request_data.selectors, deadline) if explains_selectors else None
         location = 0
         while location < len(pools.devices):
             published, pool_id = pools.views[location].published, pools.views[location].pool.pool_id
@@ -127,15 +127,15 @@ def survey(
     *,
     deadline: Deadline | None = None,
     only: tuple[str, str] | None = None,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> tuple[RequestSurvey, ...]:
     """Return for each request of the pod how many devices of the node it can have and why not the others; raises nothing.
 
     Within each request the reason of most devices comes first.  A `Budget` as deadline is charged for all evaluations and
-    explanations.  `only` is one (claim, request) as in the diagnosis; `most` is the limit of devices for each request.
+    explanations.  `only` is one (claim, request) as in the diagnosis; `limit` is the number of devices looked at for each request.
     """
     view = NodeView(node, pools, usage, deadline)
-    return tuple(check.survey(most) for check in _checks(demand, view, SearchState(demand, view), only))
+    return tuple(check.survey(limit) for check in _checks(demand, view, SearchState(demand, view), only))
 
 
 def _checks(
@@ -143,9 +143,9 @@ def _checks(
 ) -> "Iterator[_RequestCheck]":
     for index, claim in enumerate(demand.claims):
         for position, request in enumerate(claim.requests):
-            for wanted in request.options:
-                if only is None or only == (claim.label, wanted.name):
-                    yield _RequestCheck(view, state, DeviceSlot(index, position, 0, wanted), claim.label)
+            for request_data in request.options:
+                if only is None or only == (claim.label, request_data.name):
+                    yield _RequestCheck(view, state, DeviceSlot(index, position, 0, request_data), claim.label)
 
 
 class _RequestCheck:
@@ -156,7 +156,7 @@ class _RequestCheck:
         self._label = label
         self._view = view
         self._state = state
-        self._eligibility = Eligibility(slot.wanted, label, view)
+        self._eligibility = Eligibility(slot.request_data, label, view)
         self._messages = DeviceMessages(view, state)
 
     def diagnose(self, location: int, device_id: DeviceId, unmet: UnmetSelectors | None) -> DeviceDiagnosis:
@@ -171,24 +171,24 @@ class _RequestCheck:
             position = location - view.base
             text = unmet.message(view.published, position)
             return DeviceDiagnosis(device_id, code, text, unmet.distance(view.published, position))
-        wanted, drawn = self.slot.wanted, view.published.devices[location - view.base].consumes_counters
+        request_data, drawn = self.slot.request_data, view.published.devices[location - view.base].consumes_counters
         return DeviceDiagnosis(
             device_id,
             code,
             self._message(code, location, verdict),
             shortage=self._state.tables(view.pool).counters.shortage(drawn) if code is Code.COUNTERS else None,
-            capacity=self._view.sharing.exhausted(wanted, location) if code is Code.CAPACITY else None,
+            capacity=self._view.sharing.exhausted(request_data, location) if code is Code.CAPACITY else None,
             conflict=self._conflict(location) if code is Code.GROUPS else None,
         )
 
-    def survey(self, most: int | None) -> RequestSurvey:
-        pools, wanted = self._view.pools, self.slot.wanted
-        seen = len(pools.devices) if most is None else min(len(pools.devices), most)
-        unmet = _UnmetByContent(self._view, wanted)
+    def survey(self, limit: int | None) -> RequestSurvey:
+        pools, request_data = self._view.pools, self.slot.request_data
+        surveyed = len(pools.devices) if limit is None else min(len(pools.devices), limit)
+        unmet = _UnmetByContent(self._view, request_data)
         # By code, and by message where that says more than the code: (devices, the first of them, the message about it).
         refused: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
         visible = 0
-        for location, device in enumerate(pools.devices[:seen]):
+        for location, device in enumerate(pools.devices[:surveyed]):
             try:
                 code, verdict = self._judge(location)
                 if code is None:
@@ -208,15 +208,15 @@ class _RequestCheck:
             refused[code, detail] = (count + devices, example, text)
         return RequestSurvey(
             claim=self._label,
-            request=wanted.name,
-            wanted=wanted.count,
-            seen=seen + pools.hidden,
-            free=seen - visible,
+            request=request_data.name,
+            wanted=request_data.count,
+            seen=surveyed + pools.hidden,
+            free=surveyed - visible,
             refused=tuple(
                 RejectedDevices(code=code, devices=count, example=example, detail=text)
                 for (code, _), (count, example, text) in sorted(refused.items(), key=lambda entry: -entry[1][0])
             ),
-            skipped=len(pools.devices) - seen,
+            skipped=len(pools.devices) - surveyed,
         )
 
     def _judge(self, location: int) -> tuple[Code | None, DeviceVerdict]:
@@ -232,7 +232,7 @@ class _RequestCheck:
         if verdict is DeviceVerdict.OTHER_NODE:
             return Code.OTHER_NODE, verdict
         if verdict is DeviceVerdict.ELIGIBLE:
-            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.wanted, location)], verdict
+            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.request_data, location)], verdict
         return VERDICT_CODES.get(verdict), verdict
 
     def _message(self, code: Code, location: int, verdict: DeviceVerdict) -> str:
@@ -241,26 +241,29 @@ class _RequestCheck:
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
         tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
-        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.wanted.admin)
+        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.request_data.admin)
         if conflict is None:
             return None
-        left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == conflict[0].counter_set)
-        return GroupConflict(*conflict, left, tables.counters.shortage(drawn))
+        counter_set = conflict[0].counter_set
+        remaining = tuple(
+            counter for counter in tables.counters.remaining_for(drawn) if counter.counter_set == counter_set
+        )
+        return GroupConflict(*conflict, remaining, tables.counters.shortage(drawn))
 
 
 class _UnmetByContent:
     """Explanations of false selectors: one for all devices of equal content, and only for the first few contents."""
 
-    def __init__(self, view: NodeView, wanted: SearchableRequest) -> None:
+    def __init__(self, view: NodeView, request_data: SearchableRequest) -> None:
         self._view = view
-        self._unmet = UnmetSelectors(wanted.selectors, view.deadline)
-        self._known: dict[Hashable, str] = {}
+        self._unmet = UnmetSelectors(request_data.selectors, view.deadline)
+        self._messages: dict[Hashable, str] = {}
 
     def message(self, location: int) -> str:
         view, device = self._view.pools.views[location], self._view.pools.devices[location]
         key = (view.published.driver, device.attributes, device.capacity, device.allow_multiple_allocations)
-        if key not in self._known:
-            if len(self._known) == _MAX_EXPLAINED:
+        if key not in self._messages:
+            if len(self._messages) == _MAX_EXPLAINED:
                 return ""
-            self._known[key] = self._unmet.message(view.published, location - view.base)
-        return self._known[key]
+            self._messages[key] = self._unmet.message(view.published, location - view.base)
+        return self._messages[key]

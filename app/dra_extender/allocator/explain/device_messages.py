@@ -41,7 +41,7 @@ class DeviceSlot(NamedTuple):
     claim: int
     request: int
     picked: int
-    wanted: SearchableRequest
+    request_data: SearchableRequest
 
 
 class DeviceMessages:
@@ -67,11 +67,11 @@ class DeviceMessages:
             case Code.COUNTERS:
                 return self._counters(slot, location)
             case Code.CONSTRAINT:
-                return self.constraint(slot.claim, slot.wanted, location)
+                return self.constraint(slot.claim, slot.request_data, location)
             case Code.CAPACITY:
                 return self._capacity(slot, location)
             case Code.TAINTED:
-                taints = [*map(taint_text, untolerated_taints(device.taints, slot.wanted.tolerations))]
+                taints = [*map(taint_text, untolerated_taints(device.taints, slot.request_data.tolerations))]
                 return f"{device.name} has taint {listed(taints)}" if taints else device.name
             case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
                 nodes = sorted(self._node_view.nodes_elsewhere(location))
@@ -82,24 +82,27 @@ class DeviceMessages:
         feature = _NEEDED_FEATURES.get(verdict)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-    def constraint(self, claim: int, wanted: SearchableRequest, location: int) -> str:
+    def constraint(self, claim: int, request_data: SearchableRequest, location: int) -> str:
         """Return for example `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
-        conflict = self._state.refusing_constraint(claim, wanted, location)
+        conflict = self._state.refusing_constraint(claim, request_data, location)
         if conflict is None:
             return ""
         text = f"{self._node_view.pools.devices[location].name} does not satisfy {conflict.constraint.text()}"
         if conflict.attribute is None:
             return f"{text}, which it does not have"
-        values, others = value_set(conflict.attribute), frozenset[tuple[str, object]]().union(*conflict.others)
+        values, joined_values = (
+            value_set(conflict.attribute),
+            frozenset[tuple[str, object]]().union(*conflict.joined_values),
+        )
         if not values:
             return f"{text}, which has no value"
         if not conflict.constraint.distinct:
-            return f"{text}: it has {_values(values)}, the others have {_values(others)}"
-        return f"{text}: another one has {_values(values.intersection(others))} too"
+            return f"{text}: it has {_values(values)}, the others have {_values(joined_values)}"
+        return f"{text}: another one has {_values(values.intersection(joined_values))} too"
 
     def _groups(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (allocated) has [mig]`."""
-        pools, admin = self._node_view.pools, slot.wanted.admin
+        pools, admin = self._node_view.pools, slot.request_data.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
             closed = None if tables.grouped is None else tables.grouped.closed(device.consumes_counters, admin=admin)
@@ -128,14 +131,14 @@ class DeviceMessages:
         """Yield (device, groups) of the members of the counter set that count for the request: held devices first, then picks."""
         pools, counter_set = self._node_view.pools, refused.counter_set
         pool = pools.views[location].pool
-        for name, entry in self._state.tables(pool).held:
+        for name, entry in self._state.tables(pool).held_entries:
             if entry.counter_set == counter_set and not (admin and entry.grouped_by_policy):
                 yield f"{name} (allocated)", entry.compatibility_groups
         for pick in self._state.picks:
             if pools.views[pick.location].pool is pool:
                 device = pools.devices[pick.location]
                 for entry in device.consumes_counters:
-                    by_policy = entry.grouped_by_policy and (admin or pick.wanted.admin)
+                    by_policy = entry.grouped_by_policy and (admin or pick.request_data.admin)
                     if entry.counter_set == counter_set and not by_policy:
                         taker = taker_text(self._state.demand, pick, slot)
                         yield f"{device.name} (for {taker})", entry.compatibility_groups
@@ -149,10 +152,10 @@ class DeviceMessages:
             return ""
         remaining = format_quantity(shortage.remaining)
         where = f"{shortage.counter} in counter set {shortage.counter_set}"
-        if shortage.asked == 0:
+        if shortage.requested == 0:
             return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
-        taken = self._taken(slot, [pick for pick in self._state.picks if self._draws(pick, location, shortage)])
-        return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain{taken}"
+        takers = self._takers(slot, [pick for pick in self._state.picks if self._draws(pick, location, shortage)])
+        return f"{device.name} needs {format_quantity(shortage.requested)} of {where}, {remaining} remain{takers}"
 
     def _draws(self, pick: Pick, location: int, shortage: Shortage) -> bool:
         """Return whether a pick takes of what is short for the device at a location."""
@@ -162,32 +165,32 @@ class DeviceMessages:
             for entry in pools.devices[pick.location].consumes_counters
         )
 
-    def _taken(self, slot: DeviceSlot, picks: Iterable[Pick]) -> str:
-        """Return for whom the search took what is short; empty without picks."""
+    def _takers(self, slot: DeviceSlot, picks: Iterable[Pick]) -> str:
+        """Return the part of a sentence that names for whom the search took what is short; empty without picks."""
         takers = dict.fromkeys(taker_text(self._state.demand, pick, slot) for pick in picks)
         return f" beside what {listed(list(takers))} {'takes' if len(takers) == 1 else 'take'}" if takers else ""
 
     def _capacity(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `gpu-0 has 2Gi of memory left, 4Gi would be needed`."""
         sharing, device = self._node_view.sharing, self._node_view.pools.devices[location]
-        needs = sharing.needs(slot.wanted, location)
+        needs = sharing.needs(slot.request_data, location)
         if isinstance(needs, CapacityMismatch):
             return f"{device.name} {needs.reason}"
-        shortage = sharing.exhausted(slot.wanted, location, self._state.shares.get(location, ()))
+        shortage = sharing.exhausted(slot.request_data, location, self._state.shares.get(location, ()))
         if shortage is None:
             return ""
         like = dict(device.capacity)[shortage.name].text
-        remaining, asked = amount_text(shortage.remaining, like), amount_text(shortage.asked, like)
-        taken = self._taken(slot, [pick for pick in self._state.picks if pick.location == location])
-        return f"{device.name} has {remaining} of {shortage.name} left{taken}, {asked} would be needed"
+        remaining, needed = amount_text(shortage.remaining, like), amount_text(shortage.requested, like)
+        takers = self._takers(slot, [pick for pick in self._state.picks if pick.location == location])
+        return f"{device.name} has {remaining} of {shortage.name} left{takers}, {needed} would be needed"
 
 
 def taker_text(demand: Demand, pick: Pick, slot: DeviceSlot) -> str:
     """Return for whom a device is picked, as seen from another slot: `the same request`, `request a`, `claim b, request a`."""
-    request = f"request {pick.wanted.name}"
+    request = f"request {pick.request_data.name}"
     if pick.claim != slot.claim:
         return f"claim {demand.claims[pick.claim].label}, {request}"
-    return "the same request" if pick.wanted is slot.wanted else request
+    return "the same request" if pick.request_data is slot.request_data else request
 
 
 def _values(values: ValueSet) -> str:

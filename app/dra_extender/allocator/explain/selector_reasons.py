@@ -36,7 +36,7 @@ class UnmetSelectors:
         """The driver that a device must have, as far as a selector says so and the budget suffices to find out."""
         programs = (program for program in self._selectors.programs if isinstance(program, Program))
         try:
-            names = (required_driver(self._explainable(each)) for each in programs)
+            names = (required_driver(self._explainable(program)) for program in programs)
             return next((name for name in names if name is not None), None)
         except (CelBudgetError, CelCompileError):
             return None
@@ -99,7 +99,7 @@ class UnmetSelectors:
         activation = activation_of(published, published.devices[position])
         programs = (program for program in self._selectors.programs if isinstance(program, Program))
         try:
-            return sum(distance(self._explainable(each), activation, self._budget) for each in programs)
+            return sum(distance(self._explainable(program), activation, self._budget) for program in programs)
         except CelBudgetError:
             return inf
 

@@ -53,13 +53,13 @@ class Shortfall:
         if not misses:
             self.rejections = (self._no_match(slot),)
             return
-        wanted, picked = slot.wanted, slot.picked
-        progress = f"{picked} of {wanted.count} devices found; " if picked and wanted.count > 0 else ""
+        request_data, picked = slot.request_data, slot.picked
+        progress = f"{picked} of {request_data.count} devices found; " if picked and request_data.count > 0 else ""
         self.rejections = tuple(
             Rejection(
                 code=code,
                 claim=self._demand.claims[slot.claim].label,
-                request=wanted.name,
+                request=request_data.name,
                 device=devices[misses[code][0][0]].name,
                 detail=progress + (misses[code][1] or self._named(code, slot, misses[code][0])),
             )
@@ -72,12 +72,14 @@ class Shortfall:
         devices = self._node_view.pools.devices
         if code is not Code.COMBINATION:
             return listed([devices[location].name for location in locations])
-        names = dict[str, list[str]]()
+        devices_by_taker = dict[str, list[str]]()
         for pick in self._state.picks:
             if pick.location in locations:
                 taker = taker_text(self._demand, pick, slot)
-                names.setdefault(taker, []).append(devices[pick.location].name)
-        return "; ".join(f"{listed(taken)} taken for {taker}" for taker, taken in names.items())
+                devices_by_taker.setdefault(taker, []).append(devices[pick.location].name)
+        return "; ".join(
+            f"{listed(device_names)} taken for {taker}" for taker, device_names in devices_by_taker.items()
+        )
 
     def record_too_many(self, slot: DeviceSlot, total: int) -> None:
         """Record that the claim would get `total` devices."""
@@ -86,16 +88,16 @@ class Shortfall:
             detail = f"the claim would have {total} devices, it may have {MAX_RESULTS}"
             label = self._demand.claims[slot.claim].label
             self.rejections = (
-                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=slot.wanted.name, detail=detail),
+                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=slot.request_data.name, detail=detail),
             )
 
-    def constraint_rejection(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
+    def constraint_rejection(self, claim: int, request_data: SearchableRequest, location: int) -> Rejection:
         return Rejection(
             code=Code.CONSTRAINT,
             claim=self._demand.claims[claim].label,
-            request=wanted.name,
+            request=request_data.name,
             device=self._node_view.pools.devices[location].name,
-            detail=self._messages.constraint(claim, wanted, location),
+            detail=self._messages.constraint(claim, request_data, location),
         )
 
     def _judge(
@@ -122,47 +124,47 @@ class Shortfall:
                 return fatal.rejection.code, verdict, f"{fatal.rejection.detail}; {name} is in use"
         if verdict is not DeviceVerdict.ELIGIBLE:
             return VERDICT_CODES.get(verdict), verdict, None
-        if state.is_picked(slot.claim, slot.wanted, location):
-            own = any(pick.location == location and pick.wanted is slot.wanted for pick in state.picks)
+        if state.is_picked(slot.claim, slot.request_data, location):
+            own = any(pick.location == location and pick.request_data is slot.request_data for pick in state.picks)
             return None if own else Code.COMBINATION, verdict, None
         if exclusion is None:
             try:
-                exclusion = state.exclusion(slot.claim, slot.wanted, location)
+                exclusion = state.exclusion(slot.claim, slot.request_data, location)
             except SearchEndedError:
                 exclusion = Exclusion.NONE  # the search did not evaluate this device, so that this is no error
         return EXCLUSION_CODES[exclusion], verdict, None
 
     def _no_match(self, slot: DeviceSlot) -> Rejection:
-        wanted, picked = slot.wanted, slot.picked
+        request_data, picked = slot.request_data, slot.picked
         count = len(self._node_view.pools.devices)
         label = self._demand.claims[slot.claim].label
         if not count:
-            return Rejection(code=Code.NO_DEVICES, claim=label, request=wanted.name)
-        criteria = f"match class {wanted.device_class.name} and the selectors of the request"
+            return Rejection(code=Code.NO_DEVICES, claim=label, request=request_data.name)
+        criteria = f"match class {request_data.device_class.name} and the selectors of the request"
         if picked:
-            detail = f"{wanted.count} devices wanted, {picked} of {count} {criteria}"
-            return Rejection(code=Code.COMBINATION, claim=label, request=wanted.name, detail=detail)
+            detail = f"{request_data.count} devices wanted, {picked} of {count} {criteria}"
+            return Rejection(code=Code.COMBINATION, claim=label, request=request_data.name, detail=detail)
         detail = f"none of {count} devices {criteria}"
-        return Rejection(code=Code.NO_MATCH, claim=label, request=wanted.name, detail=detail)
+        return Rejection(code=Code.NO_MATCH, claim=label, request=request_data.name, detail=detail)
 
 
 def may_serve(
-    problem: Code, withheld: Sequence[ResourceSlice], wanted: SearchableRequest, deadline: Deadline | None
+    problem: Code, withheld: Sequence[ResourceSlice], request: SearchableRequest, deadline: Deadline | None
 ) -> bool:
     """Return whether the request could take devices of the pool that has these slices and this problem.
 
     The devices that are there tell.  Where others may follow, the selectors tell as far as they are about the driver.
     """
-    if not withheld or wanted.selectors.is_empty:
+    if not withheld or request.selectors.is_empty:
         return True
-    if not wanted.selectors.may_select(withheld[0].driver):
+    if not request.selectors.may_select(withheld[0].driver):
         return False
     if problem is Code.POOL_INCOMPLETE or not any(published.devices for published in withheld):
         return True
     for published in withheld:
         for position in range(len(published.devices)):
             try:
-                if wanted.selectors.row(published).matches(published, position, deadline):
+                if request.selectors.row(published).matches(published, position, deadline):
                     return True
             except SelectorError:
                 continue

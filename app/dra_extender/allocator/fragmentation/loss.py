@@ -242,7 +242,7 @@ class Fragmentation:
         for location, loss in losses.items():
             keys[location] = bool(devices[location].binding_conditions), loss, location
         keys.sort()
-        return DeviceOrder.of([location for _, _, location in keys])
+        return DeviceOrder.from_locations([location for _, _, location in keys])
 
     def _unit_loss(self, room: UnitRoom, place: int, share: Amounts) -> _Loss:
         """Return by what devices are chosen: what taking one costs, how much of the unit it blocks, and how much is free there."""

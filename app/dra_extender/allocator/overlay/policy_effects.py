@@ -39,25 +39,25 @@ class PublishedDevice(NamedTuple):
 
 
 class AsymmetricRule(NamedTuple):
-    """Two neighbours: the rule of `refusing` is false for `other`, and no rule of `other` is false for `refusing`."""
+    """Two neighbours: the rule of `refusing` is false for `refused`, and no rule of `refused` is false for `refusing`."""
 
     refusing: PublishedDevice
-    other: PublishedDevice
+    refused: PublishedDevice
 
 
-def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) -> list[PublishedDevice] | None:
-    """Return all devices of these slices, which have the overlays applied; None if there are more than `most`."""
-    found = list(islice(((published, device) for published in slices for device in published.devices), most + 1))
-    if len(found) > most:
+def published_devices(slices: Iterable[ResourceSlice], limit: int = MAX_DEVICES) -> list[PublishedDevice] | None:
+    """Return all devices of these slices, which have the overlays applied; None if there are more than `limit`."""
+    pairs = list(islice(((published, device) for published in slices for device in published.devices), limit + 1))
+    if len(pairs) > limit:
         return None
-    return [PublishedDevice(where, device, scope_of(where, device)) for where, device in found]
+    return [PublishedDevice(where, device, scope_of(where, device)) for where, device in pairs]
 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Yield (rule, why it has no effect); without devices only what follows from the rules alone."""
     supplying = {rule for device in devices for _, rule in device.device.sources}
     for index, rule in enumerate(rules):
-        before = next((each.name for each in rules[:index] if _covers(each, rule)), None)
+        before = next((earlier.name for earlier in rules[:index] if _covers(earlier, rule)), None)
         if before is not None:
             yield rule.name, f"rule {before} before it means the same devices and supplies the same"
         elif devices and rule.name not in supplying:
@@ -68,7 +68,7 @@ def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDe
 
 def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Yield (rule, why) if no device with `compatibleOnlyWith` of the rule has a published neighbour."""
-    having = [each for each in devices if each.rule == rule.name]
+    having = [device for device in devices if device.rule == rule.name]
     if not having:
         if set(_supplied(rule)) == {_ONLY_WITH}:
             yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
@@ -83,9 +83,9 @@ def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) ->
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
 
-def _has_neighbour(one: PublishedDevice, numbers: Mapping[object, int]) -> bool:
-    pool, node, sets = one.scope
-    on = one.device.neighbours_on
+def _has_neighbour(device: PublishedDevice, numbers: Mapping[object, int]) -> bool:
+    pool, node, sets = device.scope
+    on = device.device.neighbours_on
     if on == "node":
         return node is not None and numbers["node", node] > 1
     if on == "pool" or not sets:
@@ -97,46 +97,46 @@ def asymmetric_rules(devices: Sequence[PublishedDevice]) -> Iterator[AsymmetricR
     """Yield neighbours whose rules disagree; of each pair of expressions the first two devices."""
     rules = _NeighbourRules()
     reported: set[tuple[str | None, str | None]] = set()
-    for pairs, (one, other) in enumerate(
-        (one, other)
-        for one in devices
-        if one.device.compatible_only_with is not None
-        for other in devices
-        if other is not one and is_neighbour(one.device.neighbours_on, one.scope, other.scope)
+    for pairs, (refusing, neighbour) in enumerate(
+        (refusing, neighbour)
+        for refusing in devices
+        if refusing.device.compatible_only_with is not None
+        for neighbour in devices
+        if neighbour is not refusing and is_neighbour(refusing.device.neighbours_on, refusing.scope, neighbour.scope)
     ):
         if pairs >= MAX_PAIRS:
             return
-        key = (one.device.compatible_only_with, other.device.compatible_only_with)
-        if key not in reported and not rules.is_true(one, other) and rules.accepts(other, one):
+        key = (refusing.device.compatible_only_with, neighbour.device.compatible_only_with)
+        if key not in reported and not rules.is_true(refusing, neighbour) and rules.accepts(neighbour, refusing):
             reported.add(key)
-            yield AsymmetricRule(one, other)
+            yield AsymmetricRule(refusing, neighbour)
 
 
 class _NeighbourRules:
     """Evaluates the rules of devices; an expression that does not compile or fails is not true."""
 
-    __slots__ = ("_known", "_programs")
+    __slots__ = ("_programs", "_verdicts")
 
     def __init__(self) -> None:
         self._programs = ProgramCache()
-        self._known: dict[tuple[str, str], bool] = {}
+        self._verdicts: dict[tuple[str, str], bool] = {}
 
-    def accepts(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
+    def accepts(self, owner: PublishedDevice, neighbour: PublishedDevice) -> bool:
         """Return whether the owner has no rule that concerns the other device, or one that is true for it."""
         device = owner.device
-        if device.compatible_only_with is None or not is_neighbour(device.neighbours_on, owner.scope, other.scope):
+        if device.compatible_only_with is None or not is_neighbour(device.neighbours_on, owner.scope, neighbour.scope):
             return True
-        return self.is_true(owner, other)
+        return self.is_true(owner, neighbour)
 
-    def is_true(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
+    def is_true(self, owner: PublishedDevice, neighbour: PublishedDevice) -> bool:
         expression = owner.device.compatible_only_with or ""
-        key = (expression, other.name)
-        if key not in self._known:
-            self._known[key] = False
+        key = (expression, neighbour.name)
+        if key not in self._verdicts:
+            self._verdicts[key] = False
             with suppress(CelCompileError, CelRuntimeError):
                 program = self._programs.compile(expression)
-                self._known[key] = program.matches(activation_of(other.where, other.device))
-        return self._known[key]
+                self._verdicts[key] = program.matches(activation_of(neighbour.where, neighbour.device))
+        return self._verdicts[key]
 
 
 def _covers(earlier: PolicyRule, later: PolicyRule) -> bool:

@@ -81,9 +81,9 @@ class KnownSlices:
 
 
 def latest_generation(relevant: Sequence[ResourceSlice]) -> list[ResourceSlice]:
-    """Of the relevant slices of one pool, those with the highest generation, in the given order."""
-    newest = max(each.generation for each in relevant)
-    return [each for each in relevant if each.generation == newest]
+    """Return the slices of the highest generation among the relevant slices of one pool, in the given order."""
+    newest = max(published.generation for published in relevant)
+    return [published for published in relevant if published.generation == newest]
 
 
 def complete(
@@ -98,33 +98,33 @@ def complete(
     elsewhere: the pool is then ignored.
     """
     generation, expected = relevant[0].generation, relevant[0].slice_count
-    in_order = tuple(sorted(relevant, key=lambda each: each.name))
+    in_order = tuple(sorted(relevant, key=lambda published: published.name))
     if len(relevant) == expected:
         return KnownSlices(relevant=in_order, published=expected, expected=expected)
     pool = tuple(whole_pool())
-    if any(each.generation > generation for each in pool):
+    if any(published.generation > generation for published in pool):
         return None
-    current = [each for each in pool if each.generation == generation]
-    same = [each for each in current if counts(each)]
-    names = {each.name for each in relevant}
+    current = [published for published in pool if published.generation == generation]
+    same = [published for published in current if counts(published)]
+    names = {published.name for published in relevant}
     return KnownSlices(
         relevant=in_order,
-        elsewhere=tuple(each for each in same if each.name not in names),
+        elsewhere=tuple(published for published in same if published.name not in names),
         complete=len(same) == expected,
         published=len(same),
         expected=expected,
-        ignored=tuple(each.name for each in current if not counts(each)),
+        ignored=tuple(published.name for published in current if not counts(published)),
     )
 
 
 def check_device_names(slices: Sequence[ResourceSlice]) -> None:
     """Refuse a pool in which two of these devices have one name."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for published in slices:
         for device in published.devices:
-            if device.name in seen:
+            if device.name in names:
                 raise InvalidPoolError(f"device {device.name} is published twice")
-            seen.add(device.name)
+            names.add(device.name)
 
 
 def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
@@ -160,8 +160,8 @@ class Pool:
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given.  A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF; `detail` describes it) offers no devices;
-    `hidden` counts those of its slices for this node, `withheld` are its slices on any node.  Of an incomplete pool, `found` of
-    `expected` slices of this `generation` are there.
+    `hidden` counts those of its slices for this node, `withheld` are its slices on any node.  An incomplete pool has `slice_count`
+    of the `expected` slices of this `generation`.
     `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
     the whole node.
     """
@@ -176,7 +176,7 @@ class Pool:
     hidden: int = 0
     withheld: tuple[ResourceSlice, ...] = ()
     generation: int = 0
-    found: int = 0
+    slice_count: int = 0
     expected: int = 0
 
     @property
@@ -213,7 +213,7 @@ class DeviceOrder(NamedTuple):
     ranks: tuple[int, ...]
 
     @classmethod
-    def of(cls, locations: Sequence[int]) -> "DeviceOrder":
+    def from_locations(cls, locations: Sequence[int]) -> "DeviceOrder":
         ranks = [0] * len(locations)
         for rank, location in enumerate(locations):
             ranks[location] = rank
@@ -239,7 +239,7 @@ def ready_first(pools: Sequence[Sequence[Device]]) -> DeviceOrder | None:
         locations += waiting
     if all(rank == location for rank, location in enumerate(locations)):
         return None
-    return DeviceOrder.of(locations)
+    return DeviceOrder.from_locations(locations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,8 +266,8 @@ class NodePools:
 
     @property
     def hidden(self) -> int:
-        """How many devices are not offered because their pool has a problem or their slice is ignored."""
-        return sum(pool.hidden for pool in self.unusable) + sum(each.hidden for each in self.ignored)
+        """The number of devices that are not offered because their pool has a problem or their slice is ignored."""
+        return sum(pool.hidden for pool in self.unusable) + sum(slices.hidden for slices in self.ignored)
 
 
 def gather(
@@ -296,9 +296,9 @@ def gather(
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[_BuiltPool] = []
     for pool_id, relevant in by_pool.items():
-        known = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
-        if known is not None:
-            built.append(_build(pool_id, known, partitionable=partitionable, rules=rules))
+        current = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
+        if current is not None:
+            built.append(_build(pool_id, current, partitionable=partitionable, rules=rules))
     built.sort(key=lambda item: (item.has_binding_conditions, item.pool.pool_id))
     devices: list[Device] = []
     views: list[SliceView] = []
@@ -311,23 +311,23 @@ def gather(
     order: DeviceOrder | None = None
     if any(item.has_binding_conditions for item in built):
         order = ready_first([[device for part in item.offering for device in part.devices] for item in built])
-    beside: tuple[IgnoredSlices, ...] = ()
+    ignored_slices: tuple[IgnoredSlices, ...] = ()
     if ignored:
         # The ignored slices of the pools that have no problem of their own.
         problematic = {item.pool.pool_id for item in built if item.pool.problem is not None}
-        current = (
+        candidates = (
             _ignored(pool_id, slices, by_pool.get(pool_id, ()))
             for pool_id, slices in sorted(ignored.items())
             if pool_id not in problematic
         )
-        beside = tuple(slices for slices in current if slices is not None)
+        ignored_slices = tuple(slices for slices in candidates if slices is not None)
     return NodePools(
         node=node.name,
         pools=tuple(item.pool for item in built),
         devices=tuple(devices),
         views=tuple(views),
         features=features,
-        ignored=beside,
+        ignored=ignored_slices,
         ready_first=order,
     )
 
@@ -336,8 +336,8 @@ def pool_problem(
     pool_id: PoolId, relevant: Sequence[ResourceSlice], pool_slices: Callable[[PoolId], Sequence[ResourceSlice]]
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
-    known = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
-    return "" if known is None else _build(pool_id, known, partitionable=True, rules=OWN).pool.detail
+    slices = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
+    return "" if slices is None else _build(pool_id, slices, partitionable=True, rules=OWN).pool.detail
 
 
 class _BuiltPool(NamedTuple):
@@ -348,26 +348,28 @@ class _BuiltPool(NamedTuple):
     offering: tuple[ResourceSlice, ...] = ()
 
 
-def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: ReleaseBehaviour) -> _BuiltPool:
-    if not known.complete:
-        detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
-        if known.ignored and known.published + len(known.ignored) == known.expected:
-            return _problematic(pool_id, known, Code.GROUPS_OFF, f"{detail}; {_ignored_message(known.ignored)}")
-        return _problematic(pool_id, known, Code.POOL_INCOMPLETE, detail)
+def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, rules: ReleaseBehaviour) -> _BuiltPool:
+    if not slices.complete:
+        detail = f"pool {pool_id[0]}/{pool_id[1]} has {slices.published} of {slices.expected} slices"
+        if slices.ignored and slices.published + len(slices.ignored) == slices.expected:
+            return _problematic(pool_id, slices, Code.GROUPS_OFF, f"{detail}; {_ignored_message(slices.ignored)}")
+        return _problematic(pool_id, slices, Code.POOL_INCOMPLETE, detail)
     totals: CounterTotals = {}
-    offering, elsewhere = known.relevant, known.elsewhere
+    offering, elsewhere = slices.relevant, slices.elsewhere
     try:
         if partitionable:
             # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
-            beside = rules.devices_beside_counters
-            offering = tuple([part for part in offering if not part.counter_sets or (beside and part.devices)])
-            elsewhere = tuple([part for part in elsewhere if not part.counter_sets or (beside and part.devices)])
+            beside_counters = rules.devices_beside_counters
+            offering = tuple([part for part in offering if not part.counter_sets or (beside_counters and part.devices)])
+            elsewhere = tuple(
+                [part for part in elsewhere if not part.counter_sets or (beside_counters and part.devices)]
+            )
         check_device_names(offering)
         if partitionable:
-            totals = counter_totals(part for part in (*known.relevant, *known.elsewhere) if part.counter_sets)
+            totals = counter_totals(part for part in (*slices.relevant, *slices.elsewhere) if part.counter_sets)
             check_consumption(chain.from_iterable(part.devices for part in (*offering, *elsewhere)), totals)
     except InvalidPoolError as problem:
-        return _problematic(pool_id, known, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
+        return _problematic(pool_id, slices, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
     published = offering + elsewhere
     has_rules = any(device.compatible_only_with is not None for part in published for device in part.devices)
     pool = Pool(
@@ -381,16 +383,16 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: R
     return _BuiltPool(has_conditions, pool, offering)
 
 
-def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str) -> _BuiltPool:
+def _problematic(pool_id: PoolId, slices: KnownSlices, problem: Code, detail: str) -> _BuiltPool:
     pool = Pool(
         pool_id=pool_id,
         problem=problem,
         detail=detail,
-        hidden=sum(len(part.devices) for part in known.relevant),
-        withheld=(*known.relevant, *known.elsewhere),
-        generation=known.relevant[0].generation,
-        found=known.published,
-        expected=known.expected,
+        hidden=sum(len(part.devices) for part in slices.relevant),
+        withheld=(*slices.relevant, *slices.elsewhere),
+        generation=slices.relevant[0].generation,
+        slice_count=slices.published,
+        expected=slices.expected,
     )
     return _BuiltPool(has_binding_conditions=False, pool=pool)
 

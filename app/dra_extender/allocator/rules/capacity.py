@@ -46,8 +46,8 @@ def published_amounts(amounts: Mapping[str, int], capacities: Capacities, driver
         return amounts
     prefix, renamed = f"{driver}/", dict[str, int]()
     for name, amount in sorted(amounts.items(), key=lambda item: item[0].startswith(prefix)):
-        other = name.removeprefix(prefix) if name.startswith(prefix) else f"{prefix}{name}"
-        renamed[other if name not in published and other in published else name] = amount
+        alias = name.removeprefix(prefix) if name.startswith(prefix) else f"{prefix}{name}"
+        renamed[alias if name not in published and alias in published else name] = amount
     return renamed
 
 
@@ -59,33 +59,33 @@ def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bo
     Raises:
         CapacityError: an amount cannot be computed or is negative, even if another capacity does not fit.
     """
-    known = {name for name, _ in capacities}
+    names = {name for name, _ in capacities}
     for name in requests:
-        if name not in known:
-            return CapacityMismatch(f"has no capacity {name}" + (f"; it has {listed(sorted(known))}" if known else ""))
+        if name not in names:
+            return CapacityMismatch(f"has no capacity {name}" + (f"; it has {listed(sorted(names))}" if names else ""))
     amounts = [_amount(name, capacity, requests.get(name), fractional=fractional) for name, capacity in capacities]
     for (name, capacity), amount in zip(capacities, amounts, strict=True):
         if not _allowed(amount, capacity.policy, fractional=fractional):
             return CapacityMismatch(_policy_mismatch(name, capacity, requests.get(name), amount))
         if amount > capacity.value:
-            asked = amount_text(amount, capacity.text)
-            return CapacityMismatch(f"has {capacity.text} of {name} in all, {asked} would be needed")
+            needed = amount_text(amount, capacity.text)
+            return CapacityMismatch(f"has {capacity.text} of {name} in all, {needed} would be needed")
     return tuple(amounts)
 
 
-def _policy_mismatch(name: str, capacity: DeviceCapacity, asked: int | None, amount: int) -> str:
+def _policy_mismatch(name: str, capacity: DeviceCapacity, requested: int | None, amount: int) -> str:
     """Return for example `does not give 18Gi of memory (17Gi asked for): its request policy allows 2Gi to 16Gi in steps of 2Gi`."""
     policy, like = capacity.policy or RequestPolicy(), capacity.text
     bounds = policy.valid_range
     if bounds is None:
-        allowed = ", ".join(amount_text(each, like) for each in policy.valid_values or ())
+        allowed = ", ".join(amount_text(value, like) for value in policy.valid_values or ())
     else:
-        least, most = amount_text(bounds.min or 0, like), bounds.max
-        allowed = f"{least} and more" if most is None else f"{least} to {amount_text(most, like)}"
+        smallest, largest = amount_text(bounds.min or 0, like), bounds.max
+        allowed = f"{smallest} and more" if largest is None else f"{smallest} to {amount_text(largest, like)}"
         allowed += "" if bounds.step is None else f" in steps of {amount_text(bounds.step, like)}"
-    rounded = "all of it" if asked is None else f"{amount_text(asked, like)} asked for"
+    rounded = "all of it" if requested is None else f"{amount_text(requested, like)} asked for"
     return (
-        f"does not give {amount_text(amount, like)} of {name}{'' if asked == amount else f' ({rounded})'}: "
+        f"does not give {amount_text(amount, like)} of {name}{'' if requested == amount else f' ({rounded})'}: "
         f"its request policy allows {allowed}"
     )
 
@@ -94,8 +94,8 @@ def amount_text(amount: int, like: str) -> str:
     """Return an amount as a quantity, spelled like `like` where that is exact: the same text, else binary or decimal as it is."""
     if amount == parse_quantity(like):
         return like
-    units, rest = divmod(amount, NANO)
-    if like.endswith("i") and not rest and units:
+    units, remainder = divmod(amount, NANO)
+    if like.endswith("i") and not remainder and units:
         return binary_text(units) or str(units)
     return format_quantity(amount)
 
@@ -173,11 +173,11 @@ def _count(amount: int, unit: int) -> int:
 
 
 class CapacityShortage(NamedTuple):
-    """A capacity that does not suffice: what remains and what is asked."""
+    """A capacity that does not suffice: what remains and what is requested."""
 
     name: str
     remaining: int
-    asked: int
+    requested: int
 
 
 class SharedConsumption(NamedTuple):
@@ -214,19 +214,19 @@ class Sharing:
         """Return whether several requests may share the device."""
         return self.enabled and self._pools.devices[location].allow_multiple_allocations
 
-    def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
+    def needs(self, request: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
         """Return what a request takes of an unused device, or why it never fits."""
         capacity = self._pools.devices[location].capacity
-        if not self.enabled or not (capacity or wanted.capacity):
+        if not self.enabled or not (capacity or request.capacity):
             return ()
         driver = self._pools.views[location].published.driver
         # Devices share equal lists of capacities; both objects outlive the search.
-        key = (id(wanted), id(capacity), driver)
-        known = self._needs.get(key)
-        if known is None:
-            requested = published_amounts(wanted.capacity, capacity, driver) if self._qualifies else wanted.capacity
-            known = self._needs[key] = needs(requested, capacity, fractional=self._fractional)
-        return known
+        key = (id(request), id(capacity), driver)
+        amounts = self._needs.get(key)
+        if amounts is None:
+            requested = published_amounts(request.capacity, capacity, driver) if self._qualifies else request.capacity
+            amounts = self._needs[key] = needs(requested, capacity, fractional=self._fractional)
+        return amounts
 
     def is_shared(self, location: int) -> bool:
         """Return whether allocated claims have shares of the device."""
@@ -250,10 +250,10 @@ class Sharing:
         self._consumed[location] = consumed
         return consumed
 
-    def exhausted(self, wanted: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
+    def exhausted(self, request: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
         """Return the first capacity that does not suffice beside what allocated claims consume and this search has `picked`."""
-        asked = self.needs(wanted, location)
-        if isinstance(asked, CapacityMismatch) or not asked:
+        needed = self.needs(request, location)
+        if isinstance(needed, CapacityMismatch) or not needed:
             return None
         consumed = self.consumed(location)
         if not consumed.shares and not picked:
@@ -264,6 +264,6 @@ class Sharing:
                 remaining -= consumed.amounts[index]
             if picked:
                 remaining -= picked[index]
-            if asked[index] > remaining:
-                return CapacityShortage(name, remaining, asked[index])
+            if needed[index] > remaining:
+                return CapacityShortage(name, remaining, needed[index])
         return None

@@ -93,13 +93,13 @@ class NeighbourConflict:
     neighbour_count: int = 0
 
 
-def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
-    """Return whether a rule with the scope `on`, of a device in scope `one`, concerns a device in scope `other`."""
+def is_neighbour(on: str, owner: NeighbourScope, neighbour: NeighbourScope) -> bool:
+    """Return whether a rule with the scope `on`, of a device in scope `owner`, concerns a device in scope `neighbour`."""
     if on == NODE:
-        return one.node is not None and one.node == other.node
-    if one.pool_id != other.pool_id:
+        return owner.node is not None and owner.node == neighbour.node
+    if owner.pool_id != neighbour.pool_id:
         return False
-    return on == POOL or not one.counter_sets or not one.counter_sets.isdisjoint(other.counter_sets)
+    return on == POOL or not owner.counter_sets or not owner.counter_sets.isdisjoint(neighbour.counter_sets)
 
 
 def scope_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
@@ -136,12 +136,12 @@ class _Members(NamedTuple):
 class NeighbourTable:
     """The devices of one node that may be neighbours during one search: those that are held, and those that it picks."""
 
-    __slots__ = ("_compile_rule", "_held", "_members", "_node_view")
+    __slots__ = ("_compile_rule", "_held_entries", "_members", "_node_view")
 
-    def __init__(self, node_view: NodeView, compile_rule: CompileRule, held: HeldConsumption) -> None:
+    def __init__(self, node_view: NodeView, compile_rule: CompileRule, held_entries: HeldConsumption) -> None:
         self._node_view = node_view
         self._compile_rule = compile_rule
-        self._held = held
+        self._held_entries = held_entries
         self._members: dict[PoolId, _Members] = {}
 
     def join(self, pool: Pool, device_location: DeviceLocation, trail: Trail) -> bool:
@@ -165,9 +165,9 @@ class NeighbourTable:
         pools = node_view.pools_with_rules if node_view.has_node_rules else (pool,)
         members = [self.members(pool) for pool in pools]
         with_rules = [member for of_pool in members for member in of_pool.with_rules]
-        others = list(chain.from_iterable(of_pool.all for of_pool in members)) if own_rules else ()
+        candidates = list(chain.from_iterable(of_pool.all for of_pool in members)) if own_rules else ()
         if isinstance(node_view.deadline, Budget):
-            node_view.deadline.spend(COMPARISON_UNITS * (len(with_rules) + len(others)))
+            node_view.deadline.spend(COMPARISON_UNITS * (len(with_rules) + len(candidates)))
         concerned = [
             (member, rule)
             for member in with_rules
@@ -181,7 +181,7 @@ class NeighbourTable:
             if problem is not None:
                 return NeighbourConflict(member, rule.expression, of_member=True, problem=problem)
         for rule in own_rules:
-            neighbours = [member for member in others if is_neighbour(rule.on, scope, member.scope)]
+            neighbours = [member for member in candidates if is_neighbour(rule.on, scope, member.scope)]
             if len(neighbours) > MAX_NEIGHBOURS:
                 return NeighbourConflict(
                     neighbours[0], rule.expression, of_member=False, neighbour_count=len(neighbours)
@@ -198,8 +198,10 @@ class NeighbourTable:
         """Return what is held of a pool, and what this search has picked of it so far."""
         members = self._members.get(pool.pool_id)
         if members is None:
-            held = list(_held_members(pool, self._node_view.usage(pool), self._held(pool)))
-            members = self._members[pool.pool_id] = _Members(held, [member for member in held if member.rules])
+            held_members = list(_held_members(pool, self._node_view.usage(pool), self._held_entries(pool)))
+            members = self._members[pool.pool_id] = _Members(
+                held_members, [member for member in held_members if member.rules]
+            )
         return members
 
     def _problem(self, expression: str, device_location: DeviceLocation) -> str | None:
@@ -258,7 +260,7 @@ def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHo
     """
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
     for holding in addition:
-        if not holding.admin and all(held.admin for held in usage.get(holding.device, ())):
+        if not holding.admin and all(holding_in_use.admin for holding_in_use in usage.get(holding.device, ())):
             joining[holding.device] = (*joining.get(holding.device, ()), holding)
     members = list(_held_members(pool, usage, held_consumption(pool.published, usage)))
     for new in _held_members(pool, joining, held_consumption(pool.published, joining)):
@@ -268,23 +270,23 @@ def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHo
     return None
 
 
-def _accepts(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
-    """Return whether every rule of the first device that concerns the second is true for it."""
+def _accepts(owner: Neighbour, neighbour: Neighbour, is_true: IsTrue) -> bool:
+    """Return whether every rule of the owner that concerns the neighbour is true for it."""
     return all(
-        other.device_location is not None and is_true(rule.expression, other.device_location)
-        for rule in one.rules
-        if is_neighbour(rule.on, one.scope, other.scope)
+        neighbour.device_location is not None and is_true(rule.expression, neighbour.device_location)
+        for rule in owner.rules
+        if is_neighbour(rule.on, owner.scope, neighbour.scope)
     )
 
 
 def conflict_message(device: Device, conflict: NeighbourConflict) -> str:
     """Return for example `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
     member = conflict.member
-    other = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
+    neighbour = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
     count = conflict.neighbour_count
     if count:
         return f"{device.name} has {count} neighbours with compatibleOnlyWith, at most {MAX_NEIGHBOURS} are compared"
-    owner, about = (other, device.name) if conflict.of_member else (device.name, other)
+    owner, about = (neighbour, device.name) if conflict.of_member else (device.name, neighbour)
     verdict = (
         f"which cannot be judged for {about}: {conflict.problem}" if conflict.problem else f"which is false for {about}"
     )

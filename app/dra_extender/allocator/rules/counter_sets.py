@@ -28,12 +28,12 @@ CounterKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A counter that does not suffice: what remains and what is asked of it, in nano-units."""
+    """A counter that does not suffice: what remains and what is requested of it, in nano-units."""
 
     counter_set: str
     counter: str
     remaining: int
-    asked: int
+    requested: int
 
 
 def drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
@@ -41,12 +41,12 @@ def drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKe
     if len(consumption) == 1:
         name = consumption[0].counter_set
         return [((name, counter), amount) for counter, amount in consumption[0].counters]
-    asked: dict[CounterKey, int] = {}
+    amounts: dict[CounterKey, int] = {}
     for entry in consumption:
         for counter, amount in entry.counters:
             key = (entry.counter_set, counter)
-            asked[key] = asked.get(key, 0) + amount
-    return list(asked.items())
+            amounts[key] = amounts.get(key, 0) + amount
+    return list(amounts.items())
 
 
 class CounterTable:
@@ -57,10 +57,10 @@ class CounterTable:
 
     __slots__ = ("_overdrawn", "_remaining")
 
-    def __init__(self, totals: CounterTotals, held: Iterable[tuple[str, CounterConsumption]]) -> None:
+    def __init__(self, totals: CounterTotals, held_entries: Iterable[tuple[str, CounterConsumption]]) -> None:
         """Start from the declared totals less what held devices draw; counters that are not declared any more are ignored."""
         remaining = {(name, counter): total for name, counters in totals.items() for counter, total in counters.items()}
-        for _, entry in held:
+        for _, entry in held_entries:
             for counter, amount in entry.counters:
                 key = (entry.counter_set, counter)
                 if key in remaining:
@@ -93,23 +93,23 @@ class CounterTable:
         bound = len(entries)
         for counter in counters:
             amounts = sorted(dict(entry.counters).get(counter, 0) for entry in entries)
-            left = self._remaining[entries[0].counter_set, counter]
-            fitting = [count for count, total in enumerate(accumulate(amounts), start=1) if total <= left]
+            remaining = self._remaining[entries[0].counter_set, counter]
+            fitting = [count for count, total in enumerate(accumulate(amounts), start=1) if total <= remaining]
             bound = min(bound, max(fitting, default=0))
         return bound
 
-    def left(self, consumption: Sequence[CounterConsumption]) -> Iterator[Shortage]:
+    def remaining_for(self, consumption: Sequence[CounterConsumption]) -> Iterator[Shortage]:
         """Yield what remains of each counter that a device would draw on, whether or not it suffices."""
         for key, amount in self._draws(consumption):
-            yield Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], asked=amount)
+            yield Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
 
     def shortage(self, consumption: Sequence[CounterConsumption]) -> Shortage | None:
         """Return the first counter that a device would overdraw, or that is overdrawn already."""
-        asked = dict(self._draws(consumption))
-        for key in (*asked, *self._overdrawn):
-            amount = asked.get(key, 0)
+        amounts = dict(self._draws(consumption))
+        for key in (*amounts, *self._overdrawn):
+            amount = amounts.get(key, 0)
             if self._remaining[key] < amount:
-                return Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], asked=amount)
+                return Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
         return None
 
 
@@ -167,7 +167,11 @@ class CompatibilityTable:
     __slots__ = ("_published", "_states")
 
     def __init__(
-        self, held: Iterable[tuple[str, CounterConsumption]], *, in_order: bool = False, admin_access: bool = False
+        self,
+        held_entries: Iterable[tuple[str, CounterConsumption]],
+        *,
+        in_order: bool = False,
+        admin_access: bool = False,
     ) -> None:
         """Fold in the held devices as (device, entry).
 
@@ -176,7 +180,7 @@ class CompatibilityTable:
         fold = folded_in_order if in_order else folded
         self._states: dict[str, GroupState] = {}
         self._published: dict[str, GroupState] | None = {} if admin_access else None
-        for _, entry in held:
+        for _, entry in held_entries:
             self._states[entry.counter_set] = fold(self._states, entry)
             if self._published is not None and not entry.grouped_by_policy:
                 self._published[entry.counter_set] = fold(self._published, entry)
@@ -220,9 +224,9 @@ class GroupedSets:
 
     __slots__ = ("_closed", "_closed_by_drivers")
 
-    def __init__(self, held: Iterable[tuple[str, CounterConsumption]]) -> None:
+    def __init__(self, held_entries: Iterable[tuple[str, CounterConsumption]]) -> None:
         """Close the sets that these held devices draw on with groups."""
-        grouped = [entry for _, entry in held if entry.compatibility_groups]
+        grouped = [entry for _, entry in held_entries if entry.compatibility_groups]
         self._closed = frozenset(entry.counter_set for entry in grouped)
         self._closed_by_drivers = frozenset(entry.counter_set for entry in not_by_policy(grouped))
 

@@ -68,19 +68,19 @@ _POLL_MASK: Final = 255
 class Eligibility:
     """The verdicts about all devices of a node for one request option, computed on first need."""
 
-    __slots__ = ("_exact", "_label", "_node_view", "_rows", "_sharing", "_verdicts", "_wanted")
+    __slots__ = ("_exact", "_label", "_node_view", "_request", "_rows", "_sharing", "_verdicts")
 
-    def __init__(self, wanted: SearchableRequest, label: str, node_view: NodeView) -> None:
-        self._wanted = wanted
+    def __init__(self, request: SearchableRequest, label: str, node_view: NodeView) -> None:
+        self._request = request
         self._label = label
         self._node_view = node_view
         self._sharing = node_view.sharing
-        self._exact = wanted.count != ALL
+        self._exact = request.count != ALL
         count = len(node_view.pools.devices)
-        known = None if wanted.equivalence_key is None else node_view.verdicts_by_key.get(wanted.equivalence_key)
-        self._verdicts = bytearray(count) if known is None else known
-        if wanted.equivalence_key is not None:
-            node_view.verdicts_by_key[wanted.equivalence_key] = self._verdicts
+        verdicts = None if request.equivalence_key is None else node_view.verdicts_by_key.get(request.equivalence_key)
+        self._verdicts = bytearray(count) if verdicts is None else verdicts
+        if request.equivalence_key is not None:
+            node_view.verdicts_by_key[request.equivalence_key] = self._verdicts
         self._rows: dict[int, VerdictRow] = {}
 
     @property
@@ -111,22 +111,22 @@ class Eligibility:
     def selects(self, location: int) -> bool:
         """Return whether the request selects this device, taken or not; for explanations."""
         view = self._node_view.pools.views[location]
-        return self._wanted.selectors.is_empty or self._selects(view, location - view.base)
+        return self._request.selectors.is_empty or self._selects(view, location - view.base)
 
     def _judge(self, location: int) -> int:
-        node_view, wanted = self._node_view, self._wanted
+        node_view, request = self._node_view, self._request
         if location & _POLL_MASK == _POLL_MASK:
             node_view.poll_deadline(_POLL_MASK + 1)
         pools = node_view.pools
         device, view = pools.devices[location], pools.views[location]
         if node_view.hides_grouped_devices and any(entry.compatibility_groups for entry in device.consumes_counters):
             return DeviceVerdict.GROUPS_OFF
-        taken = not wanted.admin and node_view.is_taken(location)
-        if taken and self._exact:
+        is_taken = not request.admin and node_view.is_taken(location)
+        if is_taken and self._exact:
             return DeviceVerdict.TAKEN
         if device.binding_conditions and node_view.hides_binding_conditions:
             return DeviceVerdict.BINDING_CONDITIONS_OFF
-        if not wanted.selectors.is_empty and not self._selects(view, location - view.base):
+        if not request.selectors.is_empty and not self._selects(view, location - view.base):
             return DeviceVerdict.NO_MATCH
         if view.reachable is not None:
             reach = view.reachable[location - view.base]
@@ -134,23 +134,23 @@ class Eligibility:
                 raise self._failure(Code.POOL_INVALID, f"device {device.name}: malformed node selector", device)
             if reach != REACHABLE:
                 return DeviceVerdict.OTHER_NODE
-        if self._sharing.enabled and (device.capacity or wanted.capacity):
+        if self._sharing.enabled and (device.capacity or request.capacity):
             misfit = self._judge_capacity(device, location)
             if misfit:
                 return misfit
-        return DeviceVerdict.TAKEN if taken else self._judge_use(device, location)
+        return DeviceVerdict.TAKEN if is_taken else self._judge_use(device, location)
 
     def _judge_capacity(self, device: Device, location: int) -> DeviceVerdict | None:
         """Return MISFIT or EXHAUSTED, None if the capacity fits.  Mode All may select exhausted devices and fail on them later."""
         try:
-            if isinstance(self._sharing.needs(self._wanted, location), CapacityMismatch):
+            if isinstance(self._sharing.needs(self._request, location), CapacityMismatch):
                 return DeviceVerdict.MISFIT
         except CapacityError as problem:
             raise self._failure(Code.AMOUNT_INVALID, f"device {device.name}: {problem}", device) from problem
         if (
             (self._exact or not self._node_view.rules.all_needs_used_up_devices)
             and self._node_view.holdings(location)
-            and self._sharing.exhausted(self._wanted, location) is not None
+            and self._sharing.exhausted(self._request, location) is not None
         ):
             return DeviceVerdict.EXHAUSTED
         return None
@@ -158,7 +158,7 @@ class Eligibility:
     def _judge_use(self, device: Device, location: int) -> DeviceVerdict:
         """Judge a device that is selected and free: a new condition of devices for being used belongs here."""
         node_view, features = self._node_view, self._node_view.features
-        if device.allow_multiple_allocations and not self._wanted.admin and node_view.nodes_elsewhere(location):
+        if device.allow_multiple_allocations and not self._request.admin and node_view.nodes_elsewhere(location):
             return DeviceVerdict.BOUND_ELSEWHERE
         if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
@@ -169,7 +169,7 @@ class Eligibility:
         if (
             device.taints
             and features.device_taints
-            and untolerated(device.taints, self._wanted.tolerations) is not None
+            and untolerated(device.taints, self._request.tolerations) is not None
         ):
             return DeviceVerdict.TAINTED
         return DeviceVerdict.ELIGIBLE
@@ -177,7 +177,7 @@ class Eligibility:
     def _selects(self, view: SliceView, position: int) -> bool:
         row = self._rows.get(view.base)
         if row is None:
-            row = self._rows[view.base] = self._wanted.selectors.row(view.published)
+            row = self._rows[view.base] = self._request.selectors.row(view.published)
         try:
             return row.matches(view.published, position, self._node_view.deadline)
         except SelectorError as problem:
@@ -187,7 +187,7 @@ class Eligibility:
             raise SearchEndedError(rejection) from problem
 
     def _failure(self, code: Code, detail: str, device: Device) -> SearchEndedError:
-        request = self._wanted.name
+        request = self._request.name
         return SearchEndedError(
             Rejection(code=code, claim=self._label, request=request, device=device.name, detail=detail)
         )

@@ -86,15 +86,15 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     vanished = set(holders)
     searched = dict(holders)
     for device in chain.from_iterable(part.devices for part in published):
-        held = searched.get(device.name)
-        if held is None:
+        holdings = searched.get(device.name)
+        if holdings is None:
             continue
         vanished.discard(device.name)
-        frozen = _frozen(held, device)
+        frozen = _frozen(holdings, device)
         for entry in device.consumes_counters if frozen is None else _with_physical_device(frozen, device):
             yield device.name, entry
         # Of the devices with one name only the first counts, if a snapshot has what was allocated.
-        if any(holding.consumption is not None for holding in held):
+        if any(holding.consumption is not None for holding in holdings):
             del searched[device.name]
             if not searched:
                 break

@@ -70,7 +70,7 @@ class NodeView:
         if with_rules:
             self.has_node_rules = any(
                 pool.has_node_rules
-                or any(holding.neighbours_on == NODE for held in self.usage(pool).values() for holding in held)
+                or any(holding.neighbours_on == NODE for holdings in self.usage(pool).values() for holding in holdings)
                 for pool in with_rules
             )
         self._pools_with_rules = pools if self.has_node_rules else with_rules
@@ -122,10 +122,10 @@ class NodeView:
             self._used[id(pool)] = usage
         return usage
 
-    def attribute(self, wanted: SearchableRequest, name: str, location: int) -> Attribute | None:
+    def attribute(self, request: SearchableRequest, name: str, location: int) -> Attribute | None:
         """Return the attribute that constraints compare for a device: derived by the request, else published by the device."""
         view = self.pools.views[location]
-        derived = wanted.derived.get(name)
+        derived = request.derived.get(name)
         if derived is None:
             return lookup(name, view.published.driver, self.pools.devices[location])
         key = (location, derived.expression)

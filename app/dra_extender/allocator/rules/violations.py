@@ -71,26 +71,26 @@ def pool_violation(
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
     further: list[DeviceHolding] = []
     for name, holdings in added.items():
-        others = _without_admin_access(usage.get(name, ()))
-        if others:
+        current = _without_admin_access(usage.get(name, ()))
+        if current:
             further += holdings
         else:
             joining[name] = tuple(holdings)
         named = (device for part in pool.published for device in part.devices if device.name == name)
-        violation = _device_violation(named, name, (*others, *holdings), holdings)
-        violation = violation or _node_violation(pool, name, (*others, *holdings), holdings, rules)
+        violation = _device_violation(named, name, (*current, *holdings), holdings)
+        violation = violation or _node_violation(pool, name, (*current, *holdings), holdings, rules)
         if violation is not None:
             return violation
     drawn = list(held_consumption(pool.published, joining))
-    asked = [entry for _, entry in drawn]
+    requested = [entry for _, entry in drawn]
     if not rules.shares_keep_snapshot:
         # What a further share draws is drawn already: of its snapshot only the groups count.
-        asked += [entry for holding in further for entry in holding.consumption or ()]
-    if not asked:
+        requested += [entry for holding in further for entry in holding.consumption or ()]
+    if not requested:
         return None
-    sets = {entry.counter_set for entry in asked}
+    sets = {entry.counter_set for entry in requested}
     members = [member for member in held_consumption(pool.published, usage) if member[1].counter_set in sets]
-    return _group_violation([*members, *(("", entry) for entry in asked)]) or _overdrawn(
+    return _group_violation([*members, *(("", entry) for entry in requested)]) or _overdrawn(
         pool, [*members, *drawn], _amounts(drawn)
     )
 
@@ -100,21 +100,21 @@ def usage_violations(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]
 
     Yields None after each part of the work; the usage may change meanwhile, and counts as it was.
     """
-    held = dict(usage)
+    holdings_by_device = dict(usage)
     named: dict[str, list[Device]] = {}
     for published in pool.published:
         for device in published.devices:
-            if device.name in held:
+            if device.name in holdings_by_device:
                 named.setdefault(device.name, []).append(device)
         yield None
-    for name, all_holdings in held.items():
+    for name, all_holdings in holdings_by_device.items():
         holdings = _without_admin_access(all_holdings)
         yield _device_violation(named.get(name, ()), name, holdings, holdings)
         yield _node_violation(pool, name, holdings, holdings)
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
-    names = tuple(held)
+    names = tuple(holdings_by_device)
     for start in range(0, len(names), _PART):
-        part = {name: held[name] for name in names[start : start + _PART]}
+        part = {name: holdings_by_device[name] for name in names[start : start + _PART]}
         for name, entry in held_consumption(pool.published, part):
             members.setdefault(entry.counter_set, []).append((name, entry))
             yield None
@@ -137,8 +137,8 @@ def _device_violation(
     """
     if len(holdings) > 1 and any(holding.share_id is None for holding in holdings):
         return Violation(DEVICE, device)
-    asked = {name for holding in added for name, amount in holding.consumed_capacity if amount > 0}
-    if not asked:
+    taken_capacities = {name for holding in added for name, amount in holding.consumed_capacity if amount > 0}
+    if not taken_capacities:
         return None
     totals: dict[str, int] = {}
     for holding in holdings:
@@ -149,7 +149,7 @@ def _device_violation(
         exceeded = (
             f"{name}: {amount_text(totals[name], capacity.text)} of {capacity.text} taken"
             for name, capacity in published.capacity
-            if name in asked and totals[name] > capacity.value
+            if name in taken_capacities and totals[name] > capacity.value
         )
         details.append(next(exceeded, ""))
     return Violation(CAPACITY, device, details[0]) if details and all(details) else None
@@ -177,10 +177,10 @@ def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
     return sums
 
 
-def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Violation | None:
+def _overdrawn(pool: Pool, members: _Drawn, requested: Mapping[tuple[str, str], int]) -> Violation | None:
     """Return the first counter with an asked amount that the members overdraw."""
     sums = _amounts(members)
-    for key, amount in asked.items():
+    for key, amount in requested.items():
         total = pool.totals.get(key[0], {}).get(key[1])
         if total is not None and amount > 0 and sums[key] > total:
             names = ", ".join(sorted({device for device, entry in members if entry.counter_set == key[0]}))

@@ -100,9 +100,9 @@ class Feasibility:
                 # The fewest devices over the options that are possible by themselves.
                 counts: list[int] = []
                 union = 0
-                for option, wanted in enumerate(requested.options):
+                for option, request_data in enumerate(requested.options):
                     mask = index.masks[claim, request, option]
-                    count = self._possible_count((claim, request, option), wanted, mask)
+                    count = self._possible_count((claim, request, option), request_data, mask)
                     if count is not None:
                         counts.append(count)
                         union |= mask
@@ -112,24 +112,24 @@ class Feasibility:
                     exclusive.append((min(counts), union))
         return self._bounds.are_exceeded_by(exclusive)
 
-    def _possible_count(self, option: Option, wanted: SearchableRequest, candidates: Mask) -> int | None:
+    def _possible_count(self, option: Option, request_data: SearchableRequest, candidates: Mask) -> int | None:
         """Return how many devices an option needs; None if it cannot have them even by itself."""
-        count = wanted.count
+        count = request_data.count
         if count == ALL:
             selected = self._all_mode.get(option, ())
             if not selected or any(not candidates >> location & 1 for location in selected):
                 return None
             count = len(selected)
-        return count if self._bounds.upper_bound(candidates, admin=wanted.admin) >= count else None
+        return count if self._bounds.upper_bound(candidates, admin=request_data.admin) >= count else None
 
     def _is_monotone(self, index: PruningIndex) -> bool:
         """Return whether a pick never frees what other picks need: no device draws, and no request asks for, a negative amount."""
         for device in self._node_view.pools.devices:
             if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
                 return False
-        for option, wanted in index.options():
+        for option, request_data in index.options():
             for location in locations(index.masks[option]):
-                needs = self._node_view.sharing.needs(wanted, location)
+                needs = self._node_view.sharing.needs(request_data, location)
                 if not isinstance(needs, CapacityMismatch) and any(amount < 0 for amount in needs):
                     return False
         return True
@@ -156,13 +156,15 @@ class Feasibility:
 
     def _never_exceeds_max_results(self, number: int, claim: ClaimDemand) -> bool:
         """Return whether the claim of this number stays within MAX_RESULTS devices, whichever alternatives are chosen."""
-        most = 0
+        devices = 0
         for request, requested in enumerate(claim.requests):
-            most += max(
-                len(self._all_mode.get((number, request, option), ())) if wanted.count == ALL else wanted.count
-                for option, wanted in enumerate(requested.options)
+            devices += max(
+                len(self._all_mode.get((number, request, option), ()))
+                if request_data.count == ALL
+                else request_data.count
+                for option, request_data in enumerate(requested.options)
             )
-        return most <= MAX_RESULTS
+        return devices <= MAX_RESULTS
 
 
 def error_free_prefix(demand: Demand, node_view: NodeView, eligibility: FindEligibility) -> Demand:
@@ -171,13 +173,13 @@ def error_free_prefix(demand: Demand, node_view: NodeView, eligibility: FindElig
     for number, claim in enumerate(demand.claims):
         for request, requested in enumerate(claim.requests):
             try:
-                for option, wanted in enumerate(requested.options):
-                    verdicts = eligibility(number, request, option, wanted).verdicts()
-                    compared = {claim.constraints[index].attribute for index in wanted.constraints}
-                    for name in compared & set(wanted.derived):
+                for option, request_data in enumerate(requested.options):
+                    verdicts = eligibility(number, request, option, request_data).verdicts()
+                    compared = {claim.constraints[index].attribute for index in request_data.constraints}
+                    for name in compared & set(request_data.derived):
                         for location, verdict in enumerate(verdicts):
                             if verdict == DeviceVerdict.ELIGIBLE:
-                                node_view.attribute(wanted, name, location)
+                                node_view.attribute(request_data, name, location)
             except SearchEndedError:
                 if request:
                     claims.append(replace(claim, requests=claim.requests[:request]))

@@ -67,9 +67,9 @@ class PruningIndex:
 
     def find(self) -> None:
         """Find the candidates of every option and the symmetry class of every device; after an error the index cannot be used."""
-        for option, wanted in self.options():
+        for option, request_data in self.options():
             if option not in self.masks:
-                self._find_candidates(option, wanted)
+                self._find_candidates(option, request_data)
         self._find_symmetry_classes()
         consumers: dict[int, Mask] = {}
         for location, device in enumerate(self._node_view.pools.devices):
@@ -84,43 +84,47 @@ class PruningIndex:
         """Yield every option of the demand."""
         for claim, claim_demand in enumerate(self._demand.claims):
             for request, requested in enumerate(claim_demand.requests):
-                for option, wanted in enumerate(requested.options):
-                    yield (claim, request, option), wanted
+                for option, request_data in enumerate(requested.options):
+                    yield (claim, request, option), request_data
 
-    def _find_candidates(self, option: Option, wanted: SearchableRequest) -> None:
+    def _find_candidates(self, option: Option, request_data: SearchableRequest) -> None:
         node_view, constraints = self._node_view, self._demand.claims[option[0]].constraints
-        equivalence_key = option if wanted.equivalence_key is None else wanted.equivalence_key
+        equivalence_key = option if request_data.equivalence_key is None else request_data.equivalence_key
         if equivalence_key not in self._verdicts:
             node_view.poll_deadline(len(node_view.pools.devices))
-            verdicts = self._eligibility(*option, wanted).verdicts()
+            verdicts = self._eligibility(*option, request_data).verdicts()
             mask = mask_of(verdict == DeviceVerdict.ELIGIBLE for verdict in verdicts)
             self._verdicts[equivalence_key] = verdicts, mask
         verdicts, mask = self._verdicts[equivalence_key]
         # For each constraint on a derived attribute, the attribute of each device that is eligible for the option.
         derived: list[list[Attribute | None]] = [
             [
-                node_view.attribute(wanted, constraints[index].attribute, location)
+                node_view.attribute(request_data, constraints[index].attribute, location)
                 if verdict == DeviceVerdict.ELIGIBLE
                 else None
                 for location, verdict in enumerate(verdicts)
             ]
-            for index in wanted.constraints
-            if constraints[index].attribute in wanted.derived
+            for index in request_data.constraints
+            if constraints[index].attribute in request_data.derived
         ]
         # Of the eligible devices, those that every constraint could admit, each device by itself.
-        done, mask = self._joined or (0, mask)
-        for place, index in enumerate(wanted.constraints[done:], done):
+        compared, mask = self._joined or (0, mask)
+        for place, index in enumerate(request_data.constraints[compared:], compared):
             self._joined = place, mask
             node_view.poll_deadline(mask.bit_count())
             constraint = constraints[index]
             if not constraint.lists:
                 mask = _mask_at(
-                    [place for place in locations(mask) if node_view.attribute(wanted, constraint.attribute, place)]
+                    [
+                        place
+                        for place in locations(mask)
+                        if node_view.attribute(request_data, constraint.attribute, place)
+                    ]
                 )
                 continue
             # A device without a value joins no constraint; matchAttribute needs one value on all devices of the request.
-            fewest = 1 if constraint.distinct else wanted.count
-            by_value, mask = self._by_values(wanted, constraint.attribute, mask), 0
+            fewest = 1 if constraint.distinct else request_data.count
+            by_value, mask = self._by_values(request_data, constraint.attribute, mask), 0
             for holders in by_value.values():
                 if holders.bit_count() >= fewest:
                     mask |= holders
@@ -128,11 +132,11 @@ class PruningIndex:
         self.masks[option] = mask
         self._joined = None
 
-    def _by_values(self, wanted: SearchableRequest, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
+    def _by_values(self, request_data: SearchableRequest, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
         """Return the devices of the mask that have a value, by value."""
         holders: dict[tuple[str, Any], list[int]] = {}
         for location in locations(mask):
-            attribute = self._node_view.attribute(wanted, name, location)
+            attribute = self._node_view.attribute(request_data, name, location)
             for value in value_set(attribute) if attribute is not None else ():
                 holders.setdefault(value, []).append(location)
         return {value: _mask_at(places) for value, places in holders.items()}
@@ -145,9 +149,9 @@ class PruningIndex:
             return
         names = sorted({constraint.attribute for claim in self._demand.claims for constraint in claim.constraints})
         verdicts = [verdicts for verdicts, _ in self._verdicts.values()]
-        begun = len(self.symmetry_class)
-        columns = zip(*(row[begun:] for row in verdicts), strict=True) if verdicts else repeat(())
-        for location, column in zip(range(begun, len(pools.devices)), columns, strict=False):
+        classified = len(self.symmetry_class)
+        columns = zip(*(row[classified:] for row in verdicts), strict=True) if verdicts else repeat(())
+        for location, column in zip(range(classified, len(pools.devices)), columns, strict=False):
             self._node_view.poll_deadline(1 + len(verdicts) // _VERDICTS_PER_DEVICE)
             device, pool = pools.devices[location], pools.views[location].pool
             consumption, shares = device.consumes_counters, sharing.consumed(location)
@@ -166,8 +170,13 @@ class PruningIndex:
         """Return what decides about the requests from this one on."""
         remaining = self._remaining_requests.get((claim, request))
         if remaining is None:
-            rest = self._demand.claims[claim].requests[request:]
-            binding = {index for requested in rest for wanted in requested.options for index in wanted.constraints}
+            requests = self._demand.claims[claim].requests[request:]
+            binding = {
+                index
+                for requested in requests
+                for option_data in requested.options
+                for index in option_data.constraints
+            }
             devices = 0
             for option, mask in self.masks.items():
                 if option[:2] >= (claim, request):
@@ -181,25 +190,25 @@ class PruningIndex:
     def candidates(self, option: Option, state: SearchState) -> Mask:
         """Return the candidates of an option beside what is picked; a superset of what can be picked."""
         claim, request, index = option
-        wanted = self._demand.claims[claim].requests[request].options[index]
+        request_data = self._demand.claims[claim].requests[request].options[index]
         mask = self.masks[option]
         for location in state.claims_by_device:
-            if state.is_picked(claim, wanted, location):
+            if state.is_picked(claim, request_data, location):
                 mask &= ~(1 << location)
         states = state.constraint_states(claim)
-        for constraint in wanted.constraints:
+        for constraint in request_data.constraints:
             if states[constraint] is not None:
-                mask &= self._holders(option, wanted, constraint, states[constraint])
+                mask &= self._holders(option, request_data, constraint, states[constraint])
         return mask
 
-    def _holders(self, option: Option, wanted: SearchableRequest, index: int, state: Any) -> Mask:
+    def _holders(self, option: Option, request_data: SearchableRequest, index: int, state: Any) -> Mask:
         """Return the devices that a constraint in this state might admit: for matchAttribute, those with a value of all picks."""
         constraint = self._demand.claims[option[0]].constraints[index]
         if constraint.distinct or not constraint.lists:
             return self.masks[option]
         by_value = self._by_value.get((option, index))
         if by_value is None:
-            by_value = self._by_values(wanted, constraint.attribute, self.masks[option])
+            by_value = self._by_values(request_data, constraint.attribute, self.masks[option])
             self._by_value[option, index] = by_value
         mask = 0
         for value in state:
@@ -239,7 +248,7 @@ class Nogoods:
         else:
             remaining = self._index.remaining_requests(claim, request)
         symmetry_class, devices = self._symmetry_class, remaining.devices
-        whole = sorted(
+        exclusive = sorted(
             (symmetry_class[location], claims.bit_count(), claims >> claim & 1, state.is_member(location))
             for location, claims in state.claims_by_device.items()
             if devices >> location & 1
@@ -251,7 +260,7 @@ class Nogoods:
         )
         states = state.constraint_states(claim)
         binding = tuple(states[constraint] for constraint in remaining.constraints)
-        return claim, request, state.sizes.get(claim, 0), binding, tuple(whole), tuple(shared)
+        return claim, request, state.sizes.get(claim, 0), binding, tuple(exclusive), tuple(shared)
 
 
 def locations(mask: Mask) -> Iterable[int]:

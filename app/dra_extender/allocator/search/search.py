@@ -135,13 +135,13 @@ class Search:
         """Count a device slot that stayed empty after so many eligible devices were excluded."""
         self._dead_ends += 1 + exclusions // _EXCLUSIONS_PER_DEAD_END
 
-    def eligibility(self, claim: int, request: int, option: int, wanted: SearchableRequest) -> Eligibility:
+    def eligibility(self, claim: int, request: int, option: int, request_data: SearchableRequest) -> Eligibility:
         """Return the verdicts about devices for one request option, shared by all its frames."""
         key = (claim, request, option)
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             label = self.demand.claims[claim].label
-            eligibility = self._eligibilities[key] = Eligibility(wanted, label, self.node_view)
+            eligibility = self._eligibilities[key] = Eligibility(request_data, label, self.node_view)
         return eligibility
 
     def _begin_pruning(self) -> bool:
@@ -192,12 +192,12 @@ class Search:
 
     def _pick(self, claim: int, request: int, picked: int, requested: RequestDemand) -> FrameResult:
         option = max(self._option, 0)
-        wanted = requested.options[option]
-        slot = DeviceSlot(claim, request, picked, wanted)
-        locations = self._all_mode.get((claim, request, option)) if wanted.count == ALL else None
-        count = wanted.count if locations is None else len(locations)
-        if wanted.count == ALL and not locations:
-            self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option, wanted), {})
+        request_data = requested.options[option]
+        slot = DeviceSlot(claim, request, picked, request_data)
+        locations = self._all_mode.get((claim, request, option)) if request_data.count == ALL else None
+        count = request_data.count if locations is None else len(locations)
+        if request_data.count == ALL and not locations:
+            self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option, request_data), {})
             return FrameResult.FAILED
         if picked >= count:
             return self.call(claim, request + 1)
@@ -205,7 +205,7 @@ class Search:
         if total > MAX_RESULTS:
             self.shortfall.record_too_many(slot, total)
             return FrameResult.TOO_MANY
-        eligibility, mark = self.eligibility(claim, request, option, wanted), self.state.trail.mark()
+        eligibility, mark = self.eligibility(claim, request, option, request_data), self.state.trail.mark()
         frame: AllModeFrame | DeviceLoop
         if locations is not None:
             frame = AllModeFrame(mark)
@@ -219,14 +219,14 @@ class Search:
 
     def _pick_all_mode(self, slot: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
         """Pick the next device of mode All; no other candidate exists."""
-        claim, request, picked, wanted = slot
+        claim, request, picked, request_data = slot
         exclusions: dict[int, Exclusion] = {}
         if eligibility.verdict(location) == DeviceVerdict.ELIGIBLE:
-            exclusion = self.state.try_pick(claim, wanted, location)
+            exclusion = self.state.try_pick(claim, request_data, location)
             if not exclusion:
                 return self.call(claim, request, self._option, picked + 1)
             if exclusion is Exclusion.CONSTRAINT:
-                raise SearchEndedError(self.shortfall.constraint_rejection(claim, wanted, location))
+                raise SearchEndedError(self.shortfall.constraint_rejection(claim, request_data, location))
             exclusions[location] = exclusion
         self.shortfall.record_shortfall(slot, eligibility, exclusions, only=location)
         return FrameResult.FAILED
@@ -329,17 +329,17 @@ class DeviceLoop:
 
     def pick_next(self, search: Search) -> FrameResult:
         """Pick the next device that can be picked and make the call for the next slot, or fail."""
-        state, verdict, (claim, request, picked, wanted) = search.state, self._eligibility.verdict, self._slot
+        state, verdict, (claim, request, picked, request_data) = search.state, self._eligibility.verdict, self._slot
         index = search.pruning_index
         for location in search.locations[self._next :]:
-            if state.is_picked(claim, wanted, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
+            if state.is_picked(claim, request_data, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
                 continue
             if index is not None:
                 if _interchange_key(index, state, location) in self._failed:
                     continue
                 if not self._can_still_fill(search, index, search.ranks[location]):
                     break
-            exclusion = state.try_pick(claim, wanted, location)
+            exclusion = state.try_pick(claim, request_data, location)
             if not exclusion:
                 self._next = 1 + search.ranks[location]
                 self._has_picked = True
@@ -367,12 +367,12 @@ class DeviceLoop:
 
     def _can_still_fill(self, search: Search, index: PruningIndex, rank: int) -> bool:
         """Return whether the candidates from this rank on suffice for the slots that are still empty."""
-        claim, request, picked, wanted = self._slot
+        claim, request, picked, request_data = self._slot
         if self._candidates is None:
             # Whenever this frame tries a device, picks and constraints are those with which it began.
             candidates = index.candidates((claim, request, max(self._option, 0)), search.state)
             self._candidates = candidates if search.order is None else search.order.ranked(candidates)
-        return (self._candidates >> rank).bit_count() >= wanted.count - picked
+        return (self._candidates >> rank).bit_count() >= request_data.count - picked
 
 
 SearchFrame = ClaimEnd | NogoodFrame | Alternatives | AllModeFrame | DeviceLoop

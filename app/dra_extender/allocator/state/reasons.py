@@ -97,7 +97,7 @@ CLOSEST_FIRST: Final = (
     Code.COOLING_DOWN,
     Code.NODE_BACKED_OFF,
     Code.UNSETTLED,
-    *(each for each in NEAREST_MISS_FIRST if each not in _OF_SELECTORS),
+    *(code for code in NEAREST_MISS_FIRST if code not in _OF_SELECTORS),
     Code.SEARCH_LIMIT,
     *_OF_SELECTORS,
     Code.POOL_INVALID,
@@ -143,14 +143,14 @@ class Rejection(Value, frozen=True, rename=None):
 
     @property
     def reason(self) -> str:
-        """E.g. `claim "gpu", request "gpu": compatibility groups in conflict`, or `claim "gpu" does not exist`."""
-        said = f'{self.code.value} "{self.resource}"' if self.resource else self.code.value
+        """The reason, such as `claim "gpu", request "gpu": compatibility groups in conflict` or `claim "gpu" does not exist`."""
+        text = f'{self.code.value} "{self.resource}"' if self.resource else self.code.value
         named = self.subject or (self.claim and f'claim "{self.claim}"')
         if self.request:
-            return f"{named}: {said}" if self.subject else f'{named}, request "{self.request}": {said}'
+            return f"{named}: {text}" if self.subject else f'{named}, request "{self.request}": {text}'
         if not named:
-            return said
-        return named + said.removeprefix(_CLAIM) if said.startswith(f"{_CLAIM} ") else f"{named}: {said}"
+            return text
+        return named + text.removeprefix(_CLAIM) if text.startswith(f"{_CLAIM} ") else f"{named}: {text}"
 
     @property
     def summary(self) -> str:

@@ -271,7 +271,7 @@ class NearestDevices:
         return CounterNeed(
             counter_set=found.counter_set,
             counter=found.counter,
-            needed=found.asked,
+            needed=found.requested,
             left=found.remaining,
             total=pool.totals.get(found.counter_set, {}).get(found.counter, 0),
         )
@@ -282,7 +282,7 @@ class NearestDevices:
         if short is None or device is None:
             return None
         total = dict(device.capacity)[short.name].value
-        return CapacityNeed(capacity=short.name, needed=short.asked, left=short.remaining, total=total)
+        return CapacityNeed(capacity=short.name, needed=short.requested, left=short.remaining, total=total)
 
     def _in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
@@ -308,7 +308,7 @@ class NearestDevices:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
         short = diagnosis.shortage or diagnosis.capacity
         if short is not None:
-            return ((short.asked - short.remaining) / max(short.asked, 1),)
+            return ((short.requested - short.remaining) / max(short.requested, 1),)
         if diagnosis.conflict is not None:
             return (0.0 if diagnosis.conflict.shortage is None else 1.0,)
         device = self.published(diagnosis.device_id) if diagnosis.code is Code.TAINTED else None

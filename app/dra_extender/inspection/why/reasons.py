@@ -284,7 +284,7 @@ def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
             driver=pool.pool_id[0],
             pool=pool.pool_id[1],
             generation=pool.generation,
-            slices=pool.found,
+            slices=pool.slice_count,
             expected=pool.expected,
         )
         for pool in pools

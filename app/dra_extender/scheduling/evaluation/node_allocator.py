@@ -178,7 +178,7 @@ class NodeAllocator:
     @property
     def held(self) -> int:
         """The estimated bytes of cached expressions, demands and verdicts."""
-        return self._programs.held + self._demands.held + self._verdicts.held
+        return self._programs.bytes_kept + self._demands.bytes_kept + self._verdicts.bytes_kept
 
     def search(
         self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], under: Hashable = None
@@ -248,7 +248,7 @@ class NodeAllocator:
         `only` selects one claim and request; at most `most` devices are looked at.  The work is charged to `budget`.
         """
         try:
-            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
+            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, limit=most)
         except ModelError:
             return ()
 
