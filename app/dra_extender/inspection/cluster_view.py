@@ -41,9 +41,10 @@ from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport
+from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.metrics import Metrics
 
@@ -187,12 +188,15 @@ class ClusterView:
         return found
 
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
-        """Return the object of a plural kind as it was read, decoded; None if it is not there."""
+        """Return the object of a plural kind as changes have left it, decoded; None if it is not there."""
         data = self.encoded(kind, name, namespace)
         return None if data is None else decode_object(kind, data)
 
     def encoded(self, kind: str, name: str, namespace: str = "") -> bytes | None:
-        """Return the object of a plural kind as it was read (API JSON); None if it is not there, or its name cannot be read."""
+        """Return the object as changes have left it (API JSON); None if it is not there, or its name cannot be read."""
+        with suppress(NotFoundError):
+            return self.cluster.store.read(Key(StoredKind(kind), namespace, name))
+        # What no change has touched is not in the store, unless the view is over a copy.
         mark = name.encode()
         for data in self._objects.of_kind(kind):
             if mark in data:

@@ -108,6 +108,15 @@ def test_three_changes_are_found_where_two_are_not_enough(made: MadeCluster) -> 
     assert set(step.split(", ")) == {"ask for memory >= 40Gi", "tolerate example.com/broken:NoSchedule", "end ml/old"}
 
 
+def test_two_changes_of_one_pod_are_tried_together(made: MadeCluster) -> None:
+    for name in ("gpu", "nic"):
+        driver = f"{name}.example.com"
+        made.add(device_class(name, f'device.driver == "{driver}"', extendedResourceName=f"example.com/{name}"))
+        made.gpus("n1", device(f"{name}-0"), driver=driver)
+    made.add(pod("train", NAMESPACE, extended={"example.com/gpu": "2", "example.com/nic": "2"}))
+    assert steps(made) == {"ask for 1 of example.com/gpu, ask for 1 of example.com/nic": ("n1",)}
+
+
 def test_trials_of_sets_are_bounded(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasons, "SECONDS", 3600.0)
     monkeypatch.setattr(trials, "MOST_TRIALS", 7)
