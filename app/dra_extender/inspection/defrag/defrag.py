@@ -1,6 +1,6 @@
 """Which pods to move so that a goal is met: found in trials, and played by `what-if`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -55,69 +55,69 @@ async def defrag(
         UnreadKindsError: a kind could not be read.
     """
     require(objects.origin, EVERYTHING)
-    plain = Trial(CopiedCluster(objects), policy)
-    goal = find_goal(plain)
-    waiting = None if goal.pod is None else plain.view.pod(*goal.pod)
-    if most_priority is None:
-        most_priority = SYSTEM_PRIORITY - 1 if waiting is None else waiting.priority
-    group = None if waiting is None or waiting.pod_group is None else (waiting.namespace, waiting.pod_group)
-    movable = movable_pods(plain, most_priority, group)
+    unchanged = Trial(CopiedCluster(objects), policy)
+    goal = find_goal(unchanged)
+    movable = _movable_for(unchanged, goal, most_priority)
     report = DefragReport(
         format=FORMAT,
         origin=objects.origin,
         goal=goal.text,
         finding=Finding.NONE,
         staying=movable.staying,
-        verified="" if plain.judges_nodes else DEVICES_ONLY,
+        verified="" if unchanged.judges_nodes else DEVICES_ONLY,
         notes=(
-            *map(str, plain.view.unreadable),
+            *map(str, unchanged.view.unreadable),
             *(() if BUDGETS in objects.by_kind else ("PodDisruptionBudgets were not read",)),
         ),
     )
-    trial, applied = _begun(objects, goal.changes, policy)
-    own = tuple(facts for moving in movable.moving for facts in moving.pods if facts.key in applied.evicted)
-    kept = _kept_on_the_node(plain, applied, movable, own)
+
+    def begin(changes: Changes) -> tuple[Trial, AppliedChanges]:
+        copy = CopiedCluster(objects)
+        applied = AppliedChanges(copy, changes)
+        return Trial(copy, policy), applied
+
+    trial, applied = begin(goal.changes)
+    drained = tuple(facts for moving in movable.moving for facts in moving.pods if facts.key in applied.evicted)
+    kept = _kept_on_the_node(unchanged, applied, movable, drained)
     if kept:
         return msgspec.structs.replace(report, staying=kept, bound="pods of the node stay")
     others = [moving for moving in movable.moving if applied.evicted.keys().isdisjoint(moving.keys)]
     everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
-    # What lands next without any change.
-    landing = (key for key, outcome in (await plain.place_waiting()).items() if outcome.kind is OutcomeKind.LANDS)
+    before = await unchanged.place_waiting()
     required = Required(
-        landing=frozenset((*(facts.key for facts in own), *((subject,) if subject else ()))),
-        undisturbed=frozenset(landing),
+        landing=frozenset((*(facts.key for facts in drained), *((subject,) if subject else ()))),
+        undisturbed=frozenset(key for key, outcome in before.items() if outcome.kind is OutcomeKind.LANDS),
         subject=subject,
-        evicted=own,
+        drained=drained,
     )
-    rows: dict[tuple[PodKey, ...], Sequence[PodRow]] = {}
+    played: dict[tuple[PodKey, ...], Mapping[PodKey, PodRow]] = {}
 
     async def verify(pods: tuple[PodKey, ...]) -> bool:
-        if pods not in rows:
-            rows[pods] = (await what_if(objects, goal.changes._replace(evicted=pods), policy=policy)).pods
-        landed = {split_key(row.pod) for row in rows[pods] if row.after.kind is OutcomeKind.LANDS}
+        if pods not in played:
+            rows = (await what_if(objects, goal.changes._replace(evicted=pods), policy=policy)).pods
+            played[pods] = {split_key(row.pod): row for row in rows}
+        landed = {key for key, row in played[pods].items() if row.after.kind is OutcomeKind.LANDS}
         return landed >= {*required.landing, *required.undisturbed, *pods}
 
-    search = MoveSearch(trial, lambda: _begun(objects, everything, policy)[0], others, required, most_moves)
-    found = await search.find(verify)
+    found = await MoveSearch(trial, lambda: begin(everything)[0], others, required, most_moves).find(verify)
     if found.pods is None:
-        unfit = "" if found.unfit is None else "/".join(found.unfit)
         return msgspec.structs.replace(
             report,
-            pod=unfit,
+            pod="" if found.unfit is None else "/".join(found.unfit),
             tried=found.tried,
             bound=found.bound,
             reasons=found.reasons,
             staying=(*report.staying, *found.forbidden),
         )
-    moved = {*found.pods, *(facts.key for facts in own)}
-    moves = tuple(_moves(rows[found.pods], movable.moving, moved))
+    rows = played[found.pods]
+    moves = tuple(_moves(rows, movable.moving, {*found.pods, *(facts.key for facts in drained)}))
     return msgspec.structs.replace(
         report,
         finding=Finding.PLAN if moves else Finding.MET,
         moves=moves,
         pod="" if subject is None else "/".join(subject),
-        lands=None if subject is None else next(row.after for row in rows[found.pods] if split_key(row.pod) == subject),
+        lands=None if subject is None else rows[subject].after,
         fewest=found.fewest,
         tried=found.tried,
         bound=found.bound,
@@ -125,39 +125,41 @@ async def defrag(
     )
 
 
-def _begun(objects: ClusterObjects, changes: Changes, policy: Overlay | None) -> tuple[Trial, AppliedChanges]:
-    copy = CopiedCluster(objects)
-    applied = AppliedChanges(copy, changes)
-    return Trial(copy, policy), applied
+def _movable_for(trial: Trial, goal: Goal, most_priority: int | None) -> Movable:
+    """Return the pods that may be moved for a goal; by default none above the pod that is to fit, and none of the system."""
+    pod = None if goal.pod is None else trial.view.pod(*goal.pod)
+    group = None if pod is None or pod.pod_group is None else (pod.namespace, pod.pod_group)
+    if most_priority is None:
+        most_priority = SYSTEM_PRIORITY - 1 if pod is None else pod.priority
+    return movable_pods(trial, most_priority, group)
 
 
 def _kept_on_the_node(
-    trial: Trial, applied: AppliedChanges, movable: Movable, own: Sequence[PodFacts]
+    trial: Trial, applied: AppliedChanges, movable: Movable, drained: Sequence[PodFacts]
 ) -> tuple[StayingPods, ...]:
-    """Return the pods that would have to move in any case and may not, by reason."""
+    """Return the pods of the node that is to be empty and that may not be moved, by reason."""
     needed = {"/".join(key) for key in applied.evicted}
     unread = StayingPods(
         reason="cannot be read", pods=tuple("/".join(key) for key in applied.evicted if trial.view.pod(*key) is None)
     )
-    staying = (
+    of_node = (
         (each.reason, tuple(name for name in each.pods if name in needed)) for each in (*movable.staying, unread)
     )
-    kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in staying if pods)
-    together = forbidding_budget(trial, own)
-    return kept if kept or not together else (forbidden_together(together, own),)
+    kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in of_node if pods)
+    together = forbidding_budget(trial, drained)
+    return kept if kept or not together else (forbidden_together(together, drained),)
 
 
-def _moves(rows: Sequence[PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:
+def _moves(rows: Mapping[PodKey, PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:
     """Yield the moves in the order in which the pods land: kube-scheduler's queue has those of a high priority first."""
-    by_key = {split_key(row.pod): row for row in rows}
-    facts = {facts.key: (facts, each.priority) for each in moving for facts in each.pods if facts.key in moved}
-    for key, (found, priority) in sorted(facts.items(), key=lambda entry: (-entry[1][1], entry[0])):
-        row = by_key[key]
+    pods = [(-each.priority, facts.key, facts) for each in moving for facts in each.pods if facts.key in moved]
+    for negated, key, facts in sorted(pods, key=lambda pod: pod[:2]):
+        row = rows[key]
         yield Move(
             pod=row.pod,
             before=row.before,
             after=row.after,
-            controller=found.controller,
-            priority=priority,
+            controller=facts.controller,
+            priority=-negated,
             claims=row.claims,
         )

@@ -35,7 +35,7 @@ def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the othe
     """Return the goal that a device is free: one by name, of a class, or that a CEL expression selects.
 
     Raises:
-        UnreadableChangeError: it is the name of a claim.
+        UnreadableChangeError: `asked` is the name of a claim.
     """
     if names_claim(asked):
         raise UnreadableChangeError(
@@ -60,13 +60,13 @@ def fit_pod(trial: Trial, key: PodKey) -> Goal:
 
     Raises:
         ChangeError: there is no such pod.
-        UnreadableChangeError: it waits for something else than a node.
+        UnreadableChangeError: the pod waits for something else than a node.
     """
     name, pod = "/".join(key), trial.view.pod(*key)
     if pod is None:
         there = trial.copy.elsewhere(StoredKind.POD, key[1])
         raise ChangeError(f"--pod: pod {name} does not exist in {trial.copy.origin.source}{there}")
-    state = _no_question(pod)
+    state = _why_no_move_helps(pod)
     if state:
         raise UnreadableChangeError(f"--pod: expected a pod that waits for a node, {name} {state}")
     return Goal(f"pod {name} fits", pod=key)
@@ -77,7 +77,7 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
 
     Raises:
         ChangeError: there is no such claim.
-        UnreadableChangeError: it has its devices.
+        UnreadableChangeError: the claim has its devices.
     """
     name, record = "/".join(key), trial.view.ledger.claims.by_key(*key)
     if record is None:
@@ -89,12 +89,12 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
     for waiting in trial.waiting():
         found = find_claims(waiting.pod, trial.view.ledger)
         claims = () if isinstance(found, Rejection) else found
-        if not _no_question(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
+        if not _why_no_move_helps(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
             return Goal(text, pod=(waiting.pod.namespace, waiting.pod.name))
     return Goal(text, Changes(reserved=[name]))
 
 
-def _no_question(pod: Pod) -> str:
+def _why_no_move_helps(pod: Pod) -> str:
     """Return why no move helps the pod; empty if one may."""
     if pod.finished:
         return "has ended"

@@ -83,7 +83,9 @@ def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | 
             lost = sum(not facts.controller for facts in pods)
             kind = trial.kind_of(members[0][0]) if len(members) == 1 else b""
             plain = not any(pod.needs_devices for pod, _ in members)
-            moving.append(MovingPods(pods, _reach(trial, [pod for pod, _ in members]), lost, priority, plain, kind))
+            moving.append(
+                MovingPods(pods, _nodes_freed(trial, [pod for pod, _ in members]), lost, priority, plain, kind)
+            )
     return Movable(
         sorted(moving, key=lambda each: each.rank),
         tuple(StayingPods(reason=reason, pods=tuple(sorted(pods))) for reason, pods in sorted(staying.items())),
@@ -114,7 +116,7 @@ def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts]]:
                     yield pod, facts
 
 
-def _reach(trial: Trial, pods: Sequence[Pod]) -> frozenset[str] | None:
+def _nodes_freed(trial: Trial, pods: Sequence[Pod]) -> frozenset[str] | None:
     """Return the nodes where the end of the pods may free something; None if that may be any node."""
     nodes = {pod.node_name for pod in pods}
     for pod in pods:

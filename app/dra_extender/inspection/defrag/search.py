@@ -44,13 +44,13 @@ _Rank = tuple[int, int, int, tuple[int, ...]]
 class Required(NamedTuple):
     """What a set has to reach: these pods land, and so do those that would land without any move (`undisturbed`).
 
-    `subject` is the pod that is to fit; None if a node is to be empty.  `evicted` are the pods that move in any case.
+    `subject` is the pod that is to fit; None if a node is to be empty.  `drained` are the pods that move in any case.
     """
 
     landing: frozenset[PodKey]
     undisturbed: frozenset[PodKey]
     subject: PodKey | None = None
-    evicted: Sequence[PodFacts] = ()
+    drained: Sequence[PodFacts] = ()
 
 
 class Found(NamedTuple):
@@ -320,7 +320,7 @@ class MoveSearch:
     def _is_forbidden(self, places: _Places) -> bool:
         """Return whether a PodDisruptionBudget forbids to evict the pods together with those that move in any case."""
         own = (facts for place in sorted(places) for facts in self._moving[place].pods)
-        pods = [*self._required.evicted, *own]
+        pods = [*self._required.drained, *own]
         reason = forbidding_budget(self._trial, pods)
         if reason:
             self._together.setdefault(reason, forbidden_together(reason, pods))
