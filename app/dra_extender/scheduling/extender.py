@@ -279,6 +279,8 @@ class Extender:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._shutdown.end()
         self._apply_server_features()
+        if self.expected is not None:
+            self.expected.learn_again()
         work = {
             BackgroundTask.WAKE_UP: self.waker.keep_waking,
             BackgroundTask.RECLAIM: self.reclaim.keep_reclaiming,

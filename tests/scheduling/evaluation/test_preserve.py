@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, NO_AMOUNTS
+from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, NO_AMOUNTS, NodeAmounts
 from dra_extender.allocator.state.reasons import Rejection, SearchPaused
 from dra_extender.config.policy_file import parse_policy
 from dra_extender.model.pod import Pod
@@ -191,6 +191,19 @@ async def test_a_new_process_learns_from_the_pods_that_run() -> None:
     assert expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
 
 
+async def test_a_new_term_learns_from_the_pods_that_another_replica_has_placed() -> None:
+    world = Preserving(n1=4)
+    await world.fill(("a", 8, 1))
+    world.extender.learn_expected()
+    world.ask("b", 8, 2, node="n1")
+    await world.extender.start()
+    await world.extender.stop()
+    world.extender.learn_expected()
+    expected = world.extender.expected
+    assert expected is not None
+    assert expected.report().keys() == {"1 x gpu", "2 x gpu", *of_largest_node(4)}
+
+
 async def test_without_room_for_all_kinds_the_heaviest_are_expected() -> None:
     """What one namespace asks for in ever new shapes is bounded, and drives out nothing that comes more often."""
     world = Preserving(n1=1)
@@ -291,6 +304,16 @@ async def test_a_call_for_a_pod_without_devices_rates_nodes_for_a_bounded_time()
     assert expected is not None
     plain_pods = PlainPods(world.ledger, expected, world.extender.allocator, Ticking())
     assert [len(plain_pods._losses(NO_AMOUNTS)) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_pods_without_devices_that_differ_little_share_their_ratings() -> None:
+    """Each call rates one node: pods of which each asks for something else would never know more than one."""
+    world = Preserving(n1=1, n2=1, n3=1)
+    expected = world.extender.expected
+    assert expected is not None
+    plain_pods = PlainPods(world.ledger, expected, world.extender.allocator, Ticking())
+    asked = [NodeAmounts(cpu, 2**30) for cpu in (1_000, 1_001, 1_010, 3_000)]
+    assert [len(plain_pods._losses(amounts)) for amounts in asked] == [1, 2, 3, 1]
 
 
 @examples(10)

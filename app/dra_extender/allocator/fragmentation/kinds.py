@@ -29,6 +29,10 @@ class NodeAmounts(NamedTuple):
     def without(self, other: "NodeAmounts") -> "NodeAmounts":
         return NodeAmounts(self.cpu - other.cpu, self.memory - other.memory)
 
+    def rounded(self) -> "NodeAmounts":
+        """Return the nearest of 1, 1.5, 2, 3, 4, 6 and so on, equal for pods that differ little."""
+        return NodeAmounts(_rounded(self.cpu, _AMOUNT_BITS), _rounded(self.memory, _AMOUNT_BITS))
+
 
 NO_AMOUNTS: Final = NodeAmounts(0, 0)
 
@@ -106,7 +110,7 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     requests = tuple(ShapeCount(shape, *wanted) for shape, wanted in counts.items())
     if not requests or len(requests) > _MOST_REQUESTS or sum(each.devices for each in requests) > _MOST_DEVICES:
         return None
-    amounts = NodeAmounts(_rounded(amounts.cpu, _AMOUNT_BITS), _rounded(amounts.memory, _AMOUNT_BITS))
+    amounts = amounts.rounded()
     key = (frozenset((each.shape, each.devices) for each in requests), amounts)
     label = " + ".join(f"{devices} x {wanted.device_class.name}" for wanted, devices in counts.values())
     return Kind(key, label, requests, amounts)

@@ -170,6 +170,10 @@ class ExpectedDemand:
         if pods != self._given:
             self._given, self._given_kinds, self._is_due = tuple(pods), (-1, {}), True
 
+    def learn_again(self) -> None:
+        """Have the next renewals learn the pods that run and were not noted, because another replica has placed them."""
+        self._unlearned = None
+
     def note(self, pod: Pod, demand: Demand) -> None:
         """Count a pod with this demand, the first time that it is noted."""
         if pod.uid in self._noted:

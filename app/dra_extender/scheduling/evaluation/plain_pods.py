@@ -28,7 +28,8 @@ class PlainPods:
         self._ledger = ledger
         self._expected = expected
         self._source = source
-        self._rankings: LruCache[NodeAmounts, NodeRanking] = LruCache(_RANKINGS)
+        # Pods that differ little share a ranking, with the CPU and memory of the first of them.
+        self._rankings: LruCache[NodeAmounts, tuple[NodeAmounts, NodeRanking]] = LruCache(_RANKINGS)
         self._place = -1
 
     def score(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -53,11 +54,11 @@ class PlainPods:
         changed, self._place = ledger.state.since(self._place)
         if changed is None:
             self._rankings.clear()
-        for ranking in self._rankings.values():
+        for _, ranking in self._rankings.values():
             ranking.unrated.update(dict.fromkeys(changed or ()))
-        known = self._rankings.use(asks)
-        if known is None:
-            known = self._rankings[asks] = NodeRanking(ledger.nodes)
+        rounded = asks.rounded()
+        asks, known = self._rankings.get(rounded) or (asks, NodeRanking(ledger.nodes))
+        self._rankings[rounded] = asks, known
         known.outdate(expected.version, ledger.free_amounts.changes)
         end = self._now() + _SECONDS_IN_CALL
         for number in range(min(_RATED_IN_CALL, len(known.unrated))):
