@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.inspection.audit.claims import refused
+from dra_extender.inspection.audit.claims import admission_failures
 from dra_extender.inspection.audit.findings import KUBELET
 from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
@@ -58,7 +58,7 @@ def words(asked: Pod, *claims: ResourceClaim, groups: bool = False) -> list[str]
     """What the kubelet says."""
     by_key = {each.metadata.key: each for each in claims}
     kubelets = GroupReservation.ALWAYS if groups else GroupReservation.NEVER
-    return [each.why for each in refused(asked, by_key.get, kubelets, None)]
+    return [each.why for each in admission_failures(asked, by_key.get, kubelets, None)]
 
 
 def test_a_pod_starts_with_claims_that_are_allocated_and_reserved_for_it() -> None:
@@ -168,7 +168,7 @@ def test_what_was_generated_for_the_group_is_for_it_unless_no_kubelet_takes_it(
 ) -> None:
     found = claim(FOR_GROUP, owner=OF_GROUP)
     member = pod(GENERATED, RECORDED, group="team")
-    why = [each.why for each in refused(member, {found.metadata.key: found}.get, kubelets, Node(name="n0"))]
+    why = [each.why for each in admission_failures(member, {found.metadata.key: found}.get, kubelets, Node(name="n0"))]
     assert why == ([] if fine else [f"claim c0 was generated for its PodGroup, {NOT_ACCEPTED}"])
 
 

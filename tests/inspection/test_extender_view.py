@@ -113,7 +113,7 @@ async def test_decisions_of_the_extender_are_read_where_they_are_asked_for() -> 
     async with answering(bodies) as url:
         assert (await read_view(KubeSettings(), (), url)).decisions is None
         found = await read_view(KubeSettings(), (), url, decisions=True)
-    assert (found.decisions, found.decisions_said) == (DECIDED, "")
+    assert (found.decisions, found.decisions_problem) == (DECIDED, "")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ async def test_extender_that_tells_no_decisions_is_said_and_its_holds_count(body
         found = await read_view(KubeSettings(), (), url, decisions=True)
     assert found.report is not None
     assert found.decisions is None
-    assert said in found.decisions_said
+    assert said in found.decisions_problem
 
 
 async def test_address_where_nothing_answers_is_said_and_costs_the_answer_nothing() -> None:
     found = await read_view(KubeSettings(), (), "http://127.0.0.1:1")
     assert found.report is None
-    assert found.said.startswith("not read: get http://127.0.0.1:1/debug/holds: no answer")
+    assert found.summary.startswith("not read: get http://127.0.0.1:1/debug/holds: no answer")
 
 
 async def test_without_an_extender_there_is_nothing_to_say() -> None:

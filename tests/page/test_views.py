@@ -188,7 +188,7 @@ async def test_health_has_the_recent_decisions_of_the_leader_its_watches_and_wha
 
 
 async def test_health_says_why_decisions_are_not_known(made: MadeCluster) -> None:
-    async with page_of(made, ExtenderView(None, decisions_said="not read: 404 <b>")) as client:
+    async with page_of(made, ExtenderView(None, decisions_problem="not read: 404 <b>")) as client:
         assert "Its recent decisions: not read: 404 <b>" in (await shown(client, "health")).text
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
-from dra_extender.inspection.audit.claims import UsedClaim, uses
+from dra_extender.inspection.audit.claims import UsedClaim, used_claims
 from dra_extender.inspection.audit.findings import (
     AWAY,
     DEVICE_TWICE,
@@ -133,7 +133,7 @@ class Judge:
                     yield _NEIGHBOURS
             case Pod():
                 yield "pod", thing.uid
-                for used in uses(thing):
+                for used in used_claims(thing):
                     if isinstance(used, UsedClaim):
                         yield "used", thing.namespace, used.name
                 if thing.node_name:
@@ -190,7 +190,9 @@ class Judge:
         if pod is None or not pod.node_name or pod.finished:
             return
         claims = self._objects[StoredKind.CLAIM]
-        keys = [Key(StoredKind.CLAIM, pod.namespace, each.name) for each in uses(pod) if isinstance(each, UsedClaim)]
+        keys = [
+            Key(StoredKind.CLAIM, pod.namespace, each.name) for each in used_claims(pod) if isinstance(each, UsedClaim)
+        ]
         node = self._objects[StoredKind.NODE].get(Key(StoredKind.NODE, "", pod.node_name))
         used = [claims[key] for key in dict.fromkeys(keys) if key in claims]
         found = self._audit(used, pods=[pod], nodes=[] if node is None else [node])

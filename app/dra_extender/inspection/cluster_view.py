@@ -179,7 +179,7 @@ class ClusterView:
 
     @cached_property
     def all_facts(self) -> Mapping[tuple[str, str], PodFacts]:
-        """As `facts`, of all pods by (namespace, name)."""
+        """Return `facts` of all pods by (namespace, name)."""
         found: dict[tuple[str, str], PodFacts] = {}
         for data in self._objects.of_kind("pods"):
             with suppress(ModelError):
@@ -258,7 +258,7 @@ class ClusterView:
 
     @cached_property
     def node_fit(self) -> NodeFit | None:
-        """Judges nodes by what is beside devices; None if nodes, or pods of any namespace, could not be read."""
+        """Return what judges nodes by what is beside devices; None if nodes, or pods of any namespace, could not be read."""
         objects = self._objects
         if unread(objects.origin, _OF_NODES) or not objects.by_kind.keys() >= _OF_NODES:
             return None
@@ -278,7 +278,7 @@ class ClusterView:
         return self.ledger.pods.by_key(namespace, name)
 
     def evaluate(self, pod: Pod) -> FilterResult:
-        """On which nodes the pod gets its devices, and why it does not on the others; the plan of a gang is not kept.
+        """Return on which nodes the pod gets its devices, and why it does not on the others; keep no plan of its gang.
 
         A member of a gang is planned on a node that it may use if there is a plan with one.
         """
@@ -308,7 +308,7 @@ class ClusterView:
         return offers
 
     def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
-        """As `evaluate`, on these nodes, for the pod as a change has left it."""
+        """Evaluate these nodes for the pod as a change has left it; keep no plan of its gang."""
         result = self.extender.evaluate(self.pod(pod.namespace, pod.name) or pod, nodes, SECONDS_EACH)
         self.extender.forget_plan(pod)
         self.hold_again()

@@ -117,7 +117,7 @@ def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False
 
 
 def consumer_text(consumer: ConsumerReference, namespace: str) -> str:
-    """`namespace/name` of a pod; anything else has its kind before it."""
+    """Return `namespace/name` of a pod; anything else has its kind before it."""
     if is_guard_reservation(consumer):
         return f"guard claim {consumer.name}"
     name = f"{namespace}/{consumer.name}"
@@ -181,7 +181,7 @@ def held_devices(ledger: Ledger, report: HoldReport) -> tuple[HeldDevices, ...]:
 
 
 def held_lines(held: Sequence[HeldDevices], width: int) -> Iterator[str]:
-    """E.g. `held for ml/first until 09:47:05Z: gpu-0 on n1`, wrapped; nothing where nothing is held."""
+    """Yield e.g. `held for ml/first until 09:47:05Z: gpu-0 on n1`, wrapped."""
     for each in islice(held, MOST_LINES):
         devices = listed([name.rpartition("/")[2] for name in each.devices])
         pods = listed(each.pods) or f"claim {each.claim}"
@@ -214,7 +214,7 @@ def place_holds(ledger: Ledger, report: HoldReport) -> None:
 
 
 def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterator[str]:
-    """What the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`), in sentences."""
+    """Say what the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`)."""
     for hold in report.holds:
         if any(uid == pod_uid for _, uid in hold.pods):
             nodes = listed(sorted(held.node for held in hold.nodes), _MOST_NAMED)
@@ -229,6 +229,6 @@ def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterat
 
 
 def unmade_claim(ledger: Ledger, hold: Hold) -> str:
-    """`namespace/name` of a claim for extended resources that a bind will make; without a name if its pod is not known."""
+    """Return `namespace/name` of a claim for extended resources that a bind will make; without a name if its pod is not known."""
     pods = (pod for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
     return f"{hold.namespace}/{next(map(name_for, pods), '')}"

@@ -92,7 +92,7 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
     return ClusterObjects(origin, reading.by_kind, reading.namespace)
 
 
-PATH: Final = "/debug/holds"
+HOLDS_PATH: Final = "/debug/holds"
 DECISIONS_PATH: Final = "/debug/decisions"
 SECONDS: Final = 5.0
 MOST_PODS: Final = 4
@@ -102,15 +102,15 @@ _PORT: Final = 8080
 
 
 class ExtenderView(NamedTuple):
-    """What was found out: the report of the replica that leads, and a sentence for the answer; empty where no extender runs.
+    """The report of the replica that leads, and a sentence for the answer (`summary`); empty where no extender runs.
 
-    `decisions` are those of the same replica, None if they were not asked for; `decisions_said` says why they could not be read.
+    `decisions` are those of the same replica, None if they were not asked for; `decisions_problem` says why they could not be read.
     """
 
     report: HoldReport | None
-    said: str = ""
+    summary: str = ""
     decisions: DecisionReport | None = None
-    decisions_said: str = ""
+    decisions_problem: str = ""
 
 
 _PODS: Final = frozenset({"pods"})
@@ -132,29 +132,29 @@ async def read_view(
         async def at_url(path: str) -> bytes:
             return await get_at(f"{url.rstrip('/')}{path}", seconds=SECONDS)
 
-        return await _asked(f"the extender at {url}", at_url, decisions=decisions)
+        return await _ask(f"the extender at {url}", at_url, decisions=decisions)
     places = list(_places(pods))[:MOST_PODS]
     if not places:
         return ExtenderView(None)
     transport = ApiTransport(settings)
     await transport.open()
-    said: list[str] = []
+    problems: list[str] = []
     try:
         for namespace, pod, port in places:
             through_pod = partial(get_through, transport, namespace, pod, port, seconds=SECONDS)
-            view = await _asked(f"pod {namespace}/{pod}", through_pod, decisions=decisions)
+            view = await _ask(f"pod {namespace}/{pod}", through_pod, decisions=decisions)
             if view.report is not None:
                 return view
-            said.append(view.said)
+            problems.append(view.summary)
     finally:
         await transport.close()
-    return ExtenderView(None, said[0])
+    return ExtenderView(None, problems[0])
 
 
-async def _asked(where: str, get: Callable[[str], Awaitable[bytes]], *, decisions: bool) -> ExtenderView:
+async def _ask(where: str, get: Callable[[str], Awaitable[bytes]], *, decisions: bool) -> ExtenderView:
     """Return the view of the extender that answers there, if it leads; an older extender does not tell its decisions."""
     try:
-        report = read_report(await get(PATH), _REPORT, FORMAT)
+        report = read_report(await get(HOLDS_PATH), _REPORT, FORMAT)
     except (ApiCallError, ModelError) as problem:
         return ExtenderView(None, f"not read: {problem}")
     if not report.leads:
@@ -166,18 +166,18 @@ async def _asked(where: str, get: Callable[[str], Awaitable[bytes]], *, decision
     try:
         return view._replace(decisions=read_report(await get(DECISIONS_PATH), _DECISIONS, DECISIONS_FORMAT))
     except (ApiCallError, ModelError) as problem:
-        return view._replace(decisions_said=f"not read: {problem}")
+        return view._replace(decisions_problem=f"not read: {problem}")
 
 
 async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
     """Return the objects with what the extender of this cluster holds, as far as that can be read."""
-    return viewed(objects, await read_view(settings, objects.of_kind("pods"), url))
+    return with_view(objects, await read_view(settings, objects.of_kind("pods"), url))
 
 
-def viewed(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
+def with_view(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
     """Return the objects with what an extender holds; whether one runs is not known without the pods of all namespaces."""
-    unknown = not view.said and unread(objects.origin, _PODS)
-    origin = msgspec.structs.replace(objects.origin, holds=_PODS_UNREAD if unknown else view.said)
+    unknown = not view.summary and unread(objects.origin, _PODS)
+    origin = msgspec.structs.replace(objects.origin, holds=_PODS_UNREAD if unknown else view.summary)
     return objects._replace(origin=origin, holds=view.report)
 
 
@@ -267,7 +267,7 @@ class KeptObjects:
         self._on_change()
 
     def absent(self) -> None:
-        """See EventSink."""
+        pass
 
 
 async def readings(
@@ -328,10 +328,10 @@ class FollowedCluster:
         await self._follower.listed()
 
     async def change(self) -> None:
-        """Returns when something has changed since the last call of `objects`; of the extender, what it holds."""
+        """Return when something has changed since the last call of `objects`; of the extender, what it holds."""
         while not self._changed.is_set():
             try:
-                async with asyncio.timeout(HOLD_SECONDS if self._view.said else None):
+                async with asyncio.timeout(HOLD_SECONDS if self._view.summary else None):
                     await self._changed.wait()
             except TimeoutError:
                 before = _held(self._view)
@@ -345,7 +345,7 @@ class FollowedCluster:
         objects = objects_of(self._follower.reading({kind: sink.all() for kind, sink in self._sinks.items()}))
         if self._clock.monotonic() - self._viewed_at >= FRESH_SECONDS:
             await self._ask_extender()
-        return viewed(objects, self._view)
+        return with_view(objects, self._view)
 
     async def _ask_extender(self) -> None:
         pods = self._sinks["pods"].all()
@@ -370,5 +370,5 @@ class FollowedCluster:
 def _held(view: ExtenderView) -> object:
     """Return what is held and planned; the ends of holds move with each answer, and are left out."""
     if view.report is None:
-        return view.said
+        return view.summary
     return [(hold.claim_uid, hold.nominated, hold.nodes) for hold in view.report.holds], view.report.plans

@@ -46,6 +46,6 @@ def health(reports: Reports) -> Mapping[str, object]:
         "holds": view.held.holds[:MOST_HOLDS],
         "plans": view.held.plans[:MOST_HOLDS],
         "replica": extender.decisions,
-        "replica_said": extender.decisions_said,
+        "replica_said": extender.decisions_problem,
         "decisions": () if extender.decisions is None else extender.decisions.decisions[:MOST_DECISIONS],
     }

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from dra_extender.config.service_settings import AuditSettings
-from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, in_order
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, sort_findings
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedClaims
 from dra_extender.runtime.clock import Turns
@@ -58,7 +58,7 @@ class AuditTask:
         lasting = findings & self._seen
         self._seen = findings
         self._report(lasting)
-        return in_order(lasting)
+        return sort_findings(lasting)
 
     def notes(self) -> Mapping[str, str]:
         """Return how many findings there are, by check."""
@@ -94,7 +94,7 @@ class AuditTask:
         counts = Counter(finding.check for finding in lasting)
         for check in Check:
             self._metrics.audit_findings.labels(check.value, check.severity.value).set(counts[check])
-        new = in_order(lasting - self._counted)
+        new = sort_findings(lasting - self._counted)
         for finding in new[:_MOST_LOGGED]:
             _LOG.warning(
                 "the audit has a finding", check=finding.check.value, about=finding.about, detail=finding.detail

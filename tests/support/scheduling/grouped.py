@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Final
 
-from dra_extender.inspection.audit.claims import refused
+from dra_extender.inspection.audit.claims import admission_failures
 from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
@@ -92,7 +92,7 @@ class PodGroupExtender(InMemoryExtender):
         """Whether the kubelet on the pod's node would start it, its gate being on or off."""
         claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(StoredKind.CLAIM))}
         kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
-        return not list(refused(pod_from(self.pod(pod)), claims.get, kubelets, None))
+        return not list(admission_failures(pod_from(self.pod(pod)), claims.get, kubelets, None))
 
     async def bound(self, *pods: str, node: str = "n1") -> None:
         """Each is bound there, one after the other."""

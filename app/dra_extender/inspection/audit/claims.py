@@ -61,7 +61,7 @@ class UsedClaim(NamedTuple):
     generated: bool
 
 
-def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
+def used_claims(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
     """Yield the claims that the kubelet looks for, in its order; the one for extended resources comes last.
 
     A template for which the status says that no claim is needed has none.
@@ -80,7 +80,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
         yield UsedClaim(subject_of(pod, EXTENDED_LABEL), pod.extended_claim, generated=False)
 
 
-def refused(
+def admission_failures(
     pod: Pod, find_claim: FindClaim, kubelets: GroupReservation, node: Node | None
 ) -> Iterator[AdmissionFailure]:
     """Yield why the kubelet would not start the bound pod, by claim.
@@ -89,7 +89,7 @@ def refused(
     DRAWorkloadResourceClaims).  Where that is unknown, a claim that was generated for the group counts as accepted, because it
     could be reserved in no other way; a claim by name could have been reserved for the pod.
     """
-    for use in uses(pod):
+    for use in used_claims(pod):
         if isinstance(use, AdmissionFailure):
             yield use
             continue
@@ -134,7 +134,7 @@ def claim_name(claim: ClaimHead) -> str:
 
 
 def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantViolation]:
-    """Of an allocated claim: it has the finalizer and a consumer; consumers are pods or PodGroups that are not over."""
+    """Find that an allocated claim lacks the finalizer or a consumer, or that a consumer is no pod or PodGroup that lives."""
     if claim.status.allocation is None:
         return
     name = claim_name(claim)
@@ -156,18 +156,18 @@ def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantVio
 def pod_violations(
     pod: Pod, find_claim: FindClaim, node: Node | None, kubelets: GroupReservation
 ) -> Iterator[InvariantViolation]:
-    """A bound pod is one that its kubelet starts, with devices that can be used on its node; `node` is None if it is not known."""
+    """Find why the kubelet of a bound pod would not start it, and what it lacks on its node (None if that is not known)."""
     if not pod.node_name or pod.finished:
         return
-    for found in refused(pod, find_claim, kubelets, node):
+    for found in admission_failures(pod, find_claim, kubelets, node):
         rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
         yield InvariantViolation(rule=rule, about=pod.key, detail=f"{found.subject}: {found.why}")
-    for what in _away(pod, find_claim, node):
+    for what in _lacking_on_node(pod, find_claim, node):
         yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
 
 
 def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: bool) -> InvariantViolation | None:
-    """Of a claim for extended resources: the status of its bound pod names it; a pod that is not bound has one at most.
+    """Find that nobody uses a claim for extended resources: its pod is gone, is bound with another one, or has an earlier one.
 
     `pod` is the pod for which it was made, None if that is gone; `is_first`: no other claim for it comes before this one.
     """
@@ -184,10 +184,10 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
     return InvariantViolation(rule=UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
 
 
-def _away(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
+def _lacking_on_node(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
     """Yield what the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
     labels = {} if node is None else node.labels
-    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+    for use in (each for each in used_claims(pod) if isinstance(each, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
         try:
@@ -222,7 +222,7 @@ def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool
 def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[AuditFinding]:
     """Find that the claim outlives its owner, consumers or nodes, or has a finalizer that nothing removes."""
     claim = record.claim
-    about = f"claim {'/'.join(claim.metadata.key)}"
+    about = f"claim {claim_name(claim)}"
     allocation, reserved = claim.status.allocation, claim.status.reserved_for
     owner = claim.metadata.controller
     if owner is not None and not claim.extended_for and not _owner_exists(owner, claim, ledger):
@@ -241,7 +241,7 @@ def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[Au
 
 
 def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout: float) -> AuditFinding | None:
-    """Devices of an allocated claim report a failure, or are not ready after `timeout` seconds and no pod is bound with them.
+    """Find devices that report a failure, or that are not ready after `timeout` seconds although no pod is bound with them.
 
     Once a pod is bound no scheduler looks at the conditions, and the driver may report other ones.
     """
@@ -256,7 +256,7 @@ def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout:
             if any(pod is not None and pod.node_name for pod in pods):
                 return None
         limit = f"; the limit of {timeout:g} s has passed"
-    about = f"claim {'/'.join(record.claim.metadata.key)}"
+    about = f"claim {claim_name(record.claim)}"
     return finding(Check.CONDITIONS_OVERDUE, about, verdict.text + limit)
 
 
@@ -300,7 +300,7 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
         if record.claim.status.allocation is not None:
             metadata, allocated = record.claim.metadata, seconds_of(allocated_at(record.claim))
             created = seconds_of(metadata.creation_timestamp)
-            found = _Allocation("/".join(metadata.key), created if allocated is None else allocated, allocated)
+            found = _Allocation(claim_name(record.claim), created if allocated is None else allocated, allocated)
             for pool_id in {holding.pool_id for holding in record.holdings if not holding.admin}:
                 pools.setdefault(pool_id, ([], []))[is_snapshotted(record.claim)].append(found)
         yield None

@@ -21,7 +21,7 @@ from dra_extender.inspection.audit.claims import (
     pod_violations,
     two_allocators,
     unused_claim,
-    uses,
+    used_claims,
 )
 from dra_extender.inspection.audit.findings import (
     UNREADABLE,
@@ -71,7 +71,7 @@ class AuditedCluster:
 
 
 def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None) -> Steps:
-    """Everything that is wrong with the cluster; `unjudged` collects the claims that could not be compared.
+    """Yield everything that is wrong with the cluster; `unjudged` collects the claims that could not be compared.
 
     The ledger may change between two steps: each object is looked at as it is then, with what it refers to.
     """
@@ -90,11 +90,11 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
 def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
     """Return all findings at once, without those of checks that need a kind that is `missing`; errors first."""
     absent = frozenset(missing)
-    return in_order(step for step in steps if step is not None and not step.check.kinds & absent)
+    return sort_findings(step for step in steps if step is not None and not step.check.kinds & absent)
 
 
-def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
-    """By severity, check and object."""
+def sort_findings(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+    """Sort findings by severity, check and object."""
     places = {check: place for place, check in enumerate(Check)}
     return tuple(sorted(found, key=lambda each: (each.severity, places[each.check], each.about, each.detail)))
 
@@ -117,13 +117,13 @@ def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
                 unnamed.append(found)
             else:
                 yield None if found is None else finding_of(found)
-    yield from _named(unnamed, ledger)
+    yield from _name_claims(unnamed, ledger)
 
 
 def _neighbours(
     pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger
 ) -> Iterable[InvariantViolation | None]:
-    """What `compatibleOnlyWith` of devices of this pool refuses, in it or, where a rule is about the node, in pools beside it."""
+    """Find what `compatibleOnlyWith` of devices of this pool refuses: in it, or in pools beside it if a rule is about the node."""
     usage = ledger.claims.usage
     scopes = {
         device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
@@ -144,8 +144,8 @@ def _neighbours(
     return neighbour_violations(holdings, slices, (pool_id,))
 
 
-def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
-    """Violations about claims that have one device, with the names of these claims."""
+def _name_claims(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
+    """Yield violations about claims that have one device, with the names of these claims."""
     claims: dict[str, list[str]] = {each.about: [] for each in unnamed}
     for record in tuple(ledger.claims.counted()) if unnamed else ():
         for holding in record.counted:
@@ -234,7 +234,7 @@ def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> It
     """Find NoExecute taints of the devices with which the pod runs."""
     if not pod.node_name or pod.finished or pod.deleting:
         return
-    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+    for use in (each for each in used_claims(pod) if isinstance(each, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
         for result in () if allocation is None else allocation.devices.results:

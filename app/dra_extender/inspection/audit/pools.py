@@ -67,7 +67,7 @@ def pool_violations(
 def neighbour_violations(
     holdings: Sequence[DeviceHolding], slices: Sequence[ResourceSlice], pools: Iterable[PoolId] | None = None
 ) -> Iterator[InvariantViolation | None]:
-    """Per counter set, pool and node: every holder is compatible with every other.  `pools`: of devices in these pools only.
+    """Find devices in use beside one that they are not compatible with.  `pools`: of devices in these pools only.
 
     An expression counts as it was frozen with the allocation, and without a snapshot as the device has it now.  Attributes are
     those published now.  None after each pair of devices.

@@ -129,9 +129,7 @@ def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditF
 
     Two devices of one name contradict each other only where one node can see both.
     """
-    newest = max((each.generation for each in published), default=0)
-    current = [each for each in published if each.generation == newest]
-    for relevant in _seen_together(current):
+    for relevant in _seen_together(_newest(published)):
         problem = pool_problem(pool_id, relevant, lambda _: published)
         if problem:
             return finding(Check.SLICES, f"pool {'/'.join(pool_id)}", problem)
@@ -145,7 +143,7 @@ class SliceFindings:
         self._known: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
 
     def of_pool(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
-        """As `slice_finding`.  `published` must be another object when a slice has changed."""
+        """Return `slice_finding` of the pool.  `published` must be another object when a slice has changed."""
         known = self._known.get(pool_id)
         if known is None or known[0] is not published:
             known = self._known[pool_id] = (published, slice_finding(pool_id, published))
@@ -156,7 +154,7 @@ class SliceFindings:
 
 
 def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceSlice]) -> Iterator[AuditFinding | None]:
-    """A finding for each class that matches no device, with the first error of its selectors; None after each class and device."""
+    """Yield a finding for each class that matches no device, with the first error of its selectors; None after each object."""
     programs = ProgramCache()
     unmatched: dict[str, SelectorList] = {}
     for device_class in classes:
@@ -230,7 +228,7 @@ def device_kind(published: ResourceSlice, device: Device) -> tuple[object, ...]:
 
 
 def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[ResourceSlice]]:
-    """Slices that one node can see: those of each node, or of each selector, with those for all nodes.
+    """Yield slices that one node can see: those of each node, or of each selector, with those for all nodes.
 
     Selectors that differ may select one node all the same; that is not looked for.
     """

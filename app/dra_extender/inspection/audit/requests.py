@@ -15,6 +15,7 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
+from dra_extender.inspection.audit.claims import claim_name
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text
 from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices, is_for
@@ -112,11 +113,11 @@ class RequestAudit:
         asked = None if allocation is None or record.unreadable else self._asked_by(record)
         if allocation is None or asked is None:
             return
-        about = f"claim {_name(record)}"
+        about = f"claim {claim_name(record.claim)}"
         for detail in _deviations(asked, allocation.devices.results):
             yield finding(Check.REQUEST_NOT_MET, about, detail)
         if isinstance(asked.demand, Rejection):
-            self._unjudged.without_selection(_name(record), self._reason(asked, asked.demand))
+            self._unjudged.without_selection(claim_name(record.claim), self._reason(asked, asked.demand))
             return
         for result in allocation.devices.results:
             option = asked.demand.option("", result.request)
@@ -133,10 +134,10 @@ class RequestAudit:
             try:
                 claim = record.whole
             except ModelError as problem:
-                self._unjudged.without_spec(_name(record), str(problem))
+                self._unjudged.without_spec(claim_name(record.claim), str(problem))
                 return None
             except SpecNotKeptError:
-                self._unjudged.without_spec(_name(record), "what they ask for is not kept in memory")
+                self._unjudged.without_spec(claim_name(record.claim), "what they ask for is not kept in memory")
                 return None
             demand = prepare(
                 (NamedClaim("", claim),),
@@ -194,7 +195,7 @@ class RequestAudit:
         except SelectorError as problem:
             return str(problem)
         except SelectionTimeoutError:
-            self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
+            self._unjudged.without_selection(claim_name(record.claim), SELECTORS_TOO_LONG)
             return None
         return "" if matches else "a selector is false"
 
@@ -220,10 +221,6 @@ class RequestAudit:
                     if offered and device_id not in taken and self._selector_problem(record, option, candidate) == "":
                         detail = f"request {option.name} asks for all devices and has not {'/'.join(device_id)}"
                         yield finding(Check.REQUEST_NOT_MET, about, detail)
-
-
-def _name(record: ClaimRecord) -> str:
-    return "/".join(record.claim.metadata.key)
 
 
 def _options(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:

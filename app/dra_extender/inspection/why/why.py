@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.inspection.audit.claims import UsedClaim, refused, uses
+from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.objects import require, unread
@@ -60,7 +60,7 @@ _CLAIMS: Final = frozenset({"resourceclaims"})
 
 def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[PodDevice]:
     """Yield the devices of the claims that the pod uses, with what their drivers report."""
-    for used in uses(pod):
+    for used in used_claims(pod):
         claim = _claim(view, (pod.namespace, used.name)) if isinstance(used, UsedClaim) else None
         if claim is None:
             continue
@@ -81,7 +81,7 @@ def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
     if unread(view.origin, _CLAIMS, pod.namespace):
         return ()
     node = view.ledger.nodes.get(pod.node_name)
-    found = refused(pod, lambda key: _claim(view, key), GroupReservation.AUTO, node)
+    found = admission_failures(pod, lambda key: _claim(view, key), GroupReservation.AUTO, node)
     return tuple(f"{each.subject}: {each.why}" for each in found)
 
 
@@ -191,7 +191,8 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
     users = [
         pod
         for pod in view.ledger.pods.all()
-        if pod.namespace == namespace and any(isinstance(used, UsedClaim) and used.name == name for used in uses(pod))
+        if pod.namespace == namespace
+        and any(isinstance(used, UsedClaim) and used.name == name for used in used_claims(pod))
     ]
     if not users:
         raise UnknownObjectError(f"no pod uses claim {namespace}/{name}; a claim is allocated for a pod")
