@@ -88,7 +88,7 @@ programs: $(READY) ## Tests that need single programs of others: actionlint, Hel
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
-	$(call build,helm helm3 kubeconform promtool)
+	$(call build,helm helm3 kubeconform promtool controlplane)
 	$(PYTEST) tests/chart -m chart --junitxml $(REPORTS)/$@.xml
 
 .PHONY: contract

@@ -76,7 +76,12 @@ PARTS: Final = (
         setup=(UPDATE, _make("shell-test-setup")),
     ),
     Part("programs", _make("programs"), 600.0, prepare=(_build("actionlint", "helm", "krew", "oracle"),)),
-    Part("chart", _make("chart"), 420.0, prepare=(_build("helm", "helm3", "kubeconform", "promtool"),)),
+    Part(
+        "chart",
+        _make("chart"),
+        420.0,
+        prepare=(_build("helm", "helm3", "kubeconform", "promtool", "controlplane"),),
+    ),
     Part("contract", _make("contract"), 420.0, prepare=(_build("controlplane", "release-1.34"),)),
     Part(
         "e2e",
