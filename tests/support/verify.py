@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from tests.support.junit import totals
@@ -179,21 +180,30 @@ def _missing(part: Part) -> str:
 
 def _problem(command: Command, seconds: float) -> str:
     """Return the last words of a command that failed; empty if it did not."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
+    with TemporaryFile("w+", errors="replace") as output:
+        try:
+            status = _status(command, seconds, output)
+        except OSError as error:
+            return str(error)
+        output.seek(0)
+        lines = [line.strip() for line in output if line.strip()]
+    if status is None:
+        return f"{' '.join(command)} did not end within {seconds:.0f} s"
+    if status == 0:
         return ""
-    said = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-    return "; ".join(said[-3:]) or f"{' '.join(command)} failed with status {done.returncode}"
+    return "; ".join(lines[-3:]) or f"{' '.join(command)} failed with status {status}"
 
 
-def _status(command: Command, seconds: float) -> int | None:
+def _status(command: Command, seconds: float, output: IO[str] | None = None) -> int | None:
     """Return the exit status; None if the command was ended with all that it started, because it took too long."""
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output and subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
