@@ -16,7 +16,7 @@ from tests.simulation.network import NetworkedLoop
 from tests.simulation.planted import PLANTED
 
 SEEDS = 200
-_PART = 10
+_PART = 5
 QUICK = (
     "the Binding comes before the claims",
     "the allocation is written without its reservation",

@@ -74,19 +74,20 @@ def test_search_that_takes_too_long_ends_with_its_limit_as_the_reason() -> None:
 
 
 def test_pod_with_very_many_requests_has_so_many_reasons_explained() -> None:
+    number_of_requests = 26
     made = MadeCluster()
     made.add(device_class("gpu"))
-    for number in range(40):
+    for number in range(number_of_requests):
         made.nodes(f"n{number}")
         made.gpus(f"n{number}", *(device(f"gpu-{each}") for each in range(number)))
-    claims = {f"c{number}": f"claim-{number}" for number in range(40)}
+    claims = {f"c{number}": f"claim-{number}" for number in range(number_of_requests)}
     made.add(*(resource_claim(name, NAMESPACE, request("gpu", "gpu")) for name in claims.values()))
     made.add(pod("train", NAMESPACE, claims=claims))
 
     report = why(made.view(), NAMESPACE, "train")
 
     explained = [each for branch in report.branches for each in branch.reasons if each.nearest or each.count]
-    assert sum(len(branch.reasons) for branch in report.branches) == 40
+    assert sum(len(branch.reasons) for branch in report.branches) == number_of_requests
     assert len(explained) <= 24
 
 
