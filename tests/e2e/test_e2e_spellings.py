@@ -5,7 +5,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from dra_extender.kube.client.protobuf import MEDIA_TYPE, Envelope, fields, one
+from dra_extender.kube.client.protobuf import MEDIA_TYPE, Envelope, fields, only_field
 from dra_extender.model.api_json import MAX_PARAMETERS
 from dra_extender.model.resource_claim import FINALIZER
 
@@ -86,7 +86,7 @@ async def part(scene: NamespaceFixture, name: str, number: int) -> bytes:
     """The bytes of a claim's spec or status as they are stored."""
     body = await scene.api.raw("GET", RESOURCE_CLAIMS.path(scene.name, name), accept=MEDIA_TYPE)
     claim = fields(Envelope.opened(body, RESOURCE_CLAIMS.group_version, "ResourceClaim").content)
-    return one(claim, number).content
+    return only_field(claim, number).content
 
 
 def claim(scene: NamespaceFixture, name: str, parameters: str) -> bytes:

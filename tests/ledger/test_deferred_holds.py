@@ -33,7 +33,7 @@ def hold(claim: str) -> Hold:
         lambda ledger: ledger.holds.get("c1") is not None,
         lambda ledger: bool(ledger.usage().pool((DRIVER, "n1"))),
         lambda ledger: bool(ledger.usage_without(frozenset()).pool((DRIVER, "n1"))),
-        lambda ledger: ledger.held.since(0)[0] == ["n1"],
+        lambda ledger: ledger.hold_versions.since(0)[0] == ["n1"],
         lambda ledger: list(ledger.nodes_under_holds()) == ["n1"],
     ],
 )

@@ -67,12 +67,12 @@ def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]])
 @examples(50)
 def test_the_journal_names_every_node_whose_version_moved(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
-    versions = {name: ledger.held.version(name) for name in NODES}
-    place = ledger.held.since(-1)[1]
+    versions = {name: ledger.hold_versions.version(name) for name in NODES}
+    place = ledger.hold_versions.since(-1)[1]
     for version, operation in enumerate(sequence, 1):
         apply(ledger, version, operation)
-        listed, place = ledger.held.since(place)
-        now = {name: ledger.held.version(name) for name in NODES}
+        listed, place = ledger.hold_versions.since(place)
+        now = {name: ledger.hold_versions.version(name) for name in NODES}
         moved = {name for name in NODES if now[name] != versions[name]}
         assert listed is None or moved == set(listed)
         versions = now

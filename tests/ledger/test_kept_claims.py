@@ -85,7 +85,7 @@ def test_the_spec_of_a_kept_claim_is_the_one_that_was_sent(size: int) -> None:
     record, _ = claims.store(body, from_watch=True)
     assert isinstance(record.claim, ResourceClaim) is (len(body) <= WHOLE_BYTES)
     assert record.spec == read_claim(body).spec
-    assert record.whole == read_claim(body)
+    assert record.claim_with_spec == read_claim(body)
     assert record.raw is body
 
 
@@ -108,9 +108,9 @@ def test_decoded_specs_are_kept_up_to_a_bound() -> None:
     for number, body in enumerate(bodies):
         assert specs.put(f"u{number}", body, read_claim(body).spec, "a")
         assert 0 < specs.size <= limit
-    assert specs.known("u19", bodies[19]) == read_claim(bodies[19]).spec
-    assert specs.known("u19", bodies[18]) is None
-    assert specs.known("u0", bodies[0]) is None
+    assert specs.get("u19", bodies[19]) == read_claim(bodies[19]).spec
+    assert specs.get("u19", bodies[18]) is None
+    assert specs.get("u0", bodies[0]) is None
     huge = claim(99, *SHAPES["selectors"]("99", 200_000))
     before = specs.size
     assert not specs.put("u99", huge, read_claim(huge).spec, "a")
@@ -119,7 +119,7 @@ def test_decoded_specs_are_kept_up_to_a_bound() -> None:
     specs.put("mine", b"1", read_claim(bodies[0]).spec, "b")
     for number, body in enumerate(bodies):
         specs.put(f"u{number}", body, read_claim(body).spec, "a")
-    assert specs.known("mine", b"1") is not None
+    assert specs.get("mine", b"1") is not None
     specs.drop("mine")
     for number in range(20):
         specs.drop(f"u{number}")

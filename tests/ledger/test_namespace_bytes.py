@@ -105,7 +105,7 @@ def test_a_short_claim_says_that_its_spec_has_to_be_read_and_knows_everything_el
     assert other is not None
     assert not record.has_spec
     with pytest.raises(SpecNotKeptError, match="a/c1") as missing:
-        _ = record.whole
+        _ = record.claim_with_spec
     assert missing.value.records == (record,)
     known = ("spec_digest", "holdings", "devices", "delivered", "allocated_version")
     assert [getattr(record, each) for each in known] == [getattr(other, each) for each in known]

@@ -118,7 +118,7 @@ def test_the_devices_of_a_claim_count_although_its_spec_cannot_be_read() -> None
     record = ledger.claims.by_uid("claim-c1")
     assert record is not None
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
-        _ = record.whole
+        _ = record.claim_with_spec
     feed.changed(encode(raw_claim("c1", 3)))
     sound = raw_claim("c2", 4)
     feed.changed(encode(sound))

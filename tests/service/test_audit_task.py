@@ -143,7 +143,7 @@ async def test_log_of_one_audit_is_bounded() -> None:
 
 def requests(ledger: Ledger) -> Iterator[DeviceRequest]:
     for record in ledger.claims.records():
-        yield from record.whole.spec.devices.requests or ()
+        yield from record.claim_with_spec.spec.devices.requests or ()
 
 
 async def test_claims_that_cannot_be_compared_are_counted_and_each_reason_is_logged_once() -> None:

@@ -15,7 +15,7 @@ from dra_extender.kube.client.protobuf import (
     field,
     fields,
     message_of,
-    one,
+    only_field,
     text,
 )
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
@@ -58,8 +58,8 @@ def decode_claim(body: bytes) -> bytes:
     try:
         kind = StoredKind.CLAIM
         content = fields(Envelope.opened(body, kind.api_version, kind.singular).content)
-        metadata, status = (fields(one(content, number).content) for number in (_METADATA, _STATUS))
-        claim: Json = msgspec.json.decode(one(content, _JSON).content)
+        metadata, status = (fields(only_field(content, number).content) for number in (_METADATA, _STATUS))
+        claim: Json = msgspec.json.decode(only_field(content, _JSON).content)
     except (ProtobufError, msgspec.DecodeError) as problem:
         raise bad_request(f"the claim cannot be read: {problem}") from problem
     entries = [fields(each.content) for each in metadata if each.number == _ANNOTATIONS]

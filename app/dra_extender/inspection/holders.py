@@ -80,7 +80,7 @@ class Holders:
                 until=moment(held_until.get(hold.claim_uid)),
                 planned=hold.claim_uid not in held_until,
             )
-            self._add(holder, ledger.holds.kept(hold.claim_uid))
+            self._add(holder, ledger.holds.holdings(hold.claim_uid))
 
     def _add(self, holder: Holder, holdings: Iterable[DeviceHolding]) -> None:
         observer = msgspec.structs.replace(holder, admin=True)

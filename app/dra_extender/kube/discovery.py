@@ -214,9 +214,9 @@ class Discovery:
     def _refuse_unless_served(version: _Version, served: tuple[str, ...]) -> None:
         if "v1" in served:
             return
-        said = f"{RESOURCE_GROUP} only as {', '.join(served)}" if served else f"nothing of {RESOURCE_GROUP}"
+        versions = f"{RESOURCE_GROUP} only as {', '.join(served)}" if served else f"nothing of {RESOURCE_GROUP}"
         raise RequestRejectedError(
-            f"This API server ({version.git_version}, behaves as 1.{version.behaving()}) serves {said}. "
+            f"This API server ({version.git_version}, behaves as 1.{version.behaving()}) serves {versions}. "
             f"dra-extender needs {RESOURCE_GROUP}/v1: Kubernetes 1.{NEEDED_MINOR} or newer, with that version not disabled."
         )
 

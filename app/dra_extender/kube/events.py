@@ -121,22 +121,22 @@ class RecentSeries:
         """Return the series of this text: the known one with one more count, or a new one."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
         texts = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
-        known = texts.get((pod.uid, kind, reason, note))
-        if known is not None and now - known.last <= self._window:
-            known.count += 1
-            known.last = now
-            texts.move_to_end(known.key)
-            return known
+        series = texts.get((pod.uid, kind, reason, note))
+        if series is not None and now - series.last <= self._window:
+            series.count += 1
+            series.last = now
+            texts.move_to_end(series.key)
+            return series
         self._number += 1
         # As client-go names Events; the number keeps apart what one clock tick cannot.
         name = f"{pod.name[:220].rstrip('-.')}.{int(now * 1e6):x}.{self._number:x}"
         regarded = RegardingPod(pod.namespace, pod.name, pod.uid)
-        made = Series(regarded, kind, reason, note, name, first=now, last=now)
-        self._size += known is None
-        texts[made.key] = made
+        new_series = Series(regarded, kind, reason, note, name, first=now, last=now)
+        self._size += series is None
+        texts[new_series.key] = new_series
         if self._size > self._capacity:
             max(self._namespaces.values(), key=len).evict()
-        return made
+        return new_series
 
     def forget(self, series: Series) -> None:
         """Begin a new series with the next record of this text."""

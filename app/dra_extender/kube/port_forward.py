@@ -77,8 +77,8 @@ async def get_at(url: str, *, seconds: float) -> bytes:
                 if len(received) > MOST_BYTES:
                     raise ApiCallError(intent, None, f"the answer is longer than {MOST_BYTES} bytes")
             if answer.status != _OK:
-                said = " ".join(received.decode(errors="replace").split())
-                raise ApiCallError(intent, None, f"{answer.status} {answer.reason}: {said}")
+                body = " ".join(received.decode(errors="replace").split())
+                raise ApiCallError(intent, None, f"{answer.status} {answer.reason}: {body}")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
         raise no_answer(intent, problem, seconds) from problem
     return bytes(received)
@@ -112,6 +112,6 @@ def _body(received: bytes, intent: RequestIntent) -> bytes:
     except (http.client.HTTPException, ValueError) as problem:
         raise ApiCallError(intent, None, f"the answer is no HTTP: {type(problem).__name__} {problem}") from problem
     if response.status != _OK:
-        said = " ".join(body.decode(errors="replace").split())
-        raise ApiCallError(intent, None, f"{response.status} {response.reason}: {said}")
+        reason = " ".join(body.decode(errors="replace").split())
+        raise ApiCallError(intent, None, f"{response.status} {response.reason}: {reason}")
     return body

@@ -94,5 +94,5 @@ class TokenReviewer:
         body = msgspec.json.encode({"apiVersion": kind.group_version, "kind": name, "spec": spec})
         intent = RequestIntent("create", kind.plural, "a scrape")
         return await self._transport.send(
-            ApiCall(intent, "POST", kind.path(), self._settings.timeouts.read, body=body, most=_MOST_BYTES)
+            ApiCall(intent, "POST", kind.path(), self._settings.timeouts.read, body=body, max_bytes=_MOST_BYTES)
         )

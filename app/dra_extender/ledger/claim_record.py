@@ -55,13 +55,13 @@ class Specs:
 
     @property
     def size(self) -> int:
-        """Bytes that the specs take, by estimate."""
+        """An estimate of the bytes of all specs."""
         return self._specs.bytes_kept
 
-    def known(self, uid: str, version: bytes) -> ClaimSpec | None:
-        """Return the spec that was put for this claim and this version of it."""
-        known = self._specs.get(uid)
-        return known[1] if known is not None and known[0] == version else None
+    def get(self, uid: str, version: bytes) -> ClaimSpec | None:
+        """Return the spec that was put for this claim and this version of it; None if it is not kept any more."""
+        entry = self._specs.get(uid)
+        return entry[1] if entry is not None and entry[0] == version else None
 
     def put(self, uid: str, version: bytes, spec: ClaimSpec, namespace: str) -> bool:
         """Keep a spec; `version` is the claim's API JSON or what stands for it.  Returns whether it is kept."""
@@ -180,18 +180,20 @@ def _cut(device: AllocatedDeviceStatus, longest: int) -> AllocatedDeviceStatus:
 
 
 def _annotations(claim: ClaimHead) -> dict[str, str]:
-    given = claim.metadata.annotations
-    if not given:
+    annotations = claim.metadata.annotations
+    if not annotations:
         return {}
-    kept: dict[str, str] = {
-        name: given[name] for name in _ENTRIES if name in given and len(given[name]) <= _LONGEST_NAME
+    kept_annotations: dict[str, str] = {
+        name: annotations[name] for name in _ENTRIES if name in annotations and len(annotations[name]) <= _LONGEST_NAME
     }
-    if given.get(EXTENDED_ANNOTATION) == "true":
-        kept[EXTENDED_ANNOTATION] = "true"
-    if SNAPSHOT_ANNOTATION in given:
+    if annotations.get(EXTENDED_ANNOTATION) == "true":
+        kept_annotations[EXTENDED_ANNOTATION] = "true"
+    if SNAPSHOT_ANNOTATION in annotations:
         # Without an allocation it only matters that it is there.
-        kept[SNAPSHOT_ANNOTATION] = "" if claim.status.allocation is None else given[SNAPSHOT_ANNOTATION]
-    return kept
+        kept_annotations[SNAPSHOT_ANNOTATION] = (
+            "" if claim.status.allocation is None else annotations[SNAPSHOT_ANNOTATION]
+        )
+    return kept_annotations
 
 
 @dataclass(slots=True)
@@ -242,7 +244,7 @@ class ClaimRecord:
         """Return whether `spec` can be had without asking the API server."""
         if self.unreadable or self.raw or isinstance(self.claim, ResourceClaim):
             return True
-        return self.specs is not None and self.specs.known(self.claim.metadata.uid, self.spec_digest) is not None
+        return self.specs is not None and self.specs.get(self.claim.metadata.uid, self.spec_digest) is not None
 
     @property
     def spec(self) -> ClaimSpec:
@@ -258,7 +260,7 @@ class ClaimRecord:
         if self.unreadable:
             raise ModelError(self.unreadable)
         uid, version = claim.metadata.uid, self.raw or self.spec_digest
-        spec = None if self.specs is None else self.specs.known(uid, version)
+        spec = None if self.specs is None else self.specs.get(uid, version)
         if spec is None:
             if not self.raw:
                 raise SpecNotKeptError((self,))
@@ -268,7 +270,7 @@ class ClaimRecord:
         return spec
 
     @property
-    def whole(self) -> ResourceClaim:
+    def claim_with_spec(self) -> ResourceClaim:
         """The claim with its spec, as `spec`; the metadata is what `kept_form` leaves of it."""
         claim = self.claim
         if isinstance(claim, ResourceClaim):

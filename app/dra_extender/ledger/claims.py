@@ -62,9 +62,9 @@ class ClaimsByOwner(Generic[K]):
         key = self._keys.pop(uid, None)
         if key is None:
             return
-        left = tuple(claim for claim in self._claims.pop(key) if claim != uid)
-        if left:
-            self._claims[key] = left
+        remaining = tuple(claim for claim in self._claims.pop(key) if claim != uid)
+        if remaining:
+            self._claims[key] = remaining
 
 
 class ClaimIndex:
@@ -152,16 +152,16 @@ class ClaimIndex:
             identity = read_identity(data)
         except ModelError:
             identity = ObjectIdentity()
-        known = self._by_uid.get(identity.uid)
+        stored = self._by_uid.get(identity.uid)
         if (
-            known is not None
-            and not known.unreadable
-            and known.claim.metadata.resource_version == identity.resource_version
+            stored is not None
+            and not stored.unreadable
+            and stored.claim.metadata.resource_version == identity.resource_version
             and version_number(identity.resource_version)
         ):
             # The watch brings a write of ours.
-            self._note_delivery(known, known.claim, known.claim.status.allocation, from_watch=from_watch)
-            return known, UsageChange()
+            self._note_delivery(stored, stored.claim, stored.claim.status.allocation, from_watch=from_watch)
+            return stored, UsageChange()
         read = self._read(data, from_watch=from_watch)
         claim = kept_form(read.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
@@ -235,10 +235,10 @@ class ClaimIndex:
         before = record.counted
         record.pending = None
         orphan = self.orphans.adopt(record, self._users(record.claim))
-        kept = () if orphan is None else record.holdings
+        kept_holdings = () if orphan is None else record.holdings
         self.usage.remove(before)
-        self.usage.add(kept)
-        return UsageChange(removed=before, added=kept, orphan=orphan)
+        self.usage.add(kept_holdings)
+        return UsageChange(removed=before, added=kept_holdings, orphan=orphan)
 
     def pod_ended(self, pod_uid: str) -> UsageChange:
         """Release what only this pod, which has ended or is gone, used of deleted claims."""
@@ -282,10 +282,10 @@ class ClaimIndex:
         Raises:
             TimeoutError: the watch is behind by more than `seconds`.
         """
-        wanted = version_number(resource_version)
+        version = version_number(resource_version)
         # Not `wait_for`, which loses a cancellation that comes together with the delivery.
         async with asyncio.timeout(seconds):
-            while (record := self._by_uid.get(uid)) is not None and (self._listing or record.delivered < wanted):
+            while (record := self._by_uid.get(uid)) is not None and (self._listing or record.delivered < version):
                 await self.change_of(uid).wait()
         return record is not None
 
@@ -320,8 +320,12 @@ class ClaimIndex:
             if not from_watch:
                 raise
             partly = read_partly(data, str(problem))
-            known = self._by_uid.get(partly.claim.metadata.uid)
-            if partly.has_status and partly.claim.status.allocation is None and (known is None or not known.unreadable):
+            record = self._by_uid.get(partly.claim.metadata.uid)
+            if (
+                partly.has_status
+                and partly.claim.status.allocation is None
+                and (record is None or not record.unreadable)
+            ):
                 raise
             return partly
 

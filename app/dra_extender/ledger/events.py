@@ -47,10 +47,10 @@ class ClaimSpecsDropped(NamedTuple):
 
 
 class HoldEnded(NamedTuple):
-    """A hold ended; `kept`: what it kept; `allocated`: it ended because its claim is allocated."""
+    """A hold ended; `holdings`: what it kept; `allocated`: it ended because its claim is allocated."""
 
     hold: Hold
-    kept: Sequence[DeviceHolding]
+    holdings: Sequence[DeviceHolding]
     allocated: bool
 
 

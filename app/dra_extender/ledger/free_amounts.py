@@ -18,7 +18,7 @@ _MILLI: Final = NANO // 1_000
 class _Counted(NamedTuple):
     """What a pod asks for, and the node on which it counts; no node while it waits, and once it has ended."""
 
-    asks: NodeAmounts
+    amounts: NodeAmounts
     node: str
     ended: bool
 
@@ -47,18 +47,18 @@ class FreeAmounts:
     def most_cpu(self) -> int:
         """Return the CPU of the node that has most, taken or not."""
         if self._most_cpu is None:
-            self._most_cpu = max((each.cpu for each in self._allocatable.values()), default=0)
+            self._most_cpu = max((allocatable.cpu for allocatable in self._allocatable.values()), default=0)
         return self._most_cpu
 
     def asked_by(self, pod_uid: str) -> NodeAmounts:
         counted = self._pods.get(pod_uid)
-        return NO_AMOUNTS if counted is None else counted.asks
+        return NO_AMOUNTS if counted is None else counted.amounts
 
     def put_node(self, name: str, allocatable: Mapping[str, int]) -> None:
         """Take in a node with what it has of each resource, in nano-units."""
         cpu, memory = allocatable.get(CPU, 0), allocatable.get(MEMORY, 0)
-        known = bool(cpu and memory) and cpu < UNLISTED[CPU] and memory < UNLISTED[MEMORY]
-        has = _amounts(allocatable) if known else None
+        is_listed = bool(cpu and memory) and cpu < UNLISTED[CPU] and memory < UNLISTED[MEMORY]
+        has = _amounts(allocatable) if is_listed else None
         if has == self._allocatable.get(name):
             return
         self.changes.bump({name})
@@ -81,29 +81,29 @@ class FreeAmounts:
         if before is None and pod.finished:
             return
         try:
-            asks = _amounts(read_pod_amounts(data)) if before is None else before.asks
+            amounts = _amounts(read_pod_amounts(data)) if before is None else before.amounts
         except ModelError:
-            asks = NO_AMOUNTS
-        now = _Counted(asks, node, pod.finished)
+            amounts = NO_AMOUNTS
+        now = _Counted(amounts, node, pod.finished)
         self._pods[pod.uid] = now
         if before is not None:
-            self._add(before.node, before.asks, -1)
-        self._add(now.node, now.asks, 1)
+            self._add(before.node, before.amounts, -1)
+        self._add(now.node, now.amounts, 1)
 
     def drop_pod(self, uid: str) -> None:
         before = self._pods.pop(uid, None)
         if before is not None:
-            self._add(before.node, before.asks, -1)
+            self._add(before.node, before.amounts, -1)
 
-    def _add(self, node: str, asks: NodeAmounts, times: int) -> None:
-        if not node or asks == NO_AMOUNTS:
+    def _add(self, node: str, amounts: NodeAmounts, times: int) -> None:
+        if not node or amounts == NO_AMOUNTS:
             return
         cpu, memory = self._taken.get(node, NO_AMOUNTS)
-        taken = NodeAmounts(cpu + times * asks.cpu, memory + times * asks.memory)
-        if taken == NO_AMOUNTS:
+        used = NodeAmounts(cpu + times * amounts.cpu, memory + times * amounts.memory)
+        if used == NO_AMOUNTS:
             self._taken.pop(node, None)
         else:
-            self._taken[node] = taken
+            self._taken[node] = used
         # A pod may name a node that does not exist, and names are kept.
         if node in self._allocatable:
             self.changes.bump({node})

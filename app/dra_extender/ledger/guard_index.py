@@ -65,29 +65,31 @@ class GuardIndex:
     def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
         """Store a guard claim as the server has it; returns the newest known state.  An older state changes nothing."""
         meta, allocation = claim.metadata, claim.status.allocation
-        known = self._guards.get(meta.name)
-        if known is not None and known.version >= version_number(meta.resource_version):
-            return known
+        stored = self._guards.get(meta.name)
+        if stored is not None and stored.version >= version_number(meta.resource_version):
+            return stored
         results = () if allocation is None else allocation.devices.results
         device = (results[0].driver, results[0].pool, results[0].device) if results else None
         # Of the three parts of the annotation, only the pool may have slashes.
-        driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
-        pool, _, name = rest.rpartition("/")
+        driver, _, pool_and_name = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
+        pool, _, name = pool_and_name.rpartition("/")
         candidates = (device, (driver, pool, name))
         guard = self._guards[meta.name] = Guard(
             name=meta.name,
             uid=meta.uid,
             raw=raw,
             version=version_number(meta.resource_version),
-            made_for=next((each for each in candidates if each and name_of_guard(each) == meta.name), None),
+            made_for=next(
+                (device_id for device_id in candidates if device_id and name_of_guard(device_id) == meta.name), None
+            ),
             device=device,
         )
         return guard
 
     def drop(self, name: str, uid: str) -> Guard | None:
         """Remove the guard claim with this UID; returns its last state, None if another one has its name by now."""
-        known = self._guards.get(name)
-        return None if known is None or uid not in ("", known.uid) else self._guards.pop(name)
+        stored = self._guards.get(name)
+        return None if stored is None or uid not in ("", stored.uid) else self._guards.pop(name)
 
 
 def annotation_text(device: DeviceId) -> str:

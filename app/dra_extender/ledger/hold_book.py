@@ -86,7 +86,7 @@ class HoldView:
     def all(self) -> Iterable[Hold]:
         return self._holds.values()
 
-    def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
+    def holdings(self, claim_uid: str) -> Sequence[DeviceHolding]:
         return self._kept.get(claim_uid, ())
 
     @property
@@ -98,9 +98,9 @@ class HoldView:
         table = self._partial.get(claims)
         if table is None:
             table = self._partial[claims] = UsageTable()
-            for claim_uid, kept in self._kept.items():
+            for claim_uid, holdings in self._kept.items():
                 if claim_uid not in claims:
-                    table.add(kept)
+                    table.add(holdings)
         return table
 
 
@@ -174,7 +174,7 @@ class HoldBook(HoldView):
             self.changed.fire()
 
     def end(self, claim_uid: str, *, allocated: bool = False) -> None:
-        """Release everything held for this claim; `allocated`: because the claim has its devices now."""
+        """Release all devices held for this claim; `allocated`: because the claim has its devices now."""
         hold = self._holds.pop(claim_uid, None)
         if hold is None:
             return
@@ -185,9 +185,9 @@ class HoldBook(HoldView):
         if not claims:
             del self._by_namespace[hold.namespace]
         self._report_ended(hold, self._kept[claim_uid], allocated)
-        kept = self._kept.pop(claim_uid)
-        self.overlay.remove(kept)
-        self._overlay_changed(kept)
+        holdings = self._kept.pop(claim_uid)
+        self.overlay.remove(holdings)
+        self._overlay_changed(holdings)
         self.ended += 1
         self.changed.fire()
 
@@ -222,11 +222,11 @@ class HoldBook(HoldView):
     def _keep(self, hold: Hold) -> None:
         """Replace what this hold kept by what it keeps now; only the difference counts as a change."""
         gone = list(self._kept.get(hold.claim_uid, ()))
-        kept = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
-        added = kept
+        holdings = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
+        added = holdings
         if gone:
             added = list[DeviceHolding]()
-            for holding in kept:
+            for holding in holdings:
                 if holding in gone:
                     gone.remove(holding)
                 else:
@@ -285,35 +285,35 @@ def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
         return alternatives[0]
     if not any(holding.share_id is not None for holdings in alternatives for holding in holdings):
         return [holding for holdings in alternatives for holding in holdings]
-    kept: list[DeviceHolding] = []
+    union: list[DeviceHolding] = []
     shares: dict[DeviceId, dict[int, list[DeviceHolding]]] = {}
     for index, holdings in enumerate(alternatives):
         for holding in holdings:
             if holding.share_id is None or holding.admin:
-                kept.append(holding)
+                union.append(holding)
             else:
                 device_id = (holding.driver, holding.pool, holding.device)
                 shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
     for shares_by_placement in shares.values():
-        kept += _greatest(list(shares_by_placement.values()))
-    return kept
+        union += _greatest(list(shares_by_placement.values()))
+    return union
 
 
 def _greatest(alternatives: Sequence[Sequence[DeviceHolding]]) -> Sequence[DeviceHolding]:
     """Return the shares that one placement has of a device, or one share that is as great as those of any placement."""
     if len(alternatives) == 1:
         return alternatives[0]
-    most: dict[str, int] = {}
+    greatest: dict[str, int] = {}
     for shares in alternatives:
-        taken: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for share in shares:
             for name, amount in share.consumed_capacity:
-                taken[name] = taken.get(name, 0) + amount
-        for name, amount in taken.items():
-            most[name] = max(amount, most.get(name, amount))
+                amounts[name] = amounts.get(name, 0) + amount
+        for name, amount in amounts.items():
+            greatest[name] = max(amount, greatest.get(name, amount))
     # Two placements may have been decided before and after the slice changed, so each snapshot stays; so does each node, to which
     # the share may bind the device.
     distinct = {(share.consumption, share.node): share for shares in alternatives for share in shares}
-    first, *others = distinct.values()
-    one = msgspec.structs.replace(first, consumed_capacity=tuple(most.items()))
-    return [one, *(msgspec.structs.replace(share, consumed_capacity=()) for share in others)]
+    first, *further = distinct.values()
+    share_with_amounts = msgspec.structs.replace(first, consumed_capacity=tuple(greatest.items()))
+    return [share_with_amounts, *(msgspec.structs.replace(share, consumed_capacity=()) for share in further)]

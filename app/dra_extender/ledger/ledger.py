@@ -72,12 +72,12 @@ class Ledger:
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
-        # Versions of what a search on a node reads. inventory: slices and the node; state: these and allocations; held: holds.
+        # Versions of what a search on a node reads. inventory: slices and the node; state: also allocations; hold_versions: holds.
         self.inventory = NodeVersions()
         self.state = NodeVersions()
         # Versions of nodes as the watch delivers them: what kube-scheduler reads of a node (taints, CPU) may have changed.
         self.node_changes = NodeVersions()
-        self._held = NodeVersions()
+        self._hold_versions = NodeVersions()
         self._holds = HoldBook(
             self._holds_changed,
             lambda hold, kept, allocated: self.events.publish(HoldEnded(hold, kept, allocated)),
@@ -107,10 +107,10 @@ class Ledger:
         return self.hold_book
 
     @property
-    def held(self) -> NodeVersions:
-        """The version of the holds that a search on a node reads."""
+    def hold_versions(self) -> NodeVersions:
+        """The versions of the holds that a search on a node reads."""
         self._place_deferred()
-        return self._held
+        return self._hold_versions
 
     def defer_hold(self, hold: Callable[[], None]) -> None:
         """Call `hold`, which places holds, before anything reads holds: the answer to kube-scheduler need not wait for it."""
@@ -197,13 +197,13 @@ class Ledger:
             if guard is not None and guard.device is not None:
                 self.events.publish(AllocationEnded((guard.device,)))
             return
-        known = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
+        record = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
         change = self.claims.delete(namespace, name, uid)
         self._usage_changed(change)
         self._publish_ended(change)
-        self.hold_book.end(uid if known is None else known.claim.metadata.uid)
-        if known is not None:
-            self._owner_changed(known.claim)
+        self.hold_book.end(uid if record is None else record.claim.metadata.uid)
+        if record is not None:
+            self._owner_changed(record.claim)
         self.hint_claims()
 
     def pod_seen(self, pod: Pod) -> None:
@@ -212,7 +212,7 @@ class Ledger:
         if namesake is not None and namesake.uid != pod.uid:
             self.pod_gone(pod.namespace, pod.name, namesake.uid)
         old = self.pods.put(pod)
-        self.reservation_trials.seen(pod)
+        self.reservation_trials.pod_seen(pod)
         if pod.finished:
             self.release_orphans(pod.uid)
         if old is None or (old.claim_statuses, old.finished, old.deleting) != (
@@ -334,7 +334,7 @@ class Ledger:
         overlay, held_nodes = self._holds.overlay, self._held_nodes
         for pool_id in pools:
             nodes = self.slices.nodes_of(pool_id)
-            self._held.bump(nodes)
+            self._hold_versions.bump(nodes)
             if overlay.pool(pool_id):
                 held_nodes.add_pool(pool_id, nodes)
             else:

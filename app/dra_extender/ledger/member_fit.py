@@ -81,8 +81,8 @@ class MemberFit:
         member = self._member(uid)
         if member is None or not self._nodes:
             return ""
-        known = self._answers.get(member.digest)
-        if known is None:
+        text = self._answers.get(member.digest)
+        if text is None:
             reasons: Counter[str] = Counter()
             for node in self._nodes.values():
                 texts = reported(tuple(node.refusals(member.needs, {}, ())))
@@ -90,9 +90,9 @@ class MemberFit:
                     reasons.clear()
                     break
                 reasons.update(texts)
-            known = aggregated(len(self._nodes), reasons.elements()) if reasons else ""
-            self._answers[member.digest] = known
-        return known
+            text = aggregated(len(self._nodes), reasons.elements()) if reasons else ""
+            self._answers[member.digest] = text
+        return text
 
     def digest(self, uid: str) -> bytes:
         """Return a digest that is equal for pods that need the same of a node; empty if nothing is known of the pod."""
@@ -101,8 +101,12 @@ class MemberFit:
 
     def admits(self, uid: str, node: str) -> bool:
         """Return whether this node may take the pod; also if nothing is known of one of them."""
-        member, known = self._member(uid), self._nodes.get(node)
-        return member is None or known is None or next(known.refusals(member.needs, {}, ()), None) is None
+        member, placement_node = self._member(uid), self._nodes.get(node)
+        return (
+            member is None
+            or placement_node is None
+            or next(placement_node.refusals(member.needs, {}, ()), None) is None
+        )
 
     def _member(self, uid: str) -> _Member | None:
         return self._members.get(uid) or self._others.get(uid)

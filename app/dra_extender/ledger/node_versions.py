@@ -50,10 +50,10 @@ class NodeVersions:
         if len(nodes) < _MANY or isinstance(nodes, set):
             return sorted(nodes)
         # The nodes that one pool reaches, mostly.
-        known = self._orders.use(nodes)
-        if known is None:
-            known = self._orders[nodes] = sorted(nodes)
-        return known
+        ordered = self._orders.use(nodes)
+        if ordered is None:
+            ordered = self._orders[nodes] = sorted(nodes)
+        return ordered
 
     @property
     def place(self) -> int:

@@ -89,8 +89,8 @@ class PodGroupIndex:
 
     def drop(self, namespace: str, name: str, uid: str) -> PodGroup | None:
         """Remove; returns what was there.  A group of the same name with another UID stays."""
-        known = self._by_key.get((namespace, name))
-        if known is None or (uid and known.metadata.uid != uid):
+        group = self._by_key.get((namespace, name))
+        if group is None or (uid and group.metadata.uid != uid):
             return None
         return self._by_key.pop((namespace, name))
 
@@ -185,7 +185,7 @@ class GroupReservationTrials:
         if pod_uid not in self._unstarted:
             self.end(pod_uid)
 
-    def seen(self, pod: Pod) -> None:
+    def pod_seen(self, pod: Pod) -> None:
         """Take in a pod event: the pod may have started, or may never start."""
         if pod.pod_group is None or not pod.claims:
             return
@@ -257,17 +257,17 @@ class GroupReservationTrials:
             return 0
         record = self._claims.by_uid(claim_uid)
         claim = None if record is None else record.claim
-        known = self._kept_free.get(claim_uid)
-        if known is None or known[0] is not claim:
+        kept_free = self._kept_free.get(claim_uid)
+        if kept_free is None or kept_free[0] is not claim:
             # Callers ask for each of thousands of nodes.
             reserved = () if claim is None else {consumer.uid for consumer in claim.status.reserved_for}
             pods = (uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
-            known = self._kept_free[claim_uid] = claim, frozenset(pods)
-        return len(known[1]) - (besides in known[1])
+            kept_free = self._kept_free[claim_uid] = claim, frozenset(pods)
+        return len(kept_free[1]) - (besides in kept_free[1])
 
-    def free_entries(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
+    def free_entries(self, claim: ClaimHead, consumer_uid: str, limit: int = MAX_RESERVATIONS) -> int:
         """Return how many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""
-        least = min(most, MAX_RESERVATIONS - self.entries_kept_free(claim.metadata.uid, consumer_uid))
+        least = min(limit, MAX_RESERVATIONS - self.entries_kept_free(claim.metadata.uid, consumer_uid))
         return least - len(claim.status.reserved_for)
 
     def _may_not_start(self, pod_uid: str) -> bool:
@@ -278,9 +278,9 @@ class GroupReservationTrials:
 
     def _known_support(self, namespace: str, node: Node) -> GroupEntrySupport:
         """Return what is known without open trials."""
-        known = known_on(node)
-        if known is not None:
-            return GroupEntrySupport.ABLE if known else GroupEntrySupport.UNABLE
+        supported = known_on(node)
+        if supported is not None:
+            return GroupEntrySupport.ABLE if supported else GroupEntrySupport.UNABLE
         kubelet = Kubelet.on(node)
         if self._unable.get((namespace, node.name)) == kubelet:
             return GroupEntrySupport.UNABLE

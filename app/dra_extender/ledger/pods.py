@@ -59,11 +59,11 @@ class PodIndex:
         return running is not None and (len(running) > 1 or besides not in running)
 
     def note_asked(self, pod: Pod) -> bool:
-        """kube-scheduler offers nodes for this pod; returns whether that is news about the pod or its scheduler."""
+        """Note that kube-scheduler offers nodes for this pod; return whether that is news about the pod or its scheduler."""
         news = pod.scheduler_name not in self._acting
         self._acting[pod.scheduler_name] = None
-        known = self._by_uid.get(pod.uid)
-        if known is not None and known.unschedulable and pod.uid not in self._asked:
+        stored = self._by_uid.get(pod.uid)
+        if stored is not None and stored.unschedulable and pod.uid not in self._asked:
             self._asked.add(pod.uid)
             return True
         return news
@@ -155,8 +155,8 @@ class PodIndex:
     def others_waiting_in_namespace(self, pod: Pod) -> bool:
         """Return whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
-        known = self._by_uid.get(pod.uid)
-        return waiting > (known is not None and _waits(known))
+        stored = self._by_uid.get(pod.uid)
+        return waiting > (stored is not None and _waits(stored))
 
     def needs_node(self, pod: Pod) -> bool:
         return _waits(pod)
@@ -200,12 +200,12 @@ class PodIndex:
         self._deleted[uid] = None
 
     def newest(self, pod: Pod) -> Pod:
-        """This pod as given, or as known if that is a later version of the same pod."""
-        known = self._by_uid.get(pod.uid)
-        if known is None or known is pod or known.resource_version == pod.resource_version:
+        """Return the later version of this pod: the given one, or the one that the watch delivered."""
+        stored = self._by_uid.get(pod.uid)
+        if stored is None or stored is pod or stored.resource_version == pod.resource_version:
             return pod
-        if version_number(known.resource_version) > version_number(pod.resource_version):
-            return known
+        if version_number(stored.resource_version) > version_number(pod.resource_version):
+            return stored
         return pod
 
 

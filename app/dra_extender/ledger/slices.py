@@ -241,8 +241,8 @@ class Overlays:
         self._policy = policy
         changed: dict[PoolId, None] = {}
         for name, item in self._published.items():
-            known = (prepared or {}).get(name)
-            laid = known[1] if known is not None and known[0] is item else self._laid(item)
+            prepared_item = (prepared or {}).get(name)
+            laid = prepared_item[1] if prepared_item is not None and prepared_item[0] is item else self._laid(item)
             self._under_policy[name] = laid
             self._take_effect(laid.effective, changed)
         return changed

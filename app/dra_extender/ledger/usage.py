@@ -57,8 +57,8 @@ class UsageTable:
         for holding in holdings:
             pool_id = holding.pool_id
             devices = self._pools[pool_id]
-            rest = list(devices[holding.device])
-            rest.remove(holding)
+            remaining = list(devices[holding.device])
+            remaining.remove(holding)
             if holding.compatible_only_with is not None:
                 self._with_rules[pool_id] -= 1
                 if not self._with_rules[pool_id]:
@@ -67,8 +67,8 @@ class UsageTable:
                 self._nodes[holding.node] -= 1
                 if not self._nodes[holding.node]:
                     del self._nodes[holding.node]
-            if rest:
-                devices[holding.device] = tuple(rest)
+            if remaining:
+                devices[holding.device] = tuple(remaining)
                 continue
             del devices[holding.device]
             if not devices:
@@ -118,11 +118,11 @@ class Reduced:
         base = self._base.pool(pool_id)
         if not gone:
             return base
-        left = {device: list(holdings) for device, holdings in base.items()}
+        remaining = {device: list(holdings) for device, holdings in base.items()}
         for holding in gone:
-            if holding in left.get(holding.device, ()):
-                left[holding.device].remove(holding)
-        return {device: tuple(holdings) for device, holdings in left.items() if holdings}
+            if holding in remaining.get(holding.device, ()):
+                remaining[holding.device].remove(holding)
+        return {device: tuple(holdings) for device, holdings in remaining.items() if holdings}
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         """See Usage; true also where only what is taken away has some."""

@@ -58,12 +58,12 @@ def _spell_amounts(amounts: Json) -> None:
 def _fill_slice(spec: Json) -> None:
     devices = spec.get("devices") or []
     consuming = [counter for device in devices for counter in device.get("consumesCounters") or []]
-    counters = [_part(each, "counters") for each in (*(spec.get("sharedCounters") or []), *consuming)]
+    counters = [_part(counter_set, "counters") for counter_set in (*(spec.get("sharedCounters") or []), *consuming)]
     capacities = [_part(device, "capacity") for device in devices]
     for amounts in (*counters, *capacities):
         for amount in amounts.values():
             amount["value"] = str(amount["value"])
-    for capacity in (each for named in capacities for each in named.values()):
+    for capacity in (capacity for named in capacities for capacity in named.values()):
         span = _part(capacity, "requestPolicy", "validRange")
         if "step" in span and "min" not in span:
             span["min"] = "0"

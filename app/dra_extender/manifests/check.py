@@ -72,11 +72,11 @@ def wrong_fields(kind: str, value: Any) -> Iterator[Problem]:
 
 
 def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[Problem]:
-    wanted, types = _SHAPES.get(type_name[:2] if type_name[:2] in (LIST, MAP) else type_name, _OBJECT)
+    expected, types = _SHAPES.get(type_name[:2] if type_name[:2] in (LIST, MAP) else type_name, _OBJECT)
     if value is None or not type_name:
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        yield Problem(path, f"expected {wanted}, got {shown(value)}")
+        yield Problem(path, f"expected {expected}, got {shown(value)}")
         return
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -101,22 +101,22 @@ def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Ite
 def _fields() -> Mapping[str, Fields]:
     """Return the fields of each type, with those of drafts that the model describes."""
     data = (resources.files("dra_extender.manifests") / "known_fields.json").read_bytes()
-    found: dict[str, dict[str, str]] = msgspec.json.decode(data, type=dict[str, dict[str, str]])
+    types: dict[str, dict[str, str]] = msgspec.json.decode(data, type=dict[str, dict[str, str]])
     for kind, type_name in KINDS.items():
-        _add_drafts(found, WRITTEN[kind], type_name)
-    return found
+        _add_drafts(types, WRITTEN[kind], type_name)
+    return types
 
 
 def _add_drafts(types: dict[str, dict[str, str]], struct: type[Value], type_name: str) -> None:
-    known = types.get(type_name.removeprefix(LIST).removeprefix(MAP), {})
+    fields = types.get(type_name.removeprefix(LIST).removeprefix(MAP), {})
     for field in fields_of(struct):
         if Mark.DRAFT in field.marks:
-            known.setdefault(field.name, "")
+            fields.setdefault(field.name, "")
         shape = field.shape
         while isinstance(shape, ListOf | MapOf):
             shape = shape.item if isinstance(shape, ListOf) else shape.value
-        if isinstance(shape, Record) and field.name in known:
-            _add_drafts(types, shape.struct, known[field.name])
+        if isinstance(shape, Record) and field.name in fields:
+            _add_drafts(types, shape.struct, fields[field.name])
 
 
 _IDENTITY: Final = tuple(Field(name, Text(Format.PLAIN), frozenset()) for name in ("apiVersion", "kind"))
@@ -135,13 +135,13 @@ Problems = Iterator[SchemaProblem]
 
 def schema_problems(kind: str, value: Mapping[str, Any]) -> Problems:
     """Find what is wrong with a manifest.  Rules between fields are checked once each of the fields is right."""
-    found = set()
+    wrong_paths = set()
     fields = (*_IDENTITY, *sorted(fields_of(WRITTEN[kind]), key=lambda field: field.name))
     for problem in _check_fields(WRITTEN[kind], fields, value, ()):
-        found.add(problem.path)
+        wrong_paths.add(problem.path)
         yield problem
     for path, sentence in wrong_fields(kind, value):
-        if path not in found:
+        if path not in wrong_paths:
             yield SchemaProblem(path, sentence)
 
 
@@ -179,9 +179,9 @@ def _check_record(struct: type[Value], value: Any, path: FieldPath) -> Problems:
     if not isinstance(value, dict):
         yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
         return
-    found = list(_check_fields(struct, fields_of(struct), value, path))
-    yield from found
-    for rule in RULES.get(struct, ()) if not found else ():
+    problems = list(_check_fields(struct, fields_of(struct), value, path))
+    yield from problems
+    for rule in RULES.get(struct, ()) if not problems else ():
         broken = [SchemaProblem((*path, *problem.path), problem.sentence) for problem in rule(value)]
         yield from broken
         if broken:
@@ -191,12 +191,12 @@ def _check_record(struct: type[Value], value: Any, path: FieldPath) -> Problems:
 def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[str, Any], path: FieldPath) -> Problems:
     accepted = [field for field in fields if Mark.FORMER not in field.marks]
     for field in accepted:
-        below, given = (*path, field.name), value.get(field.name)
+        below, item = (*path, field.name), value.get(field.name)
         if field.name not in value:
             if Mark.REQUIRED in field.marks:
                 yield SchemaProblem(below, "expected a value, the field is missing")
-        elif Mark.UNCHECKED not in field.marks and (given is not None or Mark.REQUIRED in field.marks):
-            yield from _check(field.shape, given, below)
+        elif Mark.UNCHECKED not in field.marks and (item is not None or Mark.REQUIRED in field.marks):
+            yield from _check(field.shape, item, below)
     if not struct.in_part:
         names = [field.name for field in accepted]
         for name in value:
@@ -207,58 +207,58 @@ def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[s
 
 
 def _check_list(shape: ListOf, value: Any, path: FieldPath) -> Problems:
-    least, most, once = shape.items
+    min_items, max_items, once = shape.items
     if not isinstance(value, list):
         yield SchemaProblem(path, f"expected a list, got {shown(value)}")
-    elif most is not None and len(value) > most:
-        yield SchemaProblem(path, f"expected at most {items_text(most)}, got {shown(value)}")
-    elif len(value) < least:
-        yield SchemaProblem(path, f"expected at least {items_text(least)}, got {shown(value)}")
+    elif max_items is not None and len(value) > max_items:
+        yield SchemaProblem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
+    elif len(value) < min_items:
+        yield SchemaProblem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
     else:
-        found = [problem for index, item in enumerate(value) for problem in _check(shape.item, item, (*path, index))]
-        yield from found
-        if once is not None and not found:
+        problems = [problem for index, item in enumerate(value) for problem in _check(shape.item, item, (*path, index))]
+        yield from problems
+        if once is not None and not problems:
             yield from _check_once(once, value, path)
 
 
 def _check_once(field: str, items: Sequence[Any], path: FieldPath) -> Problems:
-    seen = set()
+    names = set()
     for index, item in enumerate(items):
         name = item[field] if field else item
-        if name in seen:
+        if name in names:
             where = (*path, index, field) if field else (*path, index)
             yield SchemaProblem(where, f"expected each only once, got {shown(name)} again")
             return
-        seen.add(name)
+        names.add(name)
 
 
 def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
     if not isinstance(value, dict):
         yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
         return
-    found = []
+    problems = []
     for name, item in value.items():
-        found += [*_check(shape.key, name, (*path, name)), *_check(shape.value, item, (*path, name))]
-    yield from found
-    least, most, _ = shape.items
-    if not found and len(value) < least:
-        yield SchemaProblem(path, f"expected at least {items_text(least)}, got {shown(value)}")
-    elif not found and most is not None and len(value) > most:
-        yield SchemaProblem(path, f"expected at most {items_text(most)}, got {shown(value)}")
+        problems += [*_check(shape.key, name, (*path, name)), *_check(shape.value, item, (*path, name))]
+    yield from problems
+    min_items, max_items, _ = shape.items
+    if not problems and len(value) < min_items:
+        yield SchemaProblem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
+    elif not problems and max_items is not None and len(value) > max_items:
+        yield SchemaProblem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
 
 
 def _check_number(bounds: NumberRange, value: Any, path: FieldPath) -> Problems:
     if isinstance(value, bool) or not isinstance(value, int):
-        wanted = "a whole number"
+        expected = "a whole number"
     elif value >= bounds.below:
-        wanted = f"a whole number below 2^{bounds.below.bit_length() - 1}"
+        expected = f"a whole number below 2^{bounds.below.bit_length() - 1}"
     elif value < bounds.least:
-        wanted = "a whole number above 0" if bounds.least else "a whole number of at least 0"
+        expected = "a whole number above 0" if bounds.least else "a whole number of at least 0"
     else:
         return
-    yield SchemaProblem(path, f"expected {wanted}, got {shown(value)}")
+    yield SchemaProblem(path, f"expected {expected}, got {shown(value)}")
 
 
 def _either(values: Sequence[Any]) -> str:
-    *others, last = map(repr, values)
-    return f"{', '.join(others)} or {last}"
+    *leading, last = map(repr, values)
+    return f"{', '.join(leading)} or {last}"

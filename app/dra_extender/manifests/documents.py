@@ -38,8 +38,8 @@ class YamlBounds(NamedTuple):
 _ANY: Final = YamlBounds()
 _LONGEST_NUMBER: Final = 64
 _CORE: Final = "tag:yaml.org,2002:"
-_TEXT_TAGS: Final = frozenset(f"{_CORE}{each}" for each in ("str", "binary", "timestamp", "value"))
-_COLLECTION_TAGS: Final = frozenset(f"{_CORE}{each}" for each in ("map", "seq"))
+_TEXT_TAGS: Final = frozenset(f"{_CORE}{kind}" for kind in ("str", "binary", "timestamp", "value"))
+_COLLECTION_TAGS: Final = frozenset(f"{_CORE}{kind}" for kind in ("map", "seq"))
 _INTEGERS: Final = range(-(2**63), 2**64)
 
 
@@ -110,7 +110,7 @@ def load_yaml(data: bytes, bounds: YamlBounds = _ANY) -> list[Any]:
     Raises:
         YamlError: as `load_documents`.
     """
-    return [each.value for each in load_documents(data, bounds)]
+    return [document.value for document in load_documents(data, bounds)]
 
 
 def load_documents(data: bytes, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
@@ -147,7 +147,7 @@ def read_documents(text: str, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as problem:
-        reason = " ".join(each for each in (problem.context, problem.problem) if each)
+        reason = " ".join(part for part in (problem.context, problem.problem) if part)
         mark = problem.problem_mark or problem.context_mark
         raise YamlError(f"expected YAML: {reason}", None if mark is None else _position(mark)) from problem
     except yaml.YAMLError as problem:
@@ -193,9 +193,9 @@ class _Loader(yaml.SafeLoader):
             self._refuse(f"{self.bounds.items} items in a list")
         return super().compose_node(parent, index)
 
-    def _refuse(self, most: str) -> NoReturn:
+    def _refuse(self, limit: str) -> NoReturn:
         event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
-        raise YamlError(f"expected at most {most}", _position(event.start_mark))
+        raise YamlError(f"expected at most {limit}", _position(event.start_mark))
 
     def fetch_flow_collection_start(self, token: Any) -> None:
         self._check_depth(self.flow_level)
@@ -225,24 +225,24 @@ def _documents(loader: _Loader, lines: Sequence[str]) -> Iterator[YamlDocument]:
 
 
 def _comments_above(lines: Sequence[str], first: int) -> tuple[str, ...]:
-    """Comment lines that start in the first column, up to the content before; blank lines between them stay."""
-    found: list[str] = []
+    """Return the comment lines that start in the first column, up to the content before; blank lines between them stay."""
+    comment_lines: list[str] = []
     for index in range(first - 1, -1, -1):
         stripped = lines[index].rstrip()
         if stripped.startswith("#"):
-            found.append(stripped[1:].removeprefix(" "))
+            comment_lines.append(stripped[1:].removeprefix(" "))
         elif not stripped:
-            found.append("")
+            comment_lines.append("")
         elif stripped != "---":
             break
-    return tuple("\n".join(reversed(found)).strip("\n").splitlines())
+    return tuple("\n".join(reversed(comment_lines)).strip("\n").splitlines())
 
 
 class _SizeCheck:
     """Counts the values of one document with aliases written out, before any of them is."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_values: int) -> None:
+        self._max_values = max_values
         self._sizes: dict[int, int] = {}
 
     def size(self, node: yaml.Node) -> int:
@@ -251,28 +251,30 @@ class _SizeCheck:
         Raises:
             YamlError: they are too many, one contains itself, or a key is repeated or no text.
         """
-        known = self._sizes.get(id(node))
-        if known == 0:
+        size = self._sizes.get(id(node))
+        if size == 0:
             raise YamlError("expected no value that contains itself", _position(node.start_mark))
-        if known is None:
+        if size is None:
             self._sizes[id(node)] = 0
-            known = self._sizes[id(node)] = 1 + sum(map(self.size, _children(node)))
-        if known > self._most:
-            raise YamlError(f"expected at most {self._most} values, aliases written out", _position(node.start_mark))
-        return known
+            size = self._sizes[id(node)] = 1 + sum(map(self.size, _children(node)))
+        if size > self._max_values:
+            raise YamlError(
+                f"expected at most {self._max_values} values, aliases written out", _position(node.start_mark)
+            )
+        return size
 
 
 def _children(node: yaml.Node) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise YamlError("expected a text as key", _position(key.start_mark))
-            if _unicode(key) in seen:
+            if _unicode(key) in keys:
                 raise YamlError(f"expected each key once, got {key.value!r} again", _position(key.start_mark))
-            seen.add(key.value)
+            keys.add(key.value)
             yield value
 
 
@@ -291,7 +293,7 @@ class _Reader:
             raise YamlError(f"expected a plain list or mapping, got the tag {node.tag}", _position(node.start_mark))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        return [self.read(each, (*path, index)) for index, each in enumerate(node.value)]
+        return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: FieldPath) -> dict[str, Any]:
         self._loader.flatten_mapping(node)
@@ -364,14 +366,14 @@ class ScalarPosition(msgspec.Struct, frozen=True):
     column: int
 
     def place(self, value: str, offset: int) -> tuple[int, int]:
-        """Line and column of a character of the value.
+        """Return line and column of a character of the value.
 
         YAML folds blanks and resolves escapes but keeps everything else, so the characters that are no blanks are counted.
         """
-        wanted = sum(not character.isspace() for character in value[:offset])
+        solid_count = sum(not character.isspace() for character in value[:offset])
         index = end = 0
         for count, (index, end) in enumerate(_solids(self.raw, self.style)):  # noqa: B007 - used below if the value ends before
-            if count == wanted:
+            if count == solid_count:
                 return self._at(index)
         return self._at(end)
 

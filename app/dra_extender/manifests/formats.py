@@ -51,8 +51,8 @@ def check_parameters(value: Any) -> Wrong | None:
     return Wrong(f"expected at most {MAX_PARAMETERS} bytes of JSON, got {size}") if size > MAX_PARAMETERS else None
 
 
-def _check_named(is_valid: Callable[[Any], bool], wanted: str, value: Any) -> Wrong | None:
-    return None if is_valid(value) else Wrong(f"expected {wanted}, got {shown(value)}")
+def _check_named(is_valid: Callable[[Any], bool], expected: str, value: Any) -> Wrong | None:
+    return None if is_valid(value) else Wrong(f"expected {expected}, got {shown(value)}")
 
 
 def _check_plain(value: Any) -> Wrong | None:
@@ -125,17 +125,17 @@ def _check_of(text_format: Format) -> Check:  # noqa: C901, PLR0911, PLR0912 - o
         case Format.LABEL_KEY:
             return partial(_check_named, is_label_key, "the key of a label, such as example.com/name")
         case Format.TOLERATION_KEY:
-            wanted = "the key of a label, such as example.com/name"
-            return partial(_check_named, lambda text: text == "" or is_label_key(text), wanted)
+            expected = "the key of a label, such as example.com/name"
+            return partial(_check_named, lambda text: text == "" or is_label_key(text), expected)
         case Format.LABEL_VALUE:
-            wanted = "the value of a label (letters, digits, '-', '_' and '.', at most 63)"
-            return partial(_check_named, is_label_value, wanted)
+            expected = "the value of a label (letters, digits, '-', '_' and '.', at most 63)"
+            return partial(_check_named, is_label_value, expected)
         case Format.QUALIFIED_NAME:
-            wanted = f"a name ({_IDENTIFIER}), or a driver's domain, '/' and such a name"
-            return partial(_check_named, is_qualified_name, wanted)
+            expected = f"a name ({_IDENTIFIER}), or a driver's domain, '/' and such a name"
+            return partial(_check_named, is_qualified_name, expected)
         case Format.FULLY_QUALIFIED_NAME:
-            wanted = f"a domain, '/' and a name ({_IDENTIFIER}), such as example.com/model"
-            return partial(_check_named, is_fully_qualified_name, wanted)
+            expected = f"a domain, '/' and a name ({_IDENTIFIER}), such as example.com/model"
+            return partial(_check_named, is_fully_qualified_name, expected)
         case Format.QUANTITY:
             return _check_quantity
         case Format.EXPRESSION:
@@ -169,4 +169,4 @@ def _check_of(text_format: Format) -> Check:  # noqa: C901, PLR0911, PLR0912 - o
             assert_never(text_format)
 
 
-_CHECKS: Final[Mapping[Format, Check]] = {each: _check_of(each) for each in Format}
+_CHECKS: Final[Mapping[Format, Check]] = {text_format: _check_of(text_format) for text_format in Format}

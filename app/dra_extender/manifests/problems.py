@@ -131,33 +131,33 @@ def sentence_of(
         case "value_error":
             return str(context["error"])
         case "too_long":
-            wanted = f"at most {items_text(context['max_length'])}"
+            requirement = f"at most {items_text(context['max_length'])}"
         case "too_short":
-            wanted = f"at least {items_text(context['min_length'])}"
+            requirement = f"at least {items_text(context['min_length'])}"
         case kind if kind in _BOUNDS and kind not in expected:
             bound, comparison = _BOUNDS[kind]
-            wanted = f"{comparison} {context[bound]}"
+            requirement = f"{comparison} {context[bound]}"
         case kind:
             if SENTENCE in context:
                 return str(context[SENTENCE])
-            wanted = expected.get(kind) or _START.sub("", error["msg"])
-    return f"expected {wanted}, got {quote(error['input'])}"
+            requirement = expected.get(kind) or _START.sub("", error["msg"])
+    return f"expected {requirement}, got {quote(error['input'])}"
 
 
 def unknown_field(model: type[BaseModel], path: FieldPath) -> str:
-    """The sentence about a field at this path that does not exist in a value of the model: the field that was meant, or all."""
+    """Return the sentence about an unknown field at this path of a value of the model: the field that was meant, or all."""
     owner, name = _model_at(model, path[:-1]), str(path[-1])
     if issubclass(owner, WrittenFields) and name in owner.field_hints:
         return f"unknown field; {owner.field_hints[name]}"
-    return unknown_field_sentence(name, [field.alias or each for each, field in owner.model_fields.items()])
+    return unknown_field_sentence(name, [field.alias or attribute for attribute, field in owner.model_fields.items()])
 
 
-def unknown_field_sentence(name: str, known: Collection[str]) -> str:
+def unknown_field_sentence(name: str, field_names: Collection[str]) -> str:
     """Say of a field that does not exist which one was meant, or which ones exist."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, field_names, n=1)
     if close:
         return f"unknown field; did you mean {close[0]!r}?"
-    return f"unknown field; expected one of {', '.join(known)}"
+    return f"unknown field; expected one of {', '.join(field_names)}"
 
 
 def items_text(count: int) -> str:
@@ -167,19 +167,21 @@ def items_text(count: int) -> str:
 
 def _model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel]:
     """Return the model of the value at this path; a path goes through lists by index and through mappings by key."""
-    found: Any = model
+    annotation: Any = model
     for step in path:
-        found = _below(found, step)
-    return next(each for each in _plain_types(found) if isinstance(each, type) and issubclass(each, BaseModel))
+        annotation = _below(annotation, step)
+    return next(kind for kind in _plain_types(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
 def _below(annotation: Any, step: str | int) -> Any:
     """Return the type of an item of a list, of a value of a mapping, or of a field of a model."""
-    for each in _plain_types(annotation):
-        if get_origin(each) in (list, dict):
-            return get_args(each)[-1]
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return next(field.annotation for name, field in each.model_fields.items() if step in (field.alias, name))
+    for alternative in _plain_types(annotation):
+        if get_origin(alternative) in (list, dict):
+            return get_args(alternative)[-1]
+        if isinstance(alternative, type) and issubclass(alternative, BaseModel):
+            return next(
+                field.annotation for name, field in alternative.model_fields.items() if step in (field.alias, name)
+            )
     return annotation
 
 
@@ -189,4 +191,4 @@ def _plain_types(annotation: Any) -> Sequence[Any]:
         return _plain_types(get_args(annotation)[0])
     if isinstance(annotation, type) or get_origin(annotation) in (list, dict):
         return (annotation,)
-    return [plain for each in get_args(annotation) for plain in _plain_types(each)]
+    return [plain for argument in get_args(annotation) for plain in _plain_types(argument)]

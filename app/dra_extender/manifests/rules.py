@@ -41,7 +41,7 @@ class Amount:
 
 def policy_problems(capacity: str | float, policy: Mapping[str, Any]) -> Iterator[Problem]:
     """Find what is wrong with the `requestPolicy` of a capacity, at paths below it."""
-    values, span = [Amount(each) for each in policy.get("validValues") or ()], policy.get("validRange")
+    values, span = [Amount(amount) for amount in policy.get("validValues") or ()], policy.get("validRange")
     default, total = _amount(policy, "default"), Amount(capacity)
     if values and span is not None:
         yield Problem((), "expected validValues or validRange, got both")
@@ -59,63 +59,67 @@ def _amount(value: Mapping[str, Any], name: str) -> Amount | None:
 
 
 def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) -> Iterator[Problem]:
-    for index, each in enumerate(values):
+    for index, amount in enumerate(values):
         where = ("validValues", index)
-        if index and values[index - 1].value > each.value:
-            yield Problem(where, f"expected amounts in ascending order, got {each.text} after {values[index - 1].text}")
-        elif index and values[index - 1].value == each.value:
-            yield Problem(where, f"expected each amount once, got {each.text} again")
-        if each.value > total.value:
-            yield Problem(where, f"expected at most the capacity of {total.text}, got {each.text}")
-    if default.value not in {each.value for each in values}:
+        if index and values[index - 1].value > amount.value:
+            yield Problem(
+                where, f"expected amounts in ascending order, got {amount.text} after {values[index - 1].text}"
+            )
+        elif index and values[index - 1].value == amount.value:
+            yield Problem(where, f"expected each amount once, got {amount.text} again")
+        if amount.value > total.value:
+            yield Problem(where, f"expected at most the capacity of {total.text}, got {amount.text}")
+    if default.value not in {amount.value for amount in values}:
         yield Problem(("default",), f"expected one of validValues, got {default.text}")
 
 
 def _range_problems(span: Mapping[str, Any], default: Amount, total: Amount) -> Iterator[Problem]:
-    least, most, step = (_amount(span, name) for name in ("min", "max", "step"))
-    if least is None:
+    lower, upper, step = (_amount(span, name) for name in ("min", "max", "step"))
+    if lower is None:
         yield Problem(("validRange", "min"), "expected a value, the field is missing")
         return
-    if least.value > total.value:
-        yield Problem(("validRange", "min"), f"expected at most the capacity of {total.text}, got {least.text}")
-    if default.value < least.value:
-        yield Problem(("default",), f"expected at least min, {least.text}, got {default.text}")
-    if most is not None:
-        if least.value > most.value:
-            yield Problem(("validRange", "max"), f"expected at least min, {least.text}, got {most.text}")
-        if most.value > total.value:
-            yield Problem(("validRange", "max"), f"expected at most the capacity of {total.text}, got {most.text}")
-        if default.value > most.value:
-            yield Problem(("default",), f"expected at most max, {most.text}, got {default.text}")
-    amounts = [(("default",), default), (("validRange", "min"), least)]
-    amounts += [(("validRange", name), each) for name, each in (("max", most), ("step", step)) if each is not None]
-    yield from _step_problems(amounts, least, step, total)
+    if lower.value > total.value:
+        yield Problem(("validRange", "min"), f"expected at most the capacity of {total.text}, got {lower.text}")
+    if default.value < lower.value:
+        yield Problem(("default",), f"expected at least min, {lower.text}, got {default.text}")
+    if upper is not None:
+        if lower.value > upper.value:
+            yield Problem(("validRange", "max"), f"expected at least min, {lower.text}, got {upper.text}")
+        if upper.value > total.value:
+            yield Problem(("validRange", "max"), f"expected at most the capacity of {total.text}, got {upper.text}")
+        if default.value > upper.value:
+            yield Problem(("default",), f"expected at most max, {upper.text}, got {default.text}")
+    amounts = [(("default",), default), (("validRange", "min"), lower)]
+    amounts += [
+        (("validRange", name), amount) for name, amount in (("max", upper), ("step", step)) if amount is not None
+    ]
+    yield from _step_problems(amounts, lower, step, total)
 
 
 def _step_problems(
-    amounts: Sequence[tuple[tuple[str, ...], Amount]], least: Amount, step: Amount | None, total: Amount
+    amounts: Sequence[tuple[tuple[str, ...], Amount]], lower: Amount, step: Amount | None, total: Amount
 ) -> Iterator[Problem]:
-    fractional = any(each.value % NANO for _, each in amounts)
-    fine = [(where, each) for where, each in amounts if fractional and each.value % _MILLI]
+    fractional = any(amount.value % NANO for _, amount in amounts)
+    fine = [(where, amount) for where, amount in amounts if fractional and amount.value % _MILLI]
     if fine:
-        for where, each in fine:
-            yield Problem(where, f"expected a multiple of one thousandth, got {each.text}")
+        for where, amount in fine:
+            yield Problem(where, f"expected a multiple of one thousandth, got {amount.text}")
         return
     if step is None:
         return
     if step.value <= 0:
         yield Problem(("validRange", "step"), f"expected an amount above 0, got {step.text}")
         return
-    if least.value + step.value > total.value:
-        text = f"expected min and one step to be at most the capacity of {total.text}, got {least.text} and {step.text}"
+    if lower.value + step.value > total.value:
+        text = f"expected min and one step to be at most the capacity of {total.text}, got {lower.text} and {step.text}"
         yield Problem(("validRange", "step"), text)
-    beyond = [(where, each) for where, each in amounts if not fractional and not 0 <= each.value <= _MOST]
-    for where, each in beyond:
-        yield Problem(where, f"expected an amount from 0 to 2^63 - 1, got {each.text}")
-    for where, each in () if beyond else amounts:
-        if where[-1] in ("default", "max") and (each.value - least.value) % step.value:
+    beyond = [(where, amount) for where, amount in amounts if not fractional and not 0 <= amount.value <= _MOST]
+    for where, amount in beyond:
+        yield Problem(where, f"expected an amount from 0 to 2^63 - 1, got {amount.text}")
+    for where, amount in () if beyond else amounts:
+        if where[-1] in ("default", "max") and (amount.value - lower.value) % step.value:
             yield Problem(
-                where, f"expected min, {least.text}, and a multiple of the step, {step.text}; got {each.text}"
+                where, f"expected min, {lower.text}, and a multiple of the step, {step.text}; got {amount.text}"
             )
 
 
@@ -134,16 +138,16 @@ Problems = Iterator[Problem]
 Rule = Callable[[Json], Problems]
 
 
-def given(value: Json, names: Collection[str]) -> list[str]:
-    """Return those of the fields that have a value."""
+def present_fields(value: Json, names: Collection[str]) -> list[str]:
+    """Return the names of the fields that have a value."""
     return [name for name in names if value.get(name) is not None]
 
 
 def _exactly_one_of(*names: str) -> Rule:
     def check(value: Json) -> Problems:
-        found = given(value, names)
-        if len(found) != 1:
-            yield Problem((), f"expected exactly one of {' or '.join(names)}, got {' and '.join(found) or 'none'}")
+        present = present_fields(value, names)
+        if len(present) != 1:
+            yield Problem((), f"expected exactly one of {' or '.join(names)}, got {' and '.join(present) or 'none'}")
 
     return check
 
@@ -168,18 +172,20 @@ def _check_nodes(spec: Json) -> Problems:
     if terms != 1:
         yield Problem(("nodeSelector", "nodeSelectorTerms"), f"expected one term, got {terms}")
     for index, device in enumerate(spec.get("devices") or ()):
-        found = given(device, _NODES_OF_DEVICE)
-        if spec.get("perDeviceNodeSelection") and len(found) != 1:
-            got = " and ".join(found) or "none"
-            wanted = "expected exactly one of nodeName, nodeSelector or allNodes beside perDeviceNodeSelection"
-            yield Problem(("devices", index), f"{wanted}, got {got}")
-        elif not spec.get("perDeviceNodeSelection") and found:
-            yield Problem(("devices", index, found[0]), "expected only in a slice with perDeviceNodeSelection: true")
+        node_fields = present_fields(device, _NODES_OF_DEVICE)
+        if spec.get("perDeviceNodeSelection") and len(node_fields) != 1:
+            got = " and ".join(node_fields) or "none"
+            expected = "expected exactly one of nodeName, nodeSelector or allNodes beside perDeviceNodeSelection"
+            yield Problem(("devices", index), f"{expected}, got {got}")
+        elif not spec.get("perDeviceNodeSelection") and node_fields:
+            yield Problem(
+                ("devices", index, node_fields[0]), "expected only in a slice with perDeviceNodeSelection: true"
+            )
 
 
 def _is_advanced(device: Json) -> bool:
     """Return whether a slice with this device may have fewer devices."""
-    lists = any(given(attribute, _LISTS) for attribute in (device.get("attributes") or {}).values())
+    lists = any(present_fields(attribute, _LISTS) for attribute in (device.get("attributes") or {}).values())
     return bool(device.get("taints") or device.get("consumesCounters") or lists)
 
 
@@ -187,7 +193,9 @@ def _check_partition_types(spec: Json) -> Problems:
     name = spec.get("partitionTypeAttribute")
     if name is None:
         return
-    consuming = [(index, each) for index, each in enumerate(spec.get("devices") or ()) if each.get("consumesCounters")]
+    consuming = [
+        (index, device) for index, device in enumerate(spec.get("devices") or ()) if device.get("consumesCounters")
+    ]
     if not consuming:
         yield Problem(("partitionTypeAttribute",), "expected only in a slice with devices that consume counters")
     bare = name.removeprefix(f"{spec['driver']}/")
@@ -210,16 +218,16 @@ def _check_device(device: Json) -> Problems:
     values = sum(max(1, *(len(attribute.get(name) or ()) for name in _LISTS)) for attribute in attributes.values())
     if values > MAX_VALUES:
         yield Problem(("attributes",), f"expected at most {MAX_VALUES} attribute values, got {values}")
-    for name, each in capacity.items():
-        if each.get("requestPolicy") is not None and not device.get("allowMultipleAllocations"):
+    for name, entry in capacity.items():
+        if entry.get("requestPolicy") is not None and not device.get("allowMultipleAllocations"):
             text = "expected only on a device with allowMultipleAllocations: true"
             yield Problem(("capacity", name, "requestPolicy"), text)
     yield from _check_conditions(device)
-    for name, each in (device.get("nodeAllocatableResources") or {}).items():
+    for name, entry in (device.get("nodeAllocatableResources") or {}).items():
         where = ("nodeAllocatableResources", name)
         if not is_node_allocatable(name):
             yield Problem(where, f"expected cpu, memory or hugepages-SIZE, got {shown(name)}")
-        key = (each.get("mapping") or {}).get("capacityKey")
+        key = (entry.get("mapping") or {}).get("capacityKey")
         if key is not None and key not in capacity:
             yield Problem((*where, "mapping", "capacityKey"), f"expected a capacity of the device, got {shown(key)}")
 
@@ -229,31 +237,31 @@ def _check_conditions(device: Json) -> Problems:
     if bool(needed) != bool(failed):
         missing = "bindingFailureConditions" if needed else "bindingConditions"
         yield Problem((missing,), "expected a list: the two lists of conditions go together")
-    for index, each in enumerate(failed):
-        if each in needed:
-            text = f"expected a condition that is not in bindingConditions, got {shown(each)}"
+    for index, condition in enumerate(failed):
+        if condition in needed:
+            text = f"expected a condition that is not in bindingConditions, got {shown(condition)}"
             yield Problem(("bindingFailureConditions", index), text)
 
 
 def _check_capacity(capacity: Json) -> Problems:
     policy = capacity.get("requestPolicy")
-    for each in () if policy is None else policy_problems(capacity["value"], policy):
-        yield Problem(("requestPolicy", *each.path), each.sentence)
+    for problem in () if policy is None else policy_problems(capacity["value"], policy):
+        yield Problem(("requestPolicy", *problem.path), problem.sentence)
 
 
 def _check_mapping(mapping: Json) -> Problems:
     both = ("capacityKey", "capacityMultiplier")
-    found = given(mapping, both)
-    if len(found) == 1:
-        (missing,) = set(both) - set(found)
-        yield Problem((missing,), f"expected a value beside {found[0]}, the field is missing")
-    for name in given(mapping, ("capacityMultiplier", "deviceMultiplier")):
+    present = present_fields(mapping, both)
+    if len(present) == 1:
+        (missing,) = set(both) - set(present)
+        yield Problem((missing,), f"expected a value beside {present[0]}, the field is missing")
+    for name in present_fields(mapping, ("capacityMultiplier", "deviceMultiplier")):
         if parse_quantity(str(mapping[name])) <= 0:
             yield Problem((name,), f"expected an amount above 0, got {mapping[name]}")
 
 
 def _check_overhead(overhead: Json) -> Problems:
-    names = given(overhead, ("perPod", "perContainer"))
+    names = present_fields(overhead, ("perPod", "perContainer"))
     if not names:
         yield Problem((), "expected perPod or perContainer, got none")
     negative = next((name for name in names if parse_quantity(str(overhead[name])) < 0), None)
@@ -262,7 +270,7 @@ def _check_overhead(overhead: Json) -> Problems:
 
 
 def _check_node_allocatable(resource: Json) -> Problems:
-    if not given(resource, ("mapping", "overhead")):
+    if not present_fields(resource, ("mapping", "overhead")):
         yield Problem((), "expected mapping or overhead, got none")
 
 
@@ -309,29 +317,29 @@ def _attribute(constraint: Json) -> Any:
 
 def _check_claim(devices: Json) -> Problems:
     requests = devices.get("requests") or ()
-    known = {request["name"] for request in requests}
-    known |= {name for request in requests for _, name, _ in _bodies(request)}
+    request_names = {request["name"] for request in requests}
+    request_names |= {name for request in requests for _, name, _ in _bodies(request)}
     for field in ("constraints", "config"):
         for place, entry in enumerate(devices.get(field) or ()):
             for index, name in enumerate(entry.get("requests") or ()):
-                if name not in known:
+                if name not in request_names:
                     text = f"expected the name of a request, or REQUEST/ALTERNATIVE, got {shown(name)}"
                     yield Problem((field, place, "requests", index), text)
     for place, request in enumerate(requests):
         for path, name, body in _bodies(request):
-            for index, each in enumerate(body.get("derivedAttributes") or ()):
-                if not any(_compares(entry, each["name"], name) for entry in devices.get("constraints") or ()):
+            for index, derived in enumerate(body.get("derivedAttributes") or ()):
+                if not any(_compares(entry, derived["name"], name) for entry in devices.get("constraints") or ()):
                     where = ("requests", place, *path, "derivedAttributes", index, "name")
-                    text = f"expected a name that a constraint on this request refers to, got {shown(each['name'])}"
+                    text = f"expected a name that a constraint on this request refers to, got {shown(derived['name'])}"
                     yield Problem(where, text)
 
 
 def _bodies(request: Json) -> Iterator[tuple[tuple[str | int, ...], str, Json]]:
-    """Path, name for constraints, and fields of each alternative."""
+    """Yield path, name for constraints, and fields of each alternative."""
     if request.get("exactly") is not None:
         yield ("exactly",), request["name"], request["exactly"]
-    for index, each in enumerate(request.get("firstAvailable") or ()):
-        yield ("firstAvailable", index), f"{request['name']}/{each['name']}", each
+    for index, alternative in enumerate(request.get("firstAvailable") or ()):
+        yield ("firstAvailable", index), f"{request['name']}/{alternative['name']}", alternative
 
 
 def _compares(constraint: Json, attribute: str, request: str) -> bool:
@@ -356,7 +364,7 @@ def _check_container_claims(spec: Json) -> Problems:
 def _objects(values: object) -> Iterator[tuple[int, Json]]:
     """Yield the objects in a list with their places."""
     return (
-        (index, each) for index, each in enumerate(values if isinstance(values, list) else ()) if isinstance(each, dict)
+        (index, item) for index, item in enumerate(values if isinstance(values, list) else ()) if isinstance(item, dict)
     )
 
 

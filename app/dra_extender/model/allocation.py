@@ -224,7 +224,7 @@ class ScoreTerms:
     aligned: int = 0
 
     def __add__(self, other: "ScoreTerms") -> "ScoreTerms":
-        """Both together."""
+        """Return the sum of both."""
         return ScoreTerms(
             self.alternatives + other.alternatives,
             self.waits or other.waits,

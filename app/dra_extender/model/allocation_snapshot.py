@@ -129,12 +129,12 @@ def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...
 
 
 def contradiction(claim: ClaimHead) -> DeviceId | None:
-    """The first device (driver, pool, device) of the stored allocation whose two snapshots differ in groups; None if none does.
+    """Return the first device of the stored allocation whose two snapshots differ in groups; None if none does.
 
     They are `results[].compatibilityGroups`, which counts then, and the annotation.
     """
     allocation = claim.status.allocation
-    if allocation is None or all(each.compatibility_groups is None for each in allocation.devices.results):
+    if allocation is None or all(result.compatibility_groups is None for result in allocation.devices.results):
         return None
     for result, frozen in zip(allocation.devices.results, _frozen(claim, allocation) or (), strict=False):
         groups = _groups(result)
@@ -146,14 +146,15 @@ def contradiction(claim: ClaimHead) -> DeviceId | None:
 
 
 def results_of(claim: ClaimHead) -> tuple[DeviceResult, ...]:
-    """The devices of the stored allocation, with the binding conditions that an API server without the field did not store."""
+    """Return the devices of the stored allocation, with the binding conditions that an API server without the field dropped."""
     allocation = claim.status.allocation
     if allocation is None:
         return ()
     frozen = _frozen(claim, allocation)
     if frozen is None:
         return allocation.devices.results
-    return tuple(_with_conditions(*each) for each in zip(allocation.devices.results, frozen, strict=True))
+    results = zip(allocation.devices.results, frozen, strict=True)
+    return tuple(_with_conditions(result, snapshot) for result, snapshot in results)
 
 
 def allocated_at(claim: ClaimHead) -> str | None:
@@ -206,14 +207,14 @@ def _lost(stored: DeviceResult, written: _Device) -> StrippedShare | None:
     return None
 
 
-def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
-    frozen = found.device
-    if result.binding_conditions is not None or frozen.binding_conditions is None:
+def _with_conditions(result: DeviceResult, frozen: _Frozen) -> DeviceResult:
+    device = frozen.device
+    if result.binding_conditions is not None or device.binding_conditions is None:
         return result
     return msgspec.structs.replace(
         result,
-        binding_conditions=frozen.binding_conditions,
-        binding_failure_conditions=frozen.binding_failure_conditions,
+        binding_conditions=device.binding_conditions,
+        binding_failure_conditions=device.binding_failure_conditions,
     )
 
 
@@ -273,17 +274,17 @@ def _holding(result: DeviceResult, frozen: _Frozen | None, node: str | None) -> 
 
 def _groups(result: DeviceResult) -> dict[str, tuple[str, ...]] | None:
     """Return the groups that the allocation itself keeps, by counter set; null means no groups, as in a slice."""
-    found = result.compatibility_groups
-    return None if found is None else {name: groups or () for name, groups in found.items()}
+    groups = result.compatibility_groups
+    return None if groups is None else {counter_set: names or () for counter_set, names in groups.items()}
 
 
 def _by_set(consumption: Iterable[CounterConsumption]) -> dict[str, set[str]]:
     """Return the groups of each counter set that has some, whatever their order."""
-    found: dict[str, set[str]] = {}
-    for each in consumption:
-        if each.compatibility_groups:
-            found.setdefault(each.counter_set, set()).update(each.compatibility_groups)
-    return found
+    groups_by_set: dict[str, set[str]] = {}
+    for entry in consumption:
+        if entry.compatibility_groups:
+            groups_by_set.setdefault(entry.counter_set, set()).update(entry.compatibility_groups)
+    return groups_by_set
 
 
 def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
@@ -300,20 +301,20 @@ def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:
 
 def _published_groups(holding: DeviceHolding) -> dict[str, tuple[str, ...] | None]:
     return {
-        each.counter_set: each.compatibility_groups
-        for each in holding.consumption or ()
-        if each.compatibility_groups and not each.grouped_by_policy
+        entry.counter_set: entry.compatibility_groups
+        for entry in holding.consumption or ()
+        if entry.compatibility_groups and not entry.grouped_by_policy
     }
 
 
 def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:
     return tuple(
         _Consumption(
-            counter_set=each.counter_set,
-            counters={name: f"{amount}n" for name, amount in each.counters},
-            compatibility_groups=each.compatibility_groups,
+            counter_set=entry.counter_set,
+            counters={name: f"{amount}n" for name, amount in entry.counters},
+            compatibility_groups=entry.compatibility_groups,
         )
-        for each in holding.consumption or ()
+        for entry in holding.consumption or ()
     )
 
 

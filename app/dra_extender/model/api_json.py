@@ -107,8 +107,8 @@ def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
         cuts = _Cuts(data)
         if not cuts.parts:
             raise
-    whole: T = cuts.restored(decoder.decode(cuts.text))
-    return whole
+    value: T = cuts.restored(decoder.decode(cuts.text))
+    return value
 
 
 def decode_object(kind: str, data: bytes) -> dict[str, Any]:
@@ -141,17 +141,17 @@ class _Cuts:
         if isinstance(value, list | tuple):
             return type(value)(map(self.restored, value))
         if isinstance(value, dict):
-            return {name: self.restored(each) for name, each in value.items()}
+            return {name: self.restored(item) for name, item in value.items()}
         if isinstance(value, msgspec.Struct):
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
             changed = {name: new for name, old in fields.items() if (new := self.restored(old)) is not old}
             return msgspec.structs.replace(value, **changed) if changed else value
         return value
 
-    def _part(self, found: "re.Match[bytes]") -> bytes:
-        part = self.parts[int(found[1])]
+    def _part(self, mark: "re.Match[bytes]") -> bytes:
+        part = self.parts[int(mark[1])]
         # A mark in the place of a container has quotes of its own; one within a text leaves the quotes beside it alone.
-        return part if part[:1] in b"[{" else found[0].replace(b"<%b:%b>" % (self._mark, found[1]), part)
+        return part if part[:1] in b"[{" else mark[0].replace(b"<%b:%b>" % (self._mark, mark[1]), part)
 
     def _cut(self, part: bytes) -> bytes:
         self.parts.append(part)
@@ -167,26 +167,28 @@ class _Cuts:
     def _without_halves(self, data: bytes) -> bytes:
         if not _SURROGATE.search(data):
             return data
-        return _SURROGATES.sub(lambda found: found[0] if found[2] is None else found[1] + self._cut(found[2]), data)
+        return _SURROGATES.sub(
+            lambda surrogate: surrogate[0] if surrogate[2] is None else surrogate[1] + self._cut(surrogate[2]), data
+        )
 
 
 def _deep_containers(data: bytes) -> list[tuple[int, int]]:
-    """Where the containers at the depth SHALLOW begin and end in which something lies at twice that depth or deeper."""
-    found = []
+    """Return where containers at the depth SHALLOW begin and end that contain something at twice that depth or deeper."""
+    containers = []
     depth = deepest = start = 0
-    for run in _BRACKETS.finditer(data):
-        if run[1] is not None:
-            count = len(run[1])
+    for brackets in _BRACKETS.finditer(data):
+        if brackets[1] is not None:
+            count = len(brackets[1])
             if depth < SHALLOW <= depth + count:
-                start, deepest = run.start(1) + SHALLOW - depth - 1, 0
+                start, deepest = brackets.start(1) + SHALLOW - depth - 1, 0
             depth += count
             deepest = max(deepest, depth)
-        elif run[2] is not None:
-            count = len(run[2])
+        elif brackets[2] is not None:
+            count = len(brackets[2])
             if depth >= SHALLOW > depth - count and deepest >= 2 * SHALLOW:
-                found.append((start, run.start(2) + depth - SHALLOW + 1))
+                containers.append((start, brackets.start(2) + depth - SHALLOW + 1))
             depth -= count
-    return found
+    return containers
 
 
 def as_stored(parameters: msgspec.Raw) -> msgspec.Raw:
@@ -221,7 +223,7 @@ def printable(line: str) -> str:
     """
     if line.isprintable():
         return line
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
 
 
 def number_of(count: int, noun: str) -> str:
@@ -230,7 +232,7 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else plural}"
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def listed(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names, comma-separated, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

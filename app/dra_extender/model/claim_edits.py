@@ -62,7 +62,7 @@ def without(claim: ResourceClaim, *, finalizer: bool = False, snapshot: bool = F
     return MetadataChange(
         uid=meta.uid,
         resource_version=meta.resource_version,
-        finalizers=tuple(each for each in meta.finalizers if each != FINALIZER) if finalizer else None,
+        finalizers=tuple(name for name in meta.finalizers if name != FINALIZER) if finalizer else None,
         annotations={SNAPSHOT_ANNOTATION: None} if snapshot else {},
     )
 
@@ -90,8 +90,8 @@ def with_reservations(raw: bytes, consumers: Iterable[ConsumerReference]) -> byt
 
 def without_reservations(raw: bytes, uids: Collection[str]) -> bytes:
     claim, status = _parts(raw)
-    left = [each for uid, each in _entries(status) if uid not in uids]
-    return _with_status(claim, {**status, "reservedFor": _json(left)})
+    remaining = [reservation for uid, reservation in _entries(status) if uid not in uids]
+    return _with_status(claim, {**status, "reservedFor": _json(remaining)})
 
 
 def without_allocation(raw: bytes) -> bytes:
@@ -104,10 +104,12 @@ def _storable(allocation: AllocationResult) -> AllocationResult:
     """Return the allocation with its configuration as an API server stores it."""
     config = allocation.devices.config
     spelled = tuple(
-        each
-        if each.opaque is None
-        else replace(each, opaque=replace(each.opaque, parameters=as_stored(each.opaque.parameters)))
-        for each in config
+        configuration
+        if configuration.opaque is None
+        else replace(
+            configuration, opaque=replace(configuration.opaque, parameters=as_stored(configuration.opaque.parameters))
+        )
+        for configuration in config
     )
     return replace(allocation, devices=replace(allocation.devices, config=spelled)) if config else allocation
 
@@ -131,9 +133,9 @@ def _reserved(status: Members, consumers: Iterable[ConsumerReference]) -> msgspe
 
 
 def _entries(status: Members) -> Sequence[tuple[str, msgspec.Raw]]:
-    """UID and spelling of each reservation."""
+    """Return UID and spelling of each reservation."""
     listed = decode("ResourceClaim", _ENTRIES, bytes(status.get("reservedFor", b"null"))) or ()
-    return [(decode("ResourceClaim", _REFERENCE, bytes(each)).uid, each) for each in listed]
+    return [(decode("ResourceClaim", _REFERENCE, bytes(reference)).uid, reference) for reference in listed]
 
 
 def _json(value: Any) -> msgspec.Raw:

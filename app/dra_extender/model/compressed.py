@@ -52,8 +52,8 @@ class CompressedList(Sequence[T], Generic[T]):
 
     def _values(self) -> tuple[T, ...]:
         data = zlib.decompress(self._data) if self._compressed else self._data
-        found: tuple[T, ...] = msgspec.json.decode(data, type=_tuple_of(self._kind))
-        return found
+        values: tuple[T, ...] = msgspec.json.decode(data, type=_tuple_of(self._kind))
+        return values
 
 
 def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:

@@ -50,10 +50,10 @@ class AttributeBody(Value, frozen=True):
         "bool": bool,
         "string": _Text,
         "version": _Version,
-        "ints": Annotated[tuple[int, ...], Items(least=1)],
-        "bools": Annotated[tuple[bool, ...], Items(least=1)],
-        "strings": Annotated[tuple[_Text, ...], Items(least=1)],
-        "versions": Annotated[tuple[_Version, ...], Items(least=1)],
+        "ints": Annotated[tuple[int, ...], Items(min_items=1)],
+        "bools": Annotated[tuple[bool, ...], Items(min_items=1)],
+        "strings": Annotated[tuple[_Text, ...], Items(min_items=1)],
+        "versions": Annotated[tuple[_Version, ...], Items(min_items=1)],
     }
 
 
@@ -118,20 +118,20 @@ def regrouped(
     counter set that has groups and is not drawn on any more keeps the device as a member without amounts.
     """
     drawn = tuple(
-        each
-        if each.grouped_by_policy
+        entry
+        if entry.grouped_by_policy
         else CounterConsumption(
-            counter_set=each.counter_set,
-            counters=each.counters,
-            compatibility_groups=groups.get(each.counter_set, ()),
+            counter_set=entry.counter_set,
+            counters=entry.counters,
+            compatibility_groups=groups.get(entry.counter_set, ()),
         )
-        for each in consumption
+        for entry in consumption
     )
-    named = {each.counter_set for each in drawn}
+    named = {entry.counter_set for entry in drawn}
     return drawn + tuple(
-        CounterConsumption(counter_set=name, compatibility_groups=found)
-        for name, found in groups.items()
-        if found and name not in named
+        CounterConsumption(counter_set=name, compatibility_groups=group_names)
+        for name, group_names in groups.items()
+        if group_names and name not in named
     )
 
 
@@ -183,7 +183,7 @@ class RequestPolicyBody(Value, frozen=True):
     """`requestPolicy` as the API server sends it."""
 
     default: Quantity | None = None
-    valid_values: Annotated[tuple[Quantity, ...], Items(most=10)] | None = None
+    valid_values: Annotated[tuple[Quantity, ...], Items(max_items=10)] | None = None
     valid_range: ValidRangeBody | None = None
 
 
@@ -208,9 +208,9 @@ class ConsumptionBody(Value, frozen=True):
 
     counter_set: Annotated[str, Format.COUNTER_SET]
     counters: Counters = {}
-    compatibility_groups: Annotated[tuple[DnsLabel, ...], Items(most=2, once=""), Gate.COMPATIBILITY_GROUPS] | None = (
-        None
-    )
+    compatibility_groups: (
+        Annotated[tuple[DnsLabel, ...], Items(max_items=2, once=""), Gate.COMPATIBILITY_GROUPS] | None
+    ) = None
 
 
 class DeviceExpression(Value, frozen=True):
@@ -243,7 +243,7 @@ class NodeAllocatable(Value, frozen=True):
     }
 
 
-Conditions = Annotated[tuple[LabelKey, ...], Items(most=4, once=""), Gate.BINDING_CONDITIONS]
+Conditions = Annotated[tuple[LabelKey, ...], Items(max_items=4, once=""), Gate.BINDING_CONDITIONS]
 """Types of conditions."""
 
 
@@ -257,9 +257,9 @@ class DeviceBody(Value, frozen=True):
     attributes: dict[QualifiedName, Annotated[Attribute, Described(AttributeBody)]] | None = None
     capacity: dict[QualifiedName, CapacityBody] | None = None
     consumes_counters: (
-        Annotated[tuple[ConsumptionBody, ...], Items(most=2, once="counterSet"), Gate.PARTITIONABLE_DEVICES] | None
+        Annotated[tuple[ConsumptionBody, ...], Items(max_items=2, once="counterSet"), Gate.PARTITIONABLE_DEVICES] | None
     ) = None
-    taints: Annotated[tuple[DeviceTaint, ...], Items(most=16), Gate.DEVICE_TAINTS] | None = None
+    taints: Annotated[tuple[DeviceTaint, ...], Items(max_items=16), Gate.DEVICE_TAINTS] | None = None
     node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
     all_nodes: Annotated[bool, OneOf(True)] | None = None
@@ -315,11 +315,13 @@ class DeviceReader:
     def _capacity(self, wire: CapacityBody) -> DeviceCapacity:
         policy = None
         if wire.request_policy is not None:
-            found = wire.request_policy
-            bounds = found.valid_range
+            wire_policy = wire.request_policy
+            bounds = wire_policy.valid_range
             policy = RequestPolicy(
-                default=_optional(found.default),
-                valid_values=None if found.valid_values is None else tuple(map(parse_quantity, found.valid_values)),
+                default=_optional(wire_policy.default),
+                valid_values=None
+                if wire_policy.valid_values is None
+                else tuple(map(parse_quantity, wire_policy.valid_values)),
                 valid_range=None
                 if bounds is None
                 else ValidRange(min=_optional(bounds.min), max=_optional(bounds.max), step=_optional(bounds.step)),
@@ -359,6 +361,6 @@ def _optional(text: str | None) -> int | None:
 
 def device_id_of(text: str) -> DeviceId:
     """Return the device that `driver/pool/device` names; the name of a pool may have slashes in it."""
-    driver, _, rest = text.partition("/")
-    pool, _, name = rest.rpartition("/")
+    driver, _, pool_and_name = text.partition("/")
+    pool, _, name = pool_and_name.rpartition("/")
     return driver, pool, name

@@ -22,7 +22,7 @@ class DeviceClassSpec(Value, frozen=True):
     """`spec` of a device class."""
 
     selectors: Annotated[Selectors, Mark.WHOLE] = ()
-    config: Annotated[tuple[ClassConfiguration, ...], Items(most=32)] = ()
+    config: Annotated[tuple[ClassConfiguration, ...], Items(max_items=32)] = ()
     extended_resource_name: Annotated[str, Format.EXTENDED_RESOURCE, Gate.EXTENDED_RESOURCES] | None = None
 
 

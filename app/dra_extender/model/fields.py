@@ -115,8 +115,8 @@ class OneOf:
 class Items(NamedTuple):
     """How many items a list or a mapping may have, and the field in which they have to differ (empty: altogether)."""
 
-    least: int = 0
-    most: int | None = None
+    min_items: int = 0
+    max_items: int | None = None
     once: str | None = None
 
 
@@ -212,8 +212,8 @@ def fields_of(struct: type[Value]) -> tuple[Field, ...]:
         TypeError: the annotation of a field does not say what its text is.
     """
     hints = get_type_hints(struct, include_extras=True)
-    described = {each.encode_name: hints[each.name] for each in msgspec.structs.fields(struct)}
-    required = {each.encode_name for each in msgspec.structs.fields(struct) if each.required}
+    described = {struct_field.encode_name: hints[struct_field.name] for struct_field in msgspec.structs.fields(struct)}
+    required = {struct_field.encode_name for struct_field in msgspec.structs.fields(struct) if struct_field.required}
     described.update(struct.unread)
     return tuple(_field(struct, name, hint, required) for name, hint in described.items())
 
@@ -227,7 +227,7 @@ def _field(struct: type[Value], name: str, hint: Any, required: set[str]) -> Fie
             name,
             _shape(plain, extras),
             frozenset(marks),
-            next((each for each in extras if isinstance(each, Gate)), None),
+            next((extra for extra in extras if isinstance(extra, Gate)), None),
         )
     except TypeError as problem:
         raise TypeError(f"{struct.__name__}.{name}: {problem}") from problem
@@ -241,7 +241,7 @@ def _parted(hint: Any) -> tuple[Any, tuple[Any, ...]]:
         plain, more = _parted(inner if described is None else described.type)
         return plain, (*more, *extras)
     if get_origin(hint) in (Union, UnionType):
-        kinds = [each for each in get_args(hint) if each is not NoneType]
+        kinds = [argument for argument in get_args(hint) if argument is not NoneType]
         return _parted(kinds[0]) if len(kinds) == 1 else (hint, ())
     return hint, ()
 
@@ -257,8 +257,8 @@ def shape_of(hint: Any) -> Shape:
 
 def _shape(plain: Any, extras: tuple[Any, ...]) -> Shape:
     items = next((extra for extra in extras if isinstance(extra, Items)), Items())
-    text_format = next((each for each in extras if isinstance(each, Format)), None)
-    one_of = next((each.values for each in extras if isinstance(each, OneOf)), ())
+    text_format = next((extra for extra in extras if isinstance(extra, Format)), None)
+    one_of = next((extra.values for extra in extras if isinstance(extra, OneOf)), ())
     origin = get_origin(plain)
     if origin is tuple:
         return ListOf(shape_of(get_args(plain)[0]), items)
@@ -270,7 +270,7 @@ def _shape(plain: Any, extras: tuple[Any, ...]) -> Shape:
     if plain is bool:
         return Flag(only_true=one_of == (True,))
     if plain is int:
-        return Number(next((each for each in extras if isinstance(each, NumberRange)), NumberRange()))
+        return Number(next((extra for extra in extras if isinstance(extra, NumberRange)), NumberRange()))
     if text_format is not None or one_of:
         return Text(text_format or Format.WORD, one_of)
     if plain in (Any, msgspec.Raw):

@@ -95,8 +95,8 @@ def writers_of(raw: bytes) -> Writers:
 
 
 def _part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = fields.get(name)
-    return found if isinstance(found, dict) else {}
+    part = fields.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _entries(fields: Mapping[str, Any]) -> Iterator[str]:

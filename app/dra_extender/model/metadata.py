@@ -76,10 +76,10 @@ class ObjectMeta(TemplateMeta, frozen=True):
         self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
     ) -> "ObjectMeta":
         """Keep these finalizers, annotations and owner, and no labels: authors may fill the rest with megabytes."""
-        kept = tuple(finalizer for finalizer in finalizers if finalizer in self.finalizers)
+        kept_finalizers = tuple(finalizer for finalizer in finalizers if finalizer in self.finalizers)
         owners = () if owner is None else (owner,)
         return msgspec.structs.replace(
-            self, labels={}, annotations=dict(annotations), owner_references=owners, finalizers=kept
+            self, labels={}, annotations=dict(annotations), owner_references=owners, finalizers=kept_finalizers
         )
 
     @property
@@ -164,10 +164,10 @@ def moment(seconds: float | None) -> Moment | None:
 def moment_text(moment: float) -> str:
     """Return the time in RFC 3339 (UTC), with microseconds where it has any."""
     try:
-        found = datetime.fromtimestamp(moment, UTC)
+        utc = datetime.fromtimestamp(moment, UTC)
     except (ValueError, OverflowError, OSError):
-        found = _FIRST if moment < 0 else _LAST
-    return found.isoformat().replace("+00:00", "Z")
+        utc = _FIRST if moment < 0 else _LAST
+    return utc.isoformat().replace("+00:00", "Z")
 
 
 def encoded_moment(value: Any) -> str:
@@ -187,5 +187,5 @@ def decoded_moment(kind: type, value: Any) -> Moment:
         raise NotImplementedError(f"no JSON for {kind.__name__}")
     if not isinstance(value, str):
         raise ValueError(f"expected a time in RFC 3339, got {type(value).__name__}")  # noqa: TRY004 - msgspec's own contract
-    found = datetime.fromisoformat(value)
-    return Moment((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    parsed = datetime.fromisoformat(value)
+    return Moment((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())

@@ -41,7 +41,7 @@ class NodeSelectorTerm(Value, frozen=True):
 class NodeSelector(Value, frozen=True):
     """Alternative terms; a node is selected if one holds."""
 
-    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Items(least=1), Mark.REQUIRED] = ()
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Items(min_items=1), Mark.REQUIRED] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the node is selected, by the rules of component-helpers (empty terms are discarded, no term means no match).
@@ -125,18 +125,18 @@ def _integer(text: str) -> int | None:
 def label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Return whether the labels satisfy a requirement that `check_label_requirement` does not refuse."""
     value = labels.get(requirement.key)
-    wanted = requirement.values or ()
+    values = requirement.values or ()
     match requirement.operator:
         case "In":
-            return value is not None and value in wanted
+            return value is not None and value in values
         case "NotIn":
-            return value is None or value not in wanted
+            return value is None or value not in values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
     number = None if value is None else _integer(value)
-    bound = _integer(wanted[0])
+    bound = _integer(values[0])
     if number is None or bound is None:
         return False
     return number > bound if requirement.operator == "Gt" else number < bound

@@ -197,7 +197,7 @@ class PodSpec(Value, frozen=True):
 
     in_part: ClassVar[bool] = True
     unread: ClassVar[Mapping[str, Any]] = {"priorityClassName": Annotated[Name, Mark.UNCHECKED]}
-    containers: Annotated[tuple[Container, ...], Items(least=1, once="name"), Mark.REQUIRED] | None = None
+    containers: Annotated[tuple[Container, ...], Items(min_items=1, once="name"), Mark.REQUIRED] | None = None
     init_containers: Annotated[tuple[Container, ...], Items(once="name")] | None = None
     scheduler_name: Name | None = None
     node_name: Name | None = None
@@ -211,7 +211,7 @@ class PodSpec(Value, frozen=True):
 class WholePodSpec(PodSpec, frozen=True):
     """`spec` of a pod, as far as explanations and kube-scheduler's own filters read it."""
 
-    containers: Annotated[tuple[WholeContainer, ...], Items(least=1, once="name"), Mark.REQUIRED] | None = None
+    containers: Annotated[tuple[WholeContainer, ...], Items(min_items=1, once="name"), Mark.REQUIRED] | None = None
     init_containers: Annotated[tuple[WholeContainer, ...], Items(once="name")] | None = None
     node_selector: Annotated[dict[Word, Name], Labels.LABELS] | None = None
     tolerations: Annotated[tuple[Toleration, ...], Mark.UNCHECKED, Mark.WHOLE] | None = None
@@ -277,7 +277,7 @@ class PodObject(Value, frozen=True):
         if group is None and spec.workload_ref is not None:
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
         requesting = _extended(spec.init_containers or (), spec.containers or ())
-        requested = sum(len(each.requests) for each in requesting)
+        requested = sum(len(container.requests) for container in requesting)
         extended = status.extended_resource_claim_status
         scheduled = next(
             (condition for condition in status.conditions or () if condition.type == _SCHEDULED), _Condition()
@@ -300,7 +300,7 @@ class PodObject(Value, frozen=True):
             extended_requests=packed(requesting, ContainerRequests, requested),
             extended_claim=extended.resource_claim_name if extended is not None else "",
             pod_group=group,
-            has_started=any((each.type, each.status) == _STARTED for each in status.conditions or ()),
+            has_started=any((condition.type, condition.status) == _STARTED for condition in status.conditions or ()),
             parts=len(spec.resource_claims or ()) + requested,
             # The API server itself reports on a pod with gates.
             attempted=bool(scheduled.type) and scheduled.reason != _GATED,
@@ -324,7 +324,7 @@ def _report(scheduled: _Condition) -> str:
 
 def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[ContainerRequests, ...]:
     """Return the containers that ask for extended resources; amounts of zero do not count."""
-    found: list[ContainerRequests] = []
+    requesting: list[ContainerRequests] = []
     for index, container in enumerate((*init, *main)):
         resources = container.resources
         if resources is None:
@@ -336,21 +336,21 @@ def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[Con
         requests = _requests({**limits, **requested})
         if requests:
             lasting = index >= len(init) or container.restart_policy == "Always"
-            found.append(
+            requesting.append(
                 ContainerRequests(index=index, name=container.name, long_lived=lasting, requests=tuple(requests))
             )
-    return tuple(found)
+    return tuple(requesting)
 
 
 def _resources(requesting: Sequence[ContainerRequests]) -> tuple[str, ...]:
-    return tuple(sorted({request.resource for one in requesting for request in one.requests}))
+    return tuple(sorted({request.resource for container in requesting for request in container.requests}))
 
 
-def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
+def _requests(resources: Mapping[str, str | float]) -> list[ResourceRequest]:
     return [
         ResourceRequest(resource=name, amount=count, place=place)
-        for place, name in enumerate(sorted(wanted))
-        if is_extended(name) and (count := _count(wanted[name]))
+        for place, name in enumerate(sorted(resources))
+        if is_extended(name) and (count := _count(resources[name]))
     ]
 
 
@@ -364,10 +364,10 @@ def is_extended(name: str) -> bool:
 def _count(amount: str | float) -> int:
     """Return the amount as a number of devices, NO_COUNT if it is none."""
     try:
-        whole, rest = divmod(parse_quantity(str(amount)), NANO)
+        units, remainder = divmod(parse_quantity(str(amount)), NANO)
     except QuantityError:
         return NO_COUNT
-    return NO_COUNT if rest or whole < 0 else whole
+    return NO_COUNT if remainder or units < 0 else units
 
 
 class _Identity(Value, frozen=True):

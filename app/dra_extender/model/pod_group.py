@@ -32,7 +32,7 @@ class SchedulingPolicy(Value, frozen=True):
 
 
 GroupClaims = Annotated[
-    tuple[PodResourceClaim, ...], Described(tuple[GroupResourceClaim, ...]), Items(most=4, once="name")
+    tuple[PodResourceClaim, ...], Described(tuple[GroupResourceClaim, ...]), Items(max_items=4, once="name")
 ]
 
 

@@ -49,7 +49,7 @@ class DeviceSelector(Value, frozen=True):
     cel: Annotated[CelSelector, Mark.REQUIRED] | None = None
 
 
-Selectors = Annotated[tuple[DeviceSelector, ...], Items(most=32)]
+Selectors = Annotated[tuple[DeviceSelector, ...], Items(max_items=32)]
 
 
 class CapacityRequests(Value, frozen=True):
@@ -72,7 +72,7 @@ class _RequestBody(Value, frozen=True):
     count: Natural = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: Annotated[CapacityRequests, Gate.CONSUMABLE_CAPACITY] | None = None
-    derived_attributes: Annotated[tuple[DerivedAttribute, ...], Items(most=32, once="name")] = ()
+    derived_attributes: Annotated[tuple[DerivedAttribute, ...], Items(max_items=32, once="name")] = ()
 
 
 class ExactRequest(_RequestBody, frozen=True):
@@ -104,7 +104,7 @@ class DeviceRequest(Value, frozen=True):
     ] = ()
 
 
-RequestNames = Annotated[tuple[RequestName, ...], Items(most=32, once="")]
+RequestNames = Annotated[tuple[RequestName, ...], Items(max_items=32, once="")]
 
 
 class DeviceConstraint(Value, frozen=True):
@@ -125,9 +125,9 @@ class ClaimConfiguration(Value, frozen=True):
 class DeviceClaim(Value, frozen=True):
     """`spec.devices` of a claim.  The API server spells no requests as null."""
 
-    requests: Annotated[tuple[DeviceRequest, ...], Items(most=32, once="name"), Mark.WHOLE] | None = ()
-    constraints: Annotated[tuple[DeviceConstraint, ...], Items(most=32), Mark.WHOLE] = ()
-    config: Annotated[tuple[ClaimConfiguration, ...], Items(most=32)] = ()
+    requests: Annotated[tuple[DeviceRequest, ...], Items(max_items=32, once="name"), Mark.WHOLE] | None = ()
+    constraints: Annotated[tuple[DeviceConstraint, ...], Items(max_items=32), Mark.WHOLE] = ()
+    config: Annotated[tuple[ClaimConfiguration, ...], Items(max_items=32)] = ()
 
 
 class ClaimSpec(Value, frozen=True):

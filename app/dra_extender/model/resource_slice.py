@@ -83,10 +83,10 @@ class SliceSpec(Value, frozen=True):
     per_device_node_selection: Annotated[bool, OneOf(True), Gate.PARTITIONABLE_DEVICES] | None = None
     skip_node_operations: Annotated[tuple[NodeOperation, ...], Items(once="")] | None = None
     shared_counters: (
-        Annotated[tuple[CounterSetBody, ...], Items(most=8, once="name"), Gate.PARTITIONABLE_DEVICES] | None
+        Annotated[tuple[CounterSetBody, ...], Items(max_items=8, once="name"), Gate.PARTITIONABLE_DEVICES] | None
     ) = None
     partition_type_attribute: Annotated[FullyQualifiedName, Mark.LEFT_OUT, Gate.PARTITION_TYPES] | None = None
-    devices: Annotated[tuple[DeviceBody, ...], Items(most=128, once="name")] | None = None
+    devices: Annotated[tuple[DeviceBody, ...], Items(max_items=128, once="name")] | None = None
 
 
 class SliceObject(Value, frozen=True):

@@ -37,13 +37,13 @@ class Owner(NamedTuple):
     uid: str
 
 
-class _Given(Value, frozen=True):
+class _TemplateMetadata(Value, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
 class _TemplateSpec(Value, frozen=True):
-    metadata: Annotated[_Given, Described(TemplateMeta), Mark.LEFT_OUT] | None = None
+    metadata: Annotated[_TemplateMetadata, Described(TemplateMeta), Mark.LEFT_OUT] | None = None
     spec: Annotated[msgspec.Raw, Described(ClaimSpec), Mark.REQUIRED] = msgspec.Raw(b"{}")
 
 
@@ -91,12 +91,12 @@ def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     spec = as_stored(template.spec.spec)
     if not bytes(spec).startswith(b"{"):
         raise ModelError("ResourceClaimTemplate: expected an object - at `$.spec.spec`")
-    given = template.spec.metadata or _Given()
+    template_metadata = template.spec.metadata or _TemplateMetadata()
     metadata: Mapping[str, Any] = {
         "name": generated_name(owner, entry),
         "namespace": owner.namespace,
-        "labels": _unreserved(given.labels),
-        "annotations": {**_unreserved(given.annotations), ENTRY_ANNOTATION: entry},
+        "labels": _unreserved(template_metadata.labels),
+        "annotations": {**_unreserved(template_metadata.annotations), ENTRY_ANNOTATION: entry},
         # Without blockOwnerDeletion, as upstream: it would need the right to change the owner's finalizers.
         "ownerReferences": [
             {
@@ -113,13 +113,13 @@ def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     )
 
 
-def _unreserved(given: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (given or {}).items() if not _is_reserved(key)}
+def _unreserved(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (texts or {}).items() if not _is_reserved(key)}
 
 
 def _is_reserved(key: str) -> bool:
     domain = key.rpartition("/")[0].lower()
-    return any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
+    return any(domain == reserved or domain.endswith(f".{reserved}") for reserved in _RESERVED)
 
 
 def generated_base(owner: str, entry: str) -> str:

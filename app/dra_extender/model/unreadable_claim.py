@@ -67,13 +67,13 @@ def read_broken(data: bytes) -> ClaimHead:
     """
     claim = _read_claim(data)
     status = claim.status or _Status()
-    given = status.allocation
+    stored = status.allocation
     allocation = None
-    if given is not None:
-        results = (given.devices or _Devices()).results or ()
+    if stored is not None:
+        results = (stored.devices or _Devices()).results or ()
         allocation = AllocationResult(
             devices=DeviceAllocation(results=tuple(_result(bytes(result)) for result in results)),
-            allocation_timestamp=_readable(_TEXT, given.allocation_timestamp),
+            allocation_timestamp=_readable(_TEXT, stored.allocation_timestamp),
         )
     reserved = _readable(_CONSUMERS, status.reserved_for) or ()
     return ClaimHead(metadata=claim.metadata, status=ClaimStatus(allocation=allocation, reserved_for=reserved))

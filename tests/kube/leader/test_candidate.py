@@ -49,7 +49,7 @@ def test_a_leader_acts_until_the_deadline_counted_from_when_it_sent_its_renewal(
     candidate.renewed(LeaseRecord("1", "a", 15.0), sent=100.0, now=104.0)
     assert candidate.leads(109.9)
     assert not candidate.leads(110.0)
-    assert candidate.left(104.0) == 6.0
+    assert candidate.remaining(104.0) == 6.0
     candidate.resign()
     assert not candidate.leads(104.0)
 

@@ -9,7 +9,7 @@ from dra_extender.kube.client.protobuf import (
     field,
     fields,
     message_of,
-    one,
+    only_field,
     text,
 )
 from dra_extender.kube.objects.claims import has_driver_data, with_metadata, with_reservations
@@ -89,7 +89,7 @@ def test_reservations_of_others_and_what_drivers_say_stay_byte_by_byte() -> None
     before = stored(status=[ALLOCATION, OTHER, DATA])
     both = '{"resource":"pods","name":"o","uid":"other"},{"apiGroup":"g","resource":"r","name":"n","uid":"new"}'
     body = with_reservations(before, read_head(wanted(f'{{"allocation":{ALLOCATED},"reservedFor":[{both}]}}')))
-    status = one(claim_of(body), 3)
+    status = only_field(claim_of(body), 3)
     new = field(2, message_of((field(1, b"g"), field(3, b"r"), field(4, b"n"), field(5, b"new"))))
     assert fields(status.content) == [ALLOCATION, DATA, OTHER, new]
     assert [each for each in claim_of(body) if each.number != 3] == [
@@ -99,7 +99,7 @@ def test_reservations_of_others_and_what_drivers_say_stay_byte_by_byte() -> None
 
 def test_an_allocation_is_taken_away_and_never_written() -> None:
     body = with_reservations(stored(status=[ALLOCATION, OTHER, DATA]), read_head(wanted("{}")))
-    assert fields(one(claim_of(body), 3).content) == [DATA]
+    assert fields(only_field(claim_of(body), 3).content) == [DATA]
     other = ALLOCATED.replace('"p"', '"q"')
     for status in ([], [ALLOCATION]):
         with pytest.raises(ProtobufError, match="another allocation"):

@@ -57,7 +57,7 @@ class Tenants(InMemoryExtender):
 
     def held(self, pod: Pod) -> int:
         """How many devices are held for the pod, on all nodes."""
-        return sum(len(self.ledger.holds.kept(each.claim_uid)) for each in self.ledger.holds.of_pod(pod.uid))
+        return sum(len(self.ledger.holds.holdings(each.claim_uid)) for each in self.ledger.holds.of_pod(pod.uid))
 
     def allocated(self) -> list[str]:
         found = []

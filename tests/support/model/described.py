@@ -64,10 +64,10 @@ def values(shape: Shape, *, former: bool = False) -> st.SearchStrategy[Any]:
         case Record(struct):
             return objects(struct, former=former)
         case ListOf(item, items):
-            most = min(items.most or _MOST, max(_MOST, items.least))
-            return st.lists(values(item, former=former), min_size=items.least, max_size=most)
+            most = min(items.max_items or _MOST, max(_MOST, items.min_items))
+            return st.lists(values(item, former=former), min_size=items.min_items, max_size=most)
         case MapOf(key, value, items):
-            return st.dictionaries(values(key), values(value, former=former), min_size=items.least, max_size=_MOST)
+            return st.dictionaries(values(key), values(value, former=former), min_size=items.min_items, max_size=_MOST)
         case Text(text_format, one_of):
             return st.sampled_from(one_of) if one_of else texts(text_format)
         case Number(bounds):

@@ -132,7 +132,7 @@ class RequestAudit:
         known = self._asked.get(key)
         if known is None:
             try:
-                claim = record.whole
+                claim = record.claim_with_spec
             except ModelError as problem:
                 self._unjudged.without_spec(claim_name(record.claim), str(problem))
                 return None

@@ -166,7 +166,7 @@ async def find_credentials(
                 configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
             return configuration
 
-        return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_named_instead(settings)))
+        return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_overrides(settings)))
     raise ConfigurationError(
         f"No API server is configured: no kubeconfig was given, KUBECONFIG is not set, {SERVICE_HOST_ENV_NAME} is not set "
         f"(so this is not a pod), and {default} does not exist."
@@ -180,8 +180,8 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
     try:
         choice = choose(path, settings)
     except _PROBLEMS as problem:
-        raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
-    identity = Identity(choice.context, choice.namespace, choice.impersonation, _named_instead(settings))
+        raise ConfigurationError(f"The {source} cannot be used: {_problem_text(problem)}.") from problem
+    identity = Identity(choice.context, choice.namespace, choice.impersonation, _overrides(settings))
 
     async def load() -> Configuration:
         configuration = _blank(settings)
@@ -197,10 +197,10 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         except TimeoutError as problem:
             raise ConfigurationError(f"The {source} cannot be used: no login within {LOAD_SECONDS:g} s.") from problem
         except _PROBLEMS as problem:
-            raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
+            raise ConfigurationError(f"The {source} cannot be used: {_problem_text(problem)}.") from problem
         if choice.logs_in and not configuration.api_key and not configuration.cert_file:
-            said = " ".join(" ".join(errors).split()).rstrip(".") or "neither a token nor a certificate"
-            raise ConfigurationError(f"The {source} cannot be used: its login program gave no credentials: {said}.")
+            reason = " ".join(" ".join(errors).split()).rstrip(".") or "neither a token nor a certificate"
+            raise ConfigurationError(f"The {source} cannot be used: its login program gave no credentials: {reason}.")
         return configuration
 
     return Credentials(source, await load(), load, clock, identity)
@@ -223,19 +223,19 @@ async def _in_cluster(
         except _PROBLEMS as problem:
             raise ConfigurationError(
                 f"The service account of this pod cannot be used (token {account.token}, authority {account.certificate}): "
-                f"{_said(problem)}."
+                f"{_problem_text(problem)}."
             ) from problem
         if settings.token:
             configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
         return configuration
 
-    identity = Identity(namespace=account.namespace, instead=_named_instead(settings))
+    identity = Identity(namespace=account.namespace, instead=_overrides(settings))
     return Credentials("the service account of this pod", await load(), load, clock, identity)
 
 
-def _named_instead(settings: KubeSettings) -> tuple[str, ...]:
-    given = {"cluster": settings.cluster, "user": settings.user, "server": settings.server}
-    named = (f"{what} {name}" for what, name in given.items() if name)
+def _overrides(settings: KubeSettings) -> tuple[str, ...]:
+    names = {"cluster": settings.cluster, "user": settings.user, "server": settings.server}
+    named = (f"{field} {name}" for field, name in names.items() if name)
     return (*named, *(("the given token",) if settings.token else ()))
 
 
@@ -248,6 +248,6 @@ def _any_file(paths: str) -> bool:
     return any(Path(part).expanduser().is_file() for part in paths.split(os.pathsep) if part)
 
 
-def _said(problem: BaseException) -> str:
+def _problem_text(problem: BaseException) -> str:
     text = " ".join(str(problem).split()).rstrip(".")
     return text or type(problem).__name__

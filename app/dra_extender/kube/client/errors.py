@@ -90,9 +90,9 @@ class ApiCallError(Exception):
         self.intent = intent
         self.status = status
         self.retry_after = retry_after
-        said = problem if status is None else status.message or status.reason or "no reason given"
+        message = problem if status is None else status.message or status.reason or "no reason given"
         label = "no answer" if status is None else f"{status.code} {status.reason}".strip()
-        super().__init__(f"{intent}: {label}: {cut(said)}")
+        super().__init__(f"{intent}: {label}: {cut(message)}")
 
     @property
     def code(self) -> int:

@@ -121,25 +121,25 @@ def merged(paths: str, choice: KubeconfigChoice, settings: KubeSettings) -> tupl
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
     """Collect what the library only logs inside: why a login program gave no credentials."""
-    said: list[str] = []
+    messages: list[str] = []
     logger = logging.getLogger(_LIBRARY)
-    handler = _Collector(said)
+    handler = _Collector(messages)
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagates
 
 
 class _Collector(logging.Handler):
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, messages: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._said = said
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(record.getMessage())
+        self._messages.append(record.getMessage())
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -163,11 +163,11 @@ def _existing(files: Sequence[Mapping[str, Any]], field: str, name: str) -> Mapp
         KubeconfigError: there is none.
     """
     kind = f"{field}s"
-    found = _named(files, kind, field, name)
-    if found is None:
+    entry = _named(files, kind, field, name)
+    if entry is None:
         names = ", ".join(sorted({str(entry.get("name")) for file in files for entry in _entries(file, kind)}))
         raise KubeconfigError(f"there is no {field} with name {name}; there are: {names or 'none'}")
-    return found
+    return entry
 
 
 def _named(files: Sequence[Mapping[str, Any]], kind: str, field: str, name: str) -> Mapping[str, Any] | None:

@@ -82,16 +82,16 @@ def text(parts: Iterable[ProtobufField], number: int) -> str:
         raise ProtobufError(f"field {number} is not UTF-8 text") from problem
 
 
-def one(parts: Iterable[ProtobufField], number: int) -> ProtobufField:
+def only_field(parts: Iterable[ProtobufField], number: int) -> ProtobufField:
     """Return the only field with this number; an empty one if there is none.
 
     Raises:
         ProtobufError: there are several, which a reader would merge.
     """
-    found = [part for part in parts if part.number == number]
-    if len(found) > 1:
-        raise ProtobufError(f"field {number} occurs {len(found)} times")
-    return found[0] if found else field(number, b"")
+    fields_with_number = [part for part in parts if part.number == number]
+    if len(fields_with_number) > 1:
+        raise ProtobufError(f"field {number} occurs {len(fields_with_number)} times")
+    return fields_with_number[0] if fields_with_number else field(number, b"")
 
 
 def replaced(parts: Iterable[ProtobufField], new: ProtobufField) -> list[ProtobufField]:
@@ -117,7 +117,7 @@ class Envelope(NamedTuple):
         if not body.startswith(MAGIC):
             raise ProtobufError("the magic number is missing")
         parts = fields(body[len(MAGIC) :])
-        named = fields(one(parts, _TYPE).content)
+        named = fields(only_field(parts, _TYPE).content)
         named_type = (text(named, 1), text(named, 2))
         if named_type != (api_version, kind):
             raise ProtobufError(f"expected {kind} of {api_version}, found {named_type[1]!r} of {named_type[0]!r}")
@@ -126,7 +126,7 @@ class Envelope(NamedTuple):
     @property
     def content(self) -> bytes:
         """The object."""
-        return one(self.parts, _RAW).content
+        return only_field(self.parts, _RAW).content
 
     def holding(self, content: bytes) -> bytes:
         """Return the body with another object."""

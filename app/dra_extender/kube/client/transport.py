@@ -52,7 +52,7 @@ WriteFence = Callable[[], str | None]
 class ApiCall:
     """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds.
 
-    `accept` is the media type of the answer, `most` the bytes that it may have at most, 0 for any number.
+    `accept` is the media type of the answer, `max_bytes` the limit of its length, 0 for none.
     """
 
     intent: RequestIntent
@@ -63,7 +63,7 @@ class ApiCall:
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
-    most: int = 0
+    max_bytes: int = 0
 
 
 class _Rest(RESTClientObject):
@@ -77,14 +77,14 @@ class _Rest(RESTClientObject):
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
-        made = socket.socket(family=family, type=kind, proto=protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = socket.socket(family=family, type=kind, proto=protocol)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # With the system's defaults a peer that vanished is noticed after two hours.
         for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
             if hasattr(socket, option):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        self._sockets.add(made)
-        return made
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self._sockets.add(connection)
+        return connection
 
     def session(self) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = self._create_pool_manager()
@@ -97,7 +97,7 @@ class _Rest(RESTClientObject):
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
+                while any(connection.fileno() >= 0 for connection in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
                     await asyncio.sleep(_LOOK_SECONDS)
 
 
@@ -153,13 +153,13 @@ class ApiTransport:
         try:
             # Proxies come from the configuration; looking for them in the environment costs two thread hops a request.
             configuration.client_session_kwargs = {"trust_env": False, "request_class": self._request_class}
-            rest = _Rest(configuration)
+            client = _Rest(configuration)
         except (OSError, ValueError) as problem:
             raise ConfigurationError(
                 f"The certificates of {credentials.source} cannot be used: {problem}."
             ) from problem
-        self._rest = rest
-        self._session = rest.session()
+        self._rest = client
+        self._session = client.session()
         self._credentials = credentials
         if not self._named.user:
             self._named = credentials.identity.impersonation
@@ -178,7 +178,7 @@ class ApiTransport:
             (
                 source,
                 f", context {identity.context}" if identity.context else "",
-                *(f", {each}" for each in identity.instead),
+                *(f", {override}" for override in identity.instead),
                 f", as {self._named.user}{groups}" if self._named.user else "",
             )
         )
@@ -194,7 +194,7 @@ class ApiTransport:
         """Return the whole body of a successful answer.
 
         Raises:
-            ResponseTooLongError: there is more of it than `call.most`.
+            ResponseTooLongError: there is more of it than `call.max_bytes`.
             ApiCallError: an answer that refuses, or none in time.
         """
         started = self._clock.monotonic()
@@ -203,7 +203,7 @@ class ApiTransport:
         try:
             async with self._answer(call, limits) as response:
                 status = str(response.status)
-                return await (_bounded(response, call) if call.most else response.read())
+                return await (_bounded(response, call) if call.max_bytes else response.read())
         except ApiCallError as failed:
             status = str(failed.status.code) if failed.status else status
             raise
@@ -222,14 +222,14 @@ class ApiTransport:
             StreamSilentError: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
             ApiCallError: an answer that refuses, none, or a broken connection; also while the pieces are read.
         """
-        begun = False
+        has_begun = False
         limits = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
         try:
             async with self._answer(call, limits) as response:
-                begun = True
+                has_begun = True
                 yield response.content.iter_any()
         except _NETWORK_PROBLEMS as problem:
-            if begun and isinstance(problem, TimeoutError):
+            if has_begun and isinstance(problem, TimeoutError):
                 raise StreamSilentError(call.intent, None, f"nothing came for {silence:g} s") from problem
             raise no_answer(call.intent, problem, silence) from problem
 
@@ -249,8 +249,8 @@ class ApiTransport:
             async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **extra) as socket:
                 yield socket
         except aiohttp.WSServerHandshakeError as problem:
-            said = self._credentials.hidden(problem.message.encode()).decode()
-            status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {said}")
+            reason = self._credentials.hidden(problem.message.encode()).decode()
+            status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {reason}")
             raise ApiCallError(call.intent, status) from problem
         except _NETWORK_PROBLEMS as problem:
             raise no_answer(call.intent, problem, call.seconds) from problem
@@ -301,8 +301,8 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > call.most:
-            raise ResponseTooLongError(call.intent, None, f"the answer is longer than {call.most} bytes")
+        if len(body) > call.max_bytes:
+            raise ResponseTooLongError(call.intent, None, f"the answer is longer than {call.max_bytes} bytes")
     return bytes(body)
 
 

@@ -106,7 +106,7 @@ class LeaderElection:
         """
         view = self._view
         while self._leads():
-            await self._pause(view.left(self._clock.monotonic()))
+            await self._pause(view.remaining(self._clock.monotonic()))
             # A process that was stopped wakes up here: what it knew is worth nothing then, not even a last try.
             if not self._leads():
                 break
@@ -168,9 +168,11 @@ class LeaderElection:
     async def _write(self) -> None:
         """Take or renew the lease as it was last seen; the server refuses if it has changed since."""
         settings = self._settings
-        held = held_lease(self._view.record, settings.identity, duration=settings.times.duration, now=self._clock.now())
+        record = held_lease(
+            self._view.record, settings.identity, duration=settings.times.duration, now=self._clock.now()
+        )
         sent = self._clock.monotonic()
-        stored = await self._lease.write(held)
+        stored = await self._lease.write(record)
         self._view.renewed(stored, sent, self._clock.monotonic())
 
     async def _give_up(self) -> None:

@@ -43,9 +43,9 @@ class LeaseRecord:
     acquired: str = ""
     renewed: str = ""
 
-    def same_term(self, other: "LeaseRecord") -> bool:
+    def same_term(self, record: "LeaseRecord") -> bool:
         """Return whether the lease was neither acquired, renewed nor released between the two; other edits do not count."""
-        return replace(self, version=other.version) == other
+        return replace(self, version=record.version) == record
 
     def released(self, now: float) -> "LeaseRecord":
         """Return the released Lease, as upstream's leader election writes it: no holder, and the shortest duration."""
@@ -109,7 +109,7 @@ class LeaseView:
         """Return whether this replica may act."""
         return now < self._deadline
 
-    def left(self, now: float) -> float:
+    def remaining(self, now: float) -> float:
         """Return the seconds until the deadline; 0 when it has passed."""
         return max(0.0, self._deadline - now)
 

@@ -14,7 +14,7 @@ from dra_extender.kube.client.protobuf import (
     field,
     fields,
     message_of,
-    one,
+    only_field,
     replaced,
     text,
 )
@@ -75,7 +75,7 @@ def with_metadata(body: bytes, change: MetadataChange) -> bytes:
     return envelope.holding(message_of(replaced(claim, field(_METADATA, message_of(metadata)))))
 
 
-def with_reservations(body: bytes, wanted: ClaimHead) -> bytes:
+def with_reservations(body: bytes, claim_head: ClaimHead) -> bytes:
     """Return the claim (protobuf) with these reservations, and without an allocation if none is wanted.
 
     Raises:
@@ -83,17 +83,19 @@ def with_reservations(body: bytes, wanted: ClaimHead) -> bytes:
         ProtobufError: it is no claim, or has another allocation than the one that is wanted: none can be written here.
     """
     envelope, claim = _claim(body)
-    _checked(claim, wanted.metadata.uid, wanted.metadata.resource_version)
-    status = fields(one(claim, _STATUS).content)
-    if wanted.status.allocation is None:
+    _checked(claim, claim_head.metadata.uid, claim_head.metadata.resource_version)
+    status = fields(only_field(claim, _STATUS).content)
+    if claim_head.status.allocation is None:
         status = [part for part in status if part.number != _ALLOCATION]
     elif _results(status) != [
-        (result.request, *result.device_id) for result in wanted.status.allocation.devices.results
+        (result.request, *result.device_id) for result in claim_head.status.allocation.devices.results
     ]:
         raise ProtobufError("the claim has another allocation than the one to be written")
-    known = {text(fields(part.content), _CONSUMER_UID): part for part in status if part.number == _RESERVED_FOR}
+    stored_consumers = {
+        text(fields(part.content), _CONSUMER_UID): part for part in status if part.number == _RESERVED_FOR
+    }
     status = [part for part in status if part.number != _RESERVED_FOR]
-    status += [known.get(consumer.uid) or _consumer(consumer) for consumer in wanted.status.reserved_for]
+    status += [stored_consumers.get(consumer.uid) or _consumer(consumer) for consumer in claim_head.status.reserved_for]
     return envelope.holding(message_of(replaced(claim, field(_STATUS, message_of(status)))))
 
 
@@ -104,7 +106,7 @@ def _claim(body: bytes) -> tuple[Envelope, list[ProtobufField]]:
 
 def _checked(claim: list[ProtobufField], uid: str, version: str) -> list[ProtobufField]:
     """Return the metadata, if they are those of this object in this version."""
-    metadata = fields(one(claim, _METADATA).content)
+    metadata = fields(only_field(claim, _METADATA).content)
     stored = (text(metadata, _UID), text(metadata, _RESOURCE_VERSION))
     if stored != (uid, version):
         raise ConflictError(
@@ -115,7 +117,7 @@ def _checked(claim: list[ProtobufField], uid: str, version: str) -> list[Protobu
 
 def _results(status: list[ProtobufField]) -> list[tuple[str, ...]]:
     """Return request, driver, pool and device of what is allocated: `allocation.devices.results`, all with field number 1."""
-    devices = fields(one(fields(one(status, _ALLOCATION).content), 1).content)
+    devices = fields(only_field(fields(only_field(status, _ALLOCATION).content), 1).content)
     results = [fields(result.content) for result in devices if result.number == 1]
     return [tuple(text(result, number) for number in (1, 2, 3, 4)) for result in results]
 
@@ -196,9 +198,9 @@ class KubeClaims:
                 return await self._api.perform(call)
             except RequestRejectedError as problem:
                 refused = problem
-        wanted = read_head(body)
+        claim_head = read_head(body)
         return await self._update_as_protobuf(
-            call, (namespace, name), lambda stored: with_reservations(stored, wanted), refused
+            call, (namespace, name), lambda stored: with_reservations(stored, claim_head), refused
         )
 
     async def _update_as_protobuf(

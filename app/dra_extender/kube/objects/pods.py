@@ -92,8 +92,10 @@ class KubePodGroups:
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
         meta = group.metadata
-        left = [name for name in meta.finalizers if name != finalizer]
-        change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}
+        remaining = [name for name in meta.finalizers if name != finalizer]
+        change = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": remaining or None}
+        }
         body = msgspec.json.encode(change)
         call = self._api.call("patch", self._kind(), meta.namespace, meta.name, body, content_type=MERGE_PATCH)
         await self._api.perform(call)
@@ -141,8 +143,8 @@ async def _record_claims(
         stored = decode(str(call.intent), _DECODER, answer).status.resource_claim_statuses
     except ModelError as problem:
         raise ServerUnavailableError(f"the answer cannot be read: {problem}") from problem
-    kept = {entry.name: entry.resource_claim_name for entry in stored}
-    lost = [entry for entry, claim in sorted(claims.items()) if kept.get(entry) != claim]
+    stored_claims = {entry.name: entry.resource_claim_name for entry in stored}
+    lost = [entry for entry, claim in sorted(claims.items()) if stored_claims.get(entry) != claim]
     if lost:
         raise RequestRejectedError(
             f"{call.intent}: the API server does not keep status.resourceClaimStatuses of {', '.join(lost)} "

@@ -82,11 +82,11 @@ class EventDispatcher:
     def vanished(self, key: Key) -> None:
         """Deliver the deletion of an object if the sink knows the object."""
         self._unreadable.pop(key, None)
-        known = self._delivered.get(key)
-        if known is None:
+        delivered = self._delivered.get(key)
+        if delivered is None:
             return
         try:
-            self._sink.deleted(key[0], key[1], known[1])
+            self._sink.deleted(key[0], key[1], delivered[1])
         except Exception as problem:  # noqa: BLE001 - as above
             _LOG.exception("deletion was not delivered", kind=self._kind, namespace=key[0], name=key[1])
             # It stays known, so that the next list tries again.

@@ -93,11 +93,11 @@ def next_size(size: int, objects: int, read: int, limit: int) -> int:
 
 
 async def _page(
-    transport: ApiTransport, kind: ResourceKind, path: str, query: dict[str, str], seconds: float, most: int
+    transport: ApiTransport, kind: ResourceKind, path: str, query: dict[str, str], seconds: float, max_bytes: int
 ) -> tuple[Page, int]:
-    """Return a page, and the bytes that it took; raises ResponseTooLongError if these are more than `most` (0 for any number)."""
+    """Return a page and its length; raises ResponseTooLongError if it has more than `max_bytes` (0 for any number)."""
     intent = RequestIntent("list", kind.plural)
-    body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, most=most))
+    body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, max_bytes=max_bytes))
     try:
         # The authors of the objects decide what decoding costs: a long page must not block the event loop.
         return await in_turns(_PAGE, body), len(body)
@@ -160,20 +160,20 @@ async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> As
     Raises:
         ApiCallError: a line is longer than `longest` bytes.
     """
-    begun: list[bytes] = []
+    pieces_of_line: list[bytes] = []
     size = 0
     async for piece in pieces:
-        *ends, rest = piece.split(b"\n")
+        *ends, incomplete = piece.split(b"\n")
         for end in ends:
-            begun.append(end)
-            line = b"".join(begun)
-            begun.clear()
+            pieces_of_line.append(end)
+            line = b"".join(pieces_of_line)
+            pieces_of_line.clear()
             size = 0
             if line and not line.isspace():
                 yield line
-        if rest:
-            begun.append(rest)
-            size += len(rest)
+        if incomplete:
+            pieces_of_line.append(incomplete)
+            size += len(incomplete)
             if size > longest:
                 raise ApiCallError(
                     RequestIntent("watch", "a stream"), None, f"one event is longer than {longest} bytes"

@@ -108,15 +108,15 @@ class Reflector:
         return True
 
     def health(self) -> str | None:
-        """Return None when listed and in contact, else what is wrong."""
-        said = f" ({self.last_error})" if self.last_error else ""
+        """Return what is wrong; None if the objects are listed and the server is in contact."""
+        last_error = f" ({self.last_error})" if self.last_error else ""
         if not self.synced.is_set():
-            return f"{self.kind.plural} are not listed yet{said}"
+            return f"{self.kind.plural} are not listed yet{last_error}"
         if self._stumbles >= UNREADY_AFTER:
-            return f"{self.kind.plural} cannot be followed: {self._stumbles} failures in a row{said}"
+            return f"{self.kind.plural} cannot be followed: {self._stumbles} failures in a row{last_error}"
         silent = self._clock.monotonic() - self.last_contact
         if silent > self._settings.watch.silence:
-            return f"nothing was heard of {self.kind.plural} for {silent:.0f} s{said}"
+            return f"nothing was heard of {self.kind.plural} for {silent:.0f} s{last_error}"
         return None
 
     def notes(self) -> Mapping[str, str]:
@@ -165,7 +165,7 @@ class Reflector:
             silence=watch.stall,
             opened=self._in_contact,
         )
-        seen = False
+        has_events = False
         try:
             async with asyncio.timeout(None) as self._watching, aclosing(events):
                 async for event in events:
@@ -174,7 +174,7 @@ class Reflector:
                         self._dispatcher.pass_over_line()
                     else:
                         self._take(event)
-                        seen = True
+                        has_events = True
                     await asyncio.sleep(0)
         except StreamSilentError:
             # No failure: servers need not send bookmarks, and a quiet kind has no other events.
@@ -184,7 +184,7 @@ class Reflector:
             return
         finally:
             self._watching = None
-        if not seen:
+        if not has_events:
             await self._pause("closed", "the server ended a watch at once")
 
     def _take(self, event: WatchEvent) -> None:

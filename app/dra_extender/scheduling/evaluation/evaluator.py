@@ -139,7 +139,7 @@ class NodeEvaluator:
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
         """
         ledger, allocator = self._ledger, self.allocator
-        usage, state, held = ledger.usage(), ledger.state, ledger.held
+        usage, state, held = ledger.usage(), ledger.state, ledger.hold_versions
         without = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
         rejected: dict[str, Rejection] = {}

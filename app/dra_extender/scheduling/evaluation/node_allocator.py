@@ -217,7 +217,7 @@ class NodeAllocator:
         self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable
     ) -> Placement | NoFit:
         """Search as `search` does; the result is kept with the budget, because each slice of a call searches the same nodes."""
-        versions = (under, self._ledger.state.version(node.name), self._ledger.held.version(node.name))
+        versions = (under, self._ledger.state.version(node.name), self._ledger.hold_versions.version(node.name))
         key = (demand.signature, node.name, versions)
         known: Placement | NoFit | None = budget.answers.get(key)
         if known is None:
@@ -332,7 +332,7 @@ def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget
             detail = "the call has spent its budget before the claim was decoded"
             return Rejection(code=Code.SEARCH_LIMIT, claim=claim.label, detail=detail)
         try:
-            into.append(NamedClaim(claim.label, claim.record.whole))
+            into.append(NamedClaim(claim.label, claim.record.claim_with_spec))
         except ModelError as problem:
             return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
     return None

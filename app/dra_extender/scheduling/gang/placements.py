@@ -109,7 +109,7 @@ class PlacementOracle:
             extra = UsageTable()
             extra.add(kept)
             usage = Overlaid(usage, extra)
-        under = (tuple(kept), without, self._ledger.state.version(node), self._ledger.held.version(node))
+        under = (tuple(kept), without, self._ledger.state.version(node), self._ledger.hold_versions.version(node))
         answer = self._allocator.search(demand, at, usage, self.budget, under)
         if isinstance(answer, NoFit):
             self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)

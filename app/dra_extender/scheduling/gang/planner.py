@@ -198,7 +198,10 @@ class GangPlanner:
                 raise SearchPaused
             if facts != ongoing.facts:
                 nodes = {assignment.node for assignment in (assignments or {}).values()}
-                by_state, by_held = ledger.state.since(ongoing.facts.state)[0], ledger.held.since(ongoing.facts.held)[0]
+                by_state, by_held = (
+                    ledger.state.since(ongoing.facts.state)[0],
+                    ledger.hold_versions.since(ongoing.facts.held)[0],
+                )
                 if not nodes or by_state is None or by_held is None or not nodes.isdisjoint((*by_state, *by_held)):
                     # Something changed during a pause: the next slice begins a new search.
                     raise SearchPaused
@@ -240,7 +243,7 @@ class GangPlanner:
         claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
         return _Facts(
             state=ledger.state.place,
-            held=ledger.held.place,
+            held=ledger.hold_versions.place,
             nodes=ledger.node_changes.place,
             classes=ledger.changes.classes,
             claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),

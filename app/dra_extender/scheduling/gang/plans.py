@@ -169,7 +169,7 @@ class GangFailures:
             group,
             offers,
             ledger.state.place,
-            ledger.held.place,
+            ledger.hold_versions.place,
             ledger.node_changes.place,
             ledger.changes.claims,
             ledger.changes.classes,

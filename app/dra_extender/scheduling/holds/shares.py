@@ -221,7 +221,7 @@ class HoldShares:
         holds = self._ledger.holds
         for hold in holds.all():
             if hold.namespace == namespace and not hold.nominated and now - hold.since > self.stale_after:
-                spent += len(holds.kept(hold.claim_uid)) * (now - hold.since)
+                spent += len(holds.holdings(hold.claim_uid)) * (now - hold.since)
         return spent
 
     def _left(self, namespace: str, now: float) -> float:

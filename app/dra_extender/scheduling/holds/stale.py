@@ -150,7 +150,7 @@ class StaleHolds:
         wanted_holdings = [holding for placement in wanted for holding in placement.holdings]
         for claim_uid in sorted(self.endable_holds().stale):
             hold = holds.get(claim_uid)
-            if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
+            if hold is not None and _conflict(wanted_holdings, holds.holdings(claim_uid), scope):
                 self._publish_revoked(hold.unit)
                 if hold.unit and hold.unit not in hold.pods:
                     gang = self.permit.waiting_gang(hold.unit)
