@@ -17,6 +17,7 @@ from tests.controlplane.objects import (
     resource_claim,
     resource_claim_template,
     resource_slice,
+    taint_rule,
 )
 from tests.support.inspection.cases import Cases
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
@@ -150,7 +151,7 @@ def alternatives_that_are_tainted_and_held(made: MadeCluster) -> None:
     "fits 0 of 1 nodes\n"
     "└ claim gpu, request r/a\n"
     "  1 node  device class does not exist: device class gup; nearest name gpu\n"
-    "└ claim gpu, request r/b\n"
+    "└ claim gpu, request r/b (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
 )
@@ -679,3 +680,123 @@ def optional_attribute_misspelt(made: MadeCluster) -> None:
 def extended_resource_unlike_all(made: MadeCluster) -> None:
     made.objects["deviceclasses"][0]["spec"]["extendedResourceName"] = "example.com/gpu"
     made.add(pod("train", NAMESPACE, extended={"acme.io/fpga": "1"}))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  matching devices are tainted; nearest n1/mig-1\n"
+    "          mig-1 has taint example.com/x:NoSchedule\n"
+    "          also shared counters are exhausted: mig-1 needs 42 of sm in counter\n"
+    "          set gpu-0, 18 remain\n"
+    "          also matching devices are in use: mig-0\n"
+)
+def tainted_device_whose_counters_are_exhausted(made: MadeCluster) -> None:
+    draws = [consumption("gpu-0", sm="42")]
+    free = device("mig-1", consumes=draws, taints=[{"key": "example.com/x", "effect": "NoSchedule"}])
+    made.partitions("n1", [counter_set("gpu-0", sm="60")], [device("mig-0", consumes=draws), free])
+    made.running("old", "n1", "mig-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu"))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  matching devices are tainted; nearest n1/gpu-0\n"
+    "          gpu-0 has taint example.com/x:NoSchedule\n"
+    "          example.com/x:NoSchedule is set by DeviceTaintRule a, b\n"
+    "          the pod tolerates example.com/x:NoSchedule, which counts for nodes\n"
+    "          only; the request would have to\n"
+)
+def taint_of_two_rules_that_the_pod_alone_tolerates(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    taint = {"key": "example.com/x", "effect": "NoSchedule"}
+    made.add(taint_rule("a", taint, device="gpu-0"), taint_rule("b", taint, pool="n1"))
+    made.pod("train", request("r", "gpu"), tolerations=[{"key": "example.com/x", "operator": "Exists"}])
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  capacity does not suffice; nearest n1/gpu-0\n"
+    "          memory: needs 8Gi, 4Gi of 10Gi left\n"
+    "          held by ml/old 6Gi\n"
+    "          cores: needs 4, 2 of 8 left\n"
+    "          held by ml/old 6\n"
+)
+def two_capacities_that_do_not_suffice(made: MadeCluster) -> None:
+    shared(made, {"memory": "6Gi", "cores": "6"}, device("gpu-0", capacity={"memory": "10Gi", "cores": "8"}))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "8Gi", "cores": "4"}}))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request r (1 x gpu)\n"
+    "  1 node  capacity does not suffice; nearest n1/gpu-0\n"
+    "          memory: needs 8Gi, 4Gi of 10Gi left\n"
+    "          held by ml/old 6Gi\n"
+    "          also matching devices are tainted: gpu-1 has taint\n"
+    "          example.com/x:NoSchedule\n"
+)
+def capacity_of_one_device_and_a_taint_of_the_other(made: MadeCluster) -> None:
+    tainted = device("gpu-1", capacity={"memory": "10Gi"}, taints=[{"key": "example.com/x", "effect": "NoSchedule"}])
+    shared(made, {"memory": "6Gi"}, device("gpu-0", capacity={"memory": "10Gi"}), tainted)
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "8Gi"}}))
+
+
+def shared(made: MadeCluster, consumed: dict[str, str], *devices: dict[str, Any]) -> None:
+    """Devices that several claims may share; pod `old` has so much of gpu-0."""
+    made.gpus("n1", *({**each, "allowMultipleAllocations": True} for each in devices))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    (result,) = made.objects["resourceclaims"][-1]["status"]["allocation"]["devices"]["results"]
+    result.update(consumedCapacity=consumed, shareID="a671734a-e8e5-11e4-8fde-42010af09327")
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu, request a\n"
+    "  1 node  device class does not exist: device class tape; there are gpu\n"
+    "└ claim gpu, request b (1 x gpu)\n"
+    "  1 node  matching devices are in use; nearest n1/gpu-0\n"
+    "          held by ml/old\n"
+)
+def request_that_is_wrong_beside_one_whose_device_is_held(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("a", "tape"), request("b", "gpu"))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim a\n"
+    "  1 node  claim is not created yet: from template tape\n"
+    "└ claim b\n"
+    "  1 node  claim does not exist: ml/gone; there are claim-train\n"
+    "└ claim gpu, request r\n"
+    "  1 node  device class does not exist: device class tape; there are gpu\n"
+)
+def claims_of_which_each_lacks_something_else(made: MadeCluster) -> None:
+    made.pod("train", request("r", "tape"))
+    entries = made.objects["pods"][-1]["spec"]["resourceClaims"]
+    entries += [
+        {"name": "a", "resourceClaimTemplateName": "tape"},
+        {"name": "b", "resourceClaimName": "gone"},
+    ]
+
+
+@case(
+    "fits 0 of 2 nodes\n"
+    "└ claim a, request r (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n2/gpu-0\n"
+    '          model is "B", wanted "A" (request selector 1)\n'
+    "└ claim b, request r (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
+    '          model is "A", wanted "B" (request selector 1)\n'
+)
+def claims_whose_devices_are_on_different_nodes(made: MadeCluster) -> None:
+    made.nodes("n2")
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    made.gpus("n2", device("gpu-0", attributes={"model": "B"}))
+    for name in "ab":
+        made.add(resource_claim(name, NAMESPACE, request("r", "gpu", model(name.upper()))))
+    made.add(pod("train", NAMESPACE, claims={"a": "a", "b": "b"}))

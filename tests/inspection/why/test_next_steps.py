@@ -255,3 +255,26 @@ def test_claims_that_do_not_compete_stay_as_they_are(made: MadeCluster) -> None:
         made.add(resource_claim(name, NAMESPACE, request("r", "gpu")))
     made.add(pod("train", NAMESPACE, claims={"a": "a", "b": "b"}))
     assert not [step.text for step in found(made) if "claim a" in step.text]
+
+
+def test_pod_gives_up_one_claim_before_somebody_else_is_hurt(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.add(resource_claim("own", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, claims={"shared": "claim-old", "own": "own"}))
+    (step,) = found(made)
+    assert step.text == "do without claim own"
+    assert not step.harmful
+
+
+def test_json_names_the_taints_that_the_request_does_not_tolerate(made: MadeCluster) -> None:
+    made.nodes("n1")
+    taints = [{"key": f"example.com/{key}", "effect": "NoSchedule"} for key in "xy"]
+    made.gpus("n1", device("gpu-0", taints=taints))
+    made.pod("train", request("r", "gpu", tolerations=[{"key": "example.com/x", "operator": "Exists"}]))
+    (branch,) = why(made.view(), NAMESPACE, "train").branches
+    nearest = branch.reasons[0].nearest
+    assert nearest is not None
+    assert nearest.taints == ("example.com/y:NoSchedule",)

@@ -652,6 +652,7 @@ def alternatives_of_a_request(made: MadeCluster) -> None:
     "  1 node  no device of driver gpu.example.com\n"
     "└ claim nic, request nic (1 x nic)\n"
     "  1 node  no device of driver nic.example.com\n"
+    "  next  do without claim gpu  ok on n2\n"
 )
 def several_claims(made: MadeCluster) -> None:
     made.nodes("n1", "n2")

@@ -141,9 +141,11 @@ def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
             amounts["limits"][resource] = amount
 
 
-def _ask_for_capacity(made: MadeCluster, amount: str, name: str) -> None:
-    for body in _bodies(made):
-        body.setdefault("capacity", {}).setdefault("requests", {})[name] = amount
+def _ask_for_capacities(made: MadeCluster, amounts: str, _: str | None) -> None:
+    for part in amounts.split(" and "):
+        amount, name = part.split(" of capacity ")
+        for body in _bodies(made):
+            body.setdefault("capacity", {}).setdefault("requests", {})[name] = amount
 
 
 def _ask_for_any_node(made: MadeCluster) -> None:
@@ -192,7 +194,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),
     (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),
     (r"ask for (\S+) of (cpu|memory|\S+/\S+)", _ask_for_resource),
-    (r"ask for (\S+) of capacity (\S+)", _ask_for_capacity),
+    (r"ask for (\S+ of capacity \S+( and \S+ of capacity \S+)*)", _ask_for_capacities),
     (r"ask for no node selector and no node affinity", _ask_for_any_node),
     (r"ask for (device\..+)", _ask_for_expression),
 )

@@ -13,14 +13,14 @@ from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, Devi
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.capacity import CapacityShortage
+from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
 from dra_extender.allocator.rules.counter_sets import GroupState, Shortage
-from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import Code, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.api_json import Value
-from dra_extender.model.device import CounterConsumption, DeviceId, PoolId
+from dra_extender.model.device import CounterConsumption, DeviceId, DeviceTaint, PoolId
 from dra_extender.model.node import Node
 
 Among = Mapping[PoolId, Collection[DeviceId]]
@@ -45,8 +45,8 @@ class DeviceDiagnosis(NamedTuple):
     """One device: why the request cannot have it now, or that it can (`code` None).
 
     `detail` is a sentence, empty where the code says it all.  `distance` tells how far a device is that no selector means (see
-    `cel.explain.nearness`), 0 for any other.  `shortage`, `capacity` and `conflict` have the amounts and groups behind the codes
-    COUNTERS, CAPACITY and GROUPS.
+    `cel.explain.nearness`), 0 for any other.  `shortage`, `capacities`, `conflict` and `taints` have the amounts, groups and taints
+    behind the codes COUNTERS, CAPACITY, GROUPS and TAINTED.  `also` says what keeps a tainted device away besides.
     """
 
     device_id: DeviceId
@@ -54,8 +54,10 @@ class DeviceDiagnosis(NamedTuple):
     detail: str = ""
     distance: float = 0.0
     shortage: Shortage | None = None
-    capacity: CapacityShortage | None = None
+    capacities: tuple[CapacityShortage, ...] = ()
     conflict: GroupConflict | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    also: str = ""
 
 
 class RejectedDevices(Value, frozen=True):
@@ -171,15 +173,30 @@ class _RequestCheck:
             position = location - view.base
             text = unmet.message(view.published, position)
             return DeviceDiagnosis(device_id, code, text, unmet.distance(view.published, position))
-        request_data, drawn = self.slot.request_data, view.published.devices[location - view.base].consumes_counters
+        request_data, device = self.slot.request_data, view.published.devices[location - view.base]
         return DeviceDiagnosis(
             device_id,
             code,
             self._message(code, location, verdict),
-            shortage=self._state.tables(view.pool).counters.shortage(drawn) if code is Code.COUNTERS else None,
-            capacity=self._view.sharing.exhausted(request_data, location) if code is Code.CAPACITY else None,
+            shortage=self._state.tables(view.pool).counters.shortage(device.consumes_counters)
+            if code is Code.COUNTERS
+            else None,
+            capacities=tuple(self._view.sharing.shortages(request_data, location)) if code is Code.CAPACITY else (),
             conflict=self._conflict(location) if code is Code.GROUPS else None,
+            taints=tuple(untolerated_taints(device.taints, request_data.tolerations)) if code is Code.TAINTED else (),
+            also=self._beside_taints(location) if code is Code.TAINTED else "",
         )
+
+    def _beside_taints(self, location: int) -> str:
+        """Say what would keep a tainted device away if its taints were tolerated; empty if nothing would."""
+        request_data, sharing = self.slot.request_data, self._view.sharing
+        needs = sharing.needs(request_data, location)
+        if isinstance(needs, CapacityMismatch) or sharing.exhausted(request_data, location) is not None:
+            code: Code | None = Code.CAPACITY
+        else:
+            code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, request_data, location)]
+        detail = "" if code is None else self._message(code, location, DeviceVerdict.ELIGIBLE)
+        return f"{code.value}: {detail}" if code is not None and detail else ""
 
     def survey(self, limit: int | None) -> RequestSurvey:
         pools, request_data = self._view.pools, self.slot.request_data

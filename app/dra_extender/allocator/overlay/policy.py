@@ -48,7 +48,10 @@ def apply_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> Overlaid
 
 
 class TaintOverlay:
-    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker); rules in order of their names."""
+    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker), equal ones once.
+
+    Rules come in the order of their names.
+    """
 
     __slots__ = ("_taints",)
 
@@ -67,9 +70,10 @@ class TaintOverlay:
         return OverlaidSlice(msgspec.structs.replace(published, devices=devices))
 
 
-def _tainted(device: Device, taints: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
-    further = tuple(taint for selector, taint in taints if selector.device in (None, device.name))
-    return msgspec.structs.replace(device, taints=(*device.taints, *further)) if further else device
+def _tainted(device: Device, added: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
+    further = [taint for selector, taint in added if selector.device in (None, device.name)]
+    taints = tuple(dict.fromkeys((*device.taints, *further)))
+    return msgspec.structs.replace(device, taints=taints) if further else device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

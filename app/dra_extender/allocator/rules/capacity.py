@@ -4,7 +4,7 @@ Amounts are nano-units.  The arithmetic is upstream's: policies with a step coun
 feature FractionalCapacityRange is on and every bound of the range is a whole number of thousandths.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -252,12 +252,16 @@ class Sharing:
 
     def exhausted(self, request: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
         """Return the first capacity that does not suffice beside what allocated claims consume and this search has `picked`."""
+        return next(self.shortages(request, location, picked), None)
+
+    def shortages(self, request: SearchableRequest, location: int, picked: Amounts = ()) -> Iterator[CapacityShortage]:
+        """Yield every capacity that does not suffice."""
         needed = self.needs(request, location)
         if isinstance(needed, CapacityMismatch) or not needed:
-            return None
+            return
         consumed = self.consumed(location)
         if not consumed.shares and not picked:
-            return None
+            return
         for index, (name, capacity) in enumerate(self._pools.devices[location].capacity):
             remaining = capacity.value
             if consumed.shares:
@@ -265,5 +269,4 @@ class Sharing:
             if picked:
                 remaining -= picked[index]
             if needed[index] > remaining:
-                return CapacityShortage(name, remaining, needed[index])
-        return None
+                yield CapacityShortage(name, remaining, needed[index])

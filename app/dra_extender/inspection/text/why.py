@@ -257,10 +257,10 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     elif nearest.counter_set:
         yield from _group_lines(nearest, now)
     elif nearest.capacity is not None:
-        lacking = nearest.capacity
-        left, total = quantity_text(lacking.left), quantity_text(lacking.total)
-        yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {left} of {total} left"
-        yield from _held_lines(nearest.holders, lacking.capacity, now)
+        for lacking in (nearest.capacity, *nearest.further_capacities):
+            left, total = quantity_text(lacking.left), quantity_text(lacking.total)
+            yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {left} of {total} left"
+            yield from _held_lines(nearest.holders, lacking.capacity, now)
     else:
         if nearest.detail:
             yield _short(nearest, nearest.detail) + _selector_text(nearest.selector)

@@ -10,7 +10,7 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.allocator.rules.capacity import published_amounts
-from dra_extender.allocator.rules.eligibility import untolerated_taints
+from dra_extender.allocator.rules.eligibility import tolerates, untolerated_taints
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
@@ -127,17 +127,22 @@ class FurtherReasons:
             if attribute not in there:
                 yield f"none of them has {attribute}{names_there(attribute, there)}"
         if rejection.code is Code.TAINTED and facts.reason.nearest is not None:
-            yield from self._of_taints(facts.reason.nearest, option.tolerations)
+            yield from self._of_taints(facts, facts.reason.nearest, option.tolerations)
         if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
             yield from self._of_amounts(facts.reason.nearest, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
 
-    def _of_taints(self, nearest: NearestDevice, tolerations: Sequence[DeviceToleration]) -> Iterator[str]:
-        """Yield which DeviceTaintRules set the taints that keep the device away, and which tolerations nearly tolerate them."""
+    def _of_taints(
+        self, facts: ReasonFacts, nearest: NearestDevice, tolerations: Sequence[DeviceToleration]
+    ) -> Iterator[str]:
+        """Yield who sets the taints that keep the device away, what nearly tolerates them, and what stands behind them."""
         device = self._nearest.published_nearest(nearest)
         rules = sorted(self._view.ledger.overlays.rules.items())
-        taints = dict.fromkeys(() if device is None else untolerated_taints(device.taints, tolerations))
+        taints = () if device is None else tuple(untolerated_taints(device.taints, tolerations))
+        fit = self._view.node_fit
+        needs = None if fit is None else fit.needs(self._pod.key)
+        own = [] if needs is None else [toleration.of_device() for toleration in needs.tolerations]
         for taint in islice(taints, _MOST_NAMED):
             setting = [
                 name
@@ -149,6 +154,10 @@ class FurtherReasons:
             near = (each for each in tolerations if each.key == taint.key or is_slip(each.key or "", taint.key))
             for toleration in islice(near, _MOST_NAMED):
                 yield f"the request tolerates {toleration_text(toleration)} instead"
+            if any(tolerates(toleration, taint) for toleration in own):
+                yield f"the pod tolerates {taint_text(taint)}, which counts for nodes only; the request would have to"
+        behind = (each.also for one in facts.diagnoses for each in one.devices if each.device_id == nearest.device_id)
+        yield from (f"also {text}" for text in islice(filter(None, behind), 1))
 
     def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
         """Yield why the request needs another amount of a capacity than it names."""

@@ -9,7 +9,6 @@ from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import Shortage
-from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
@@ -221,20 +220,21 @@ class NearestDevices:
         """Return the device with what keeps it away, and who."""
         conflict, device = diagnosis.conflict, self.published(diagnosis.device_id)
         lacking = None if conflict is None else conflict.shortage
-        blocking = untolerated(device.taints, ()) if device is not None and diagnosis.code is Code.TAINTED else None
+        capacities = self._capacities(diagnosis, device)
         return NearestDevice(
             node=node.name,
             device="/".join(diagnosis.device_id),
             detail=diagnosis.detail,
             shortage=None if diagnosis.shortage is None else self._counter(diagnosis.device_id, diagnosis.shortage),
-            capacity=self._capacity(diagnosis, device),
+            capacity=next(iter(capacities), None),
+            further_capacities=capacities[1:],
             counter_set="" if conflict is None else conflict.entry.counter_set,
             declared=() if conflict is None else tuple(sorted(conflict.entry.compatibility_groups)),
             in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
             sufficient=()
             if conflict is None or conflict.shortage is not None
             else tuple(self._counter(diagnosis.device_id, counter) for counter in conflict.counters),
-            taints=() if blocking is None or device is None else tuple(map(taint_text, device.taints)),
+            taints=tuple(map(taint_text, diagnosis.taints)),
             holders=tuple(self._in_the_way(diagnosis)),
             insufficient=None if lacking is None else self._counter(diagnosis.device_id, lacking),
             drawing=()
@@ -277,12 +277,15 @@ class NearestDevices:
         )
 
     @staticmethod
-    def _capacity(diagnosis: DeviceDiagnosis, device: Device | None) -> CapacityNeed | None:
-        short = diagnosis.capacity
-        if short is None or device is None:
-            return None
-        total = dict(device.capacity)[short.name].value
-        return CapacityNeed(capacity=short.name, needed=short.requested, left=short.remaining, total=total)
+    def _capacities(diagnosis: DeviceDiagnosis, device: Device | None) -> tuple[CapacityNeed, ...]:
+        totals = {} if device is None else dict(device.capacity)
+        return tuple(
+            CapacityNeed(
+                capacity=short.name, needed=short.requested, left=short.remaining, total=totals[short.name].value
+            )
+            for short in diagnosis.capacities
+            if short.name in totals
+        )
 
     def _in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
@@ -306,13 +309,12 @@ class NearestDevices:
 
     def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
-        short = diagnosis.shortage or diagnosis.capacity
+        short = diagnosis.shortage or next(iter(diagnosis.capacities), None)
         if short is not None:
             return ((short.requested - short.remaining) / max(short.requested, 1),)
         if diagnosis.conflict is not None:
             return (0.0 if diagnosis.conflict.shortage is None else 1.0,)
-        device = self.published(diagnosis.device_id) if diagnosis.code is Code.TAINTED else None
-        return (0.0 if device is None else float(len(device.taints)),)
+        return (float(bool(diagnosis.also)), float(len(diagnosis.taints)))
 
     def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
         """Yield the holders whose devices draw on the counter set."""

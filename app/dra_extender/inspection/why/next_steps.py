@@ -45,6 +45,7 @@ from dra_extender.inspection.why.trials import (
     with_capacity,
     with_expressions,
     with_fields,
+    without_requests,
 )
 from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -73,8 +74,13 @@ class ReasonFacts(NamedTuple):
     diagnoses: Sequence[NodeDiagnosis] = ()
 
     @property
+    def place(self) -> tuple[str, str]:
+        """Claim and request."""
+        return self.rejection.claim, self.rejection.request
+
+    @property
     def option(self) -> SearchableRequest | None:
-        return None if self.demand is None else self.demand.option(self.rejection.claim, self.rejection.request)
+        return None if self.demand is None else self.demand.option(*self.place)
 
 
 class NextSteps:
@@ -150,14 +156,13 @@ class NextSteps:
                 yield self._weaker_class(option, facts.candidates)
                 name = contradicted_class(self._view, option)
                 yield [] if name is None else [self._with_class(facts.rejection, name)]
-            case Code.TAINTED:
-                yield self._tolerations(facts, option)
             case Code.CAPACITY:
                 yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
                 yield self._without_constraints(facts, option)
             case Code.COMBINATION:
                 yield self._without_request(facts)
+        yield self._tolerations(facts, option)
         if code in _TOO_FEW and option.count > 1:
             count = facts.reason.count
             most = option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
@@ -237,6 +242,8 @@ class NextSteps:
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
+        if facts.rejection.code is not Code.TAINTED:
+            nearest = self._nearest.find(facts.diagnoses, Code.TAINTED, option.count)
         device = None if nearest is None else self._nearest.published_nearest(nearest)
         if device is not None:
             taints = list(untolerated_taints(device.taints, option.tolerations))
@@ -252,11 +259,11 @@ class NextSteps:
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest, rejection = facts.reason.nearest, facts.rejection
-        need = None if nearest is None else nearest.capacity
-        if need is not None and need.left > 0:
-            text = f"ask for {quantity_text(need.left)} of capacity {need.capacity}"
-            yield self._edited(rejection, text, with_capacity({need.capacity: need.left}))
-        device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
+        short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
+        if short and all(need.left > 0 for need in short):
+            left = {need.capacity: need.left for need in short}
+            yield self._edited(rejection, _less_text(left), with_capacity(left))
+        device = None if nearest is None or short else self._nearest.published_nearest(nearest)
         if device is not None:
             most = {name: most_allowed(capacity) for name, capacity in device.capacity}
             meant = {name: meant_name(name, most) for name in option.capacity if name not in most}
@@ -270,9 +277,7 @@ class NextSteps:
                 yield self._edited(rejection, text, edit)
             less = {name: most[name] for name, asked in option.capacity.items() if 0 < most.get(name, 0) < asked}
             if less:
-                amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
-                text = f"ask for {' and '.join(amounts)}"
-                yield self._edited(rejection, text, with_capacity(less))
+                yield self._edited(rejection, _less_text(less), with_capacity(less))
 
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         claims = () if facts.demand is None else facts.demand.claims
@@ -292,19 +297,7 @@ class NextSteps:
         rejection = facts.rejection
         claims = () if facts.demand is None else facts.demand.claims
         others = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
-        main = rejection.request.partition("/")[0]
-
-        def edit(claim: Json) -> None:
-            devices = claim["spec"]["devices"]
-            devices["requests"] = [request for request in devices["requests"] if request.get("name") != main]
-            constraints = []
-            for constraint in devices.get("constraints") or ():
-                named = constraint.get("requests") or ()
-                kept = [request for request in named if request.partition("/")[0] != main]
-                if kept or not named:
-                    constraints.append({**constraint, "requests": kept} if named else constraint)
-            devices["constraints"] = constraints
-
+        edit = without_requests({rejection.request.partition("/")[0]})
         if others > 1:
             yield self._claims.of_claim(rejection.claim, f"do without request {rejection.request}", edit)
 
@@ -385,6 +378,11 @@ class NextSteps:
                 edits[program.expression] = found.expression
                 conditions += found.conditions
         return edits, conditions
+
+
+def _less_text(amounts: Mapping[str, int]) -> str:
+    """E.g. `ask for 2Gi of capacity memory and 4 of capacity cores`."""
+    return f"ask for {' and '.join(f'{quantity_text(amount)} of capacity {name}' for name, amount in amounts.items())}"
 
 
 def _some_leave(shares: Iterable[HolderShare]) -> bool:

@@ -16,7 +16,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
+from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names, names_there
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
@@ -36,6 +36,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import subject_of
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 
+_GIVEN_UP: Final = OF_DEVICES | {Code.CLAIM_ON_OTHER_NODE}
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16
 _MOST_EXPLAINED: Final = 24
@@ -48,6 +49,8 @@ _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
+_MOST_FURTHER_REQUESTS: Final = 3
+"""How often the pod is evaluated again without what is known not to fit."""
 
 
 class Reasons:
@@ -72,6 +75,7 @@ class Reasons:
                 further = tuple(self._further.of(facts, group.example))
                 self._known.append(facts._replace(reason=msgspec.structs.replace(facts.reason, further=further)))
         self._known.extend(list(self._of_other_alternatives()))
+        self._known.extend(() if self._trials.made.changes else self._of_further_requests())
         self._known = list(self._with_unreached_pools())
 
     @property
@@ -81,18 +85,18 @@ class Reasons:
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
-        demand, found = self._result.demand, dict[tuple[str, str], list[NodeReason]]()
-        for reason in self._known:
-            found.setdefault((reason.rejection.claim, reason.rejection.request), []).append(reason.reason)
+        found = dict[tuple[str, str], list[ReasonFacts]]()
+        for facts in self._known:
+            found.setdefault(facts.place, []).append(facts)
         return tuple(
             Branch(
                 claim=claim,
                 request=request,
                 subject=subject_of(self._pod, claim, request),
-                wanted="" if demand is None or (option := demand.option(claim, request)) is None else option.text,
-                reasons=tuple(reasons),
+                wanted=next((facts.option.text for facts in known if facts.option is not None), ""),
+                reasons=tuple(facts.reason for facts in known),
             )
-            for (claim, request), reasons in found.items()
+            for (claim, request), known in found.items()
         )
 
     def steps(self) -> tuple[NextStep, ...]:
@@ -108,8 +112,17 @@ class Reasons:
     def smallest_set(self) -> NextStep | None:
         """Find the fewest changes, from two, that help the pod; None for gangs, or if the time or the trials are used up before."""
         end = self._view.monotonic + SECONDS
-        sizes = () if self._trials.of_gang else range(1, MOST_CHANGES)
-        return next(filter(None, (self._change_and_further(further, end) for further in sizes)), None)
+        if self._trials.of_gang:
+            return None
+        found = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
+        return self._without_a_claim() or next(filter(None, found), None)
+
+    def _without_a_claim(self) -> NextStep | None:
+        """Try the pod without one of the claims that do not fit."""
+        claims, nodes = ClaimChanges(self._view, self._pod), [node for facts in self._known for node in facts.nodes]
+        names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
+        changes = (claims.without([(name, "")], f"do without claim {name}") for name in names)
+        return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
         """Try a change against one of the reasons together with so many further ones; prefer what ends the fewest pods."""
@@ -178,7 +191,7 @@ class Reasons:
         """Yield the reasons, the first one against each request with the pools that no node can use."""
         told = set[tuple[str, str]]()
         for facts in self._known:
-            place, option = (facts.rejection.claim, facts.rejection.request), facts.option
+            place, option = facts.place, facts.option
             if option is None or place in told or self._trials.made.changes:
                 yield facts
                 continue
@@ -199,8 +212,26 @@ class Reasons:
                 result = self._view.extender.evaluate_without_gang(self._pod, nodes)
                 self._view.hold_again()
                 reasons = Reasons(self._view, self._pod, result, self._trials)
-            of_it = (each for each in reasons._known if (each.rejection.claim, each.rejection.request) == place)
+            of_it = (facts for facts in reasons._known if facts.place == place)
             yield from islice(of_it, _MOST_OF_AN_ALTERNATIVE)
+
+    def _of_further_requests(self) -> Sequence[ReasonFacts]:
+        """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
+        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
+        claims, told, found, last = ClaimChanges(self._view, self._pod), set[tuple[str, str]](), [], self._known
+        for _ in range(_MOST_FURTHER_REQUESTS):
+            told |= {facts.place for facts in last}
+            change = claims.without(told) if last else None
+            if change is None:
+                break
+            with self._trials.within(change):
+                pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+                result = self._view.extender.evaluate_without_gang(pod, nodes)
+                self._view.hold_again()
+                reasons = Reasons(self._view, pod, result, self._trials)
+            last = [facts for facts in reasons._known if facts.place not in told]
+            found += last[:_MOST_OF_AN_ALTERNATIVE]
+        return found
 
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]

@@ -116,8 +116,9 @@ class NearestDevice(Value, frozen=True):
     """The device that came closest on the nodes of one reason: `driver/pool/device`, a sentence, and who is in the way.
 
     `detail` is the comparison that fails with both values, or what keeps the device away.  `selector` is the first one that is
-    false, `further_selectors` are the others.  `shortage` is the counter that does not suffice, `capacity` the capacity.  Where
-    groups conflict on `counter_set`, the device has the `declared` ones and the holders those `in_force` (None: they have none);
+    false, `further_selectors` are the others.  `shortage` is the counter that does not suffice, `capacity` the first capacity,
+    `further_capacities` are the others.  Where groups conflict on `counter_set`, the device has the `declared` ones and the holders
+    those `in_force` (None: they have none);
     `sufficient` are the counters of the set if all of them would suffice, else `insufficient` is the first that would not, of
     any set, and `drawing` hold it.  `taints` keep the device away.
     """
@@ -137,6 +138,7 @@ class NearestDevice(Value, frozen=True):
     further_selectors: tuple[UnmetSelector, ...] = ()
     insufficient: CounterNeed | None = None
     drawing: tuple[HolderShare, ...] = ()
+    further_capacities: tuple[CapacityNeed, ...] = ()
 
     @property
     def device_id(self) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import PlacedMember
 
+_MOST_CLAIMS: Final = 32
+"""Claims of a pod that are looked up one by one where not all are found."""
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
 ENDS: Final = "end "
@@ -90,7 +93,12 @@ class ClaimChanges:
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found = find_claims(pod, view.ledger)
-        claims = () if isinstance(found, Rejection) else found
+        alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
+        claims = (
+            (claim for one in islice(alone, _MOST_CLAIMS) if not isinstance(one, Rejection) for claim in one)
+            if isinstance(found, Rejection)
+            else found
+        )
         self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
 
     def classes(self, claim: str, request: str) -> Iterator[str]:
@@ -167,6 +175,35 @@ class ClaimChanges:
             if change is not None:
                 yield f"{request}/{name}", change
 
+    def without(self, places: Iterable[tuple[str, str]], text: str = "") -> ProposedChange | None:
+        """Return the pod without these requests (claim, request), and without the claims of which none is named.
+
+        Return None if the pod would ask for nothing, or if it asks by other means than its claims.
+        """
+        dropped: dict[str, set[str]] = {}
+        for claim, request in places:
+            dropped.setdefault(claim, set()).add(request.partition("/")[0])
+        labels = {entry.name for entry in self._pod.claims}
+        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        if before is None or not labels.issuperset(dropped):
+            return None
+        gone = {label for label, names in dropped.items() if "" in names or names >= self._requests(label)}
+        if gone == labels:
+            return None
+        changes = [self.of_claim(label, "", without_requests(dropped[label])) for label in dropped if label not in gone]
+        after = copy.deepcopy(before)
+        after["spec"]["resourceClaims"] = [each for each in after["spec"]["resourceClaims"] if each["name"] not in gone]
+        changed = [change for one in changes if one is not None for change in one.changes]
+        return ProposedChange(text, (*changed, ObjectChange(StoredKind.POD, before, after)))
+
+    def _requests(self, claim: str) -> frozenset[str]:
+        """Return the names of the requests of a claim."""
+        record = self._records.get(claim)
+        if record is None:
+            return frozenset()
+        requests = _claim_in(record).get("spec", {}).get("devices", {}).get("requests") or ()
+        return frozenset(request["name"] for request in requests)
+
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
         before = self._view.stored("deviceclasses", name)
@@ -222,6 +259,23 @@ class ClaimChanges:
                 yield from (pod.key for pod in self._view.ledger.pods.members(*group))
             else:
                 yield consumer
+
+
+def without_requests(names: Collection[str]) -> Callable[[Json], None]:
+    """Return an edit that takes requests out of a claim, and out of its constraints."""
+
+    def edit(claim: Json) -> None:
+        devices = claim["spec"]["devices"]
+        devices["requests"] = [request for request in devices["requests"] if request.get("name") not in names]
+        constraints = []
+        for constraint in devices.get("constraints") or ():
+            named = constraint.get("requests") or ()
+            kept = [request for request in named if request.partition("/")[0] not in names]
+            if kept or not named:
+                constraints.append({**constraint, "requests": kept} if named else constraint)
+        devices["constraints"] = constraints
+
+    return edit
 
 
 def with_fields(**fields: str | int) -> EditRequest:
