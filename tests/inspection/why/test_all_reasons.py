@@ -800,3 +800,32 @@ def claims_whose_devices_are_on_different_nodes(made: MadeCluster) -> None:
     for name in "ab":
         made.add(resource_claim(name, NAMESPACE, request("r", "gpu", model(name.upper()))))
     made.add(pod("train", NAMESPACE, claims={"a": "a", "b": "b"}))
+
+
+@case(
+    "fits 0 of 2 nodes\n"
+    "└ claim a\n"
+    "  1 node  claim is allocated for another node\n"
+    "          it is allocated for n1\n"
+    "└ claim b\n"
+    "  1 node  claim is allocated for another node\n"
+    "          it is allocated for n2\n"
+)
+def claims_that_are_allocated_on_different_nodes(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for node in ("n1", "n2"):
+        made.gpus(node, device("gpu-0"))
+        made.running(f"on-{node}", node, "gpu-0", request("r", "gpu"))
+    made.add(pod("train", NAMESPACE, claims={"a": "claim-on-n1", "b": "claim-on-n2"}))
+
+
+@case(
+    "fits 0 of 1 nodes\n"
+    "└ claim gpu\n"
+    "  1 node  claim is allocated for another node\n"
+    "          no node matches metadata.name In (n9)\n"
+)
+def claim_that_is_allocated_on_a_node_that_is_gone(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n9", "gpu-0", request("r", "gpu"))
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-old"}))

@@ -130,3 +130,16 @@ def test_overview_counts_no_member_as_placeable_if_all_nodes_are_closed() -> Non
     (row,) = waiting(made.view()).causes
     assert "can be placed" not in row.detail
     assert "train-0: kube-scheduler finds no node for the pod: 0/1 nodes are available: 1 node(s) were" in row.detail
+
+
+def test_member_whose_scheduler_has_not_acted_is_named() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=2))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.pod("train-0", request("r", "gpu"), schedulingGroup={"podGroupName": "team"})
+    made.pod("train-1", request("r", "gpu"), schedulingGroup={"podGroupName": "team"}, scheduler="volcano")
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+    assert why(made.view(), NAMESPACE, "train-0").notes == (
+        "train-1: no scheduler named volcano has acted on any pod of this cluster; dra-extender-scheduler acted",
+    )

@@ -25,9 +25,10 @@ from dra_extender.model.api_json import ModelError, listed
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.metadata import split_key
 from dra_extender.model.node import Node
+from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import unusable_on
 
 _MOST_NAMED: Final = 3
@@ -72,14 +73,20 @@ def _where(where: ResourceSlice | Device) -> Iterator[str]:
     if where.node_name:
         yield f"node {where.node_name} does not exist"
     elif where.node_selector is not None:
-        terms = [
-            " and ".join(
-                f"{each.key} {each.operator}" + (f" ({', '.join(each.values)})" if each.values else "")
-                for each in (*term.match_expressions, *term.match_fields)
-            )
-            for term in where.node_selector.node_selector_terms
-        ]
-        yield shortened(f"no node matches {' or '.join(terms)}", _LONGEST)
+        yield _unmatched(where.node_selector)
+
+
+def _unmatched(selector: NodeSelector) -> str:
+    """Say that no node matches the selector."""
+    terms = [
+        " and ".join(
+            f"{requirement.key} {requirement.operator}"
+            + (f" ({', '.join(requirement.values)})" if requirement.values else "")
+            for requirement in (*term.match_expressions, *term.match_fields)
+        )
+        for term in selector.node_selector_terms
+    ]
+    return shortened(f"no node matches {' or '.join(terms)}", _LONGEST)
 
 
 _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
@@ -105,16 +112,9 @@ class FurtherReasons:
                 used = f"; it is reserved for {listed(users)}" if users else ""
                 yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
         if rejection.code is Code.CLAIM_FULLY_RESERVED:
-            found = find_claims(self._pod, self._view.ledger)
-            claims = () if isinstance(found, Rejection) else found
-            yield from self._beside_devices(
-                [
-                    node.name
-                    for claim in claims
-                    for node in self._view.ledger.nodes.values()
-                    if claim.label == rejection.claim and unusable_on(node, claim, self._view.ledger) is None
-                ]
-            )
+            yield from self._beside_devices(self._nodes_of(rejection.claim))
+        if rejection.code is Code.CLAIM_ON_OTHER_NODE:
+            yield from self._of_allocation(rejection.claim)
         if facts.demand is None or node is None or option is None:
             return
         if rejection.code is Code.SELECTOR_FAILED:
@@ -132,6 +132,29 @@ class FurtherReasons:
             yield from self._of_amounts(facts.reason.nearest, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
+
+    def _claims(self, label: str) -> Sequence[FoundClaim]:
+        found = find_claims(self._pod, self._view.ledger)
+        return () if isinstance(found, Rejection) else [claim for claim in found if claim.label == label]
+
+    def _nodes_of(self, label: str) -> Sequence[str]:
+        """Return the nodes on which the allocation of a claim can be used."""
+        ledger = self._view.ledger
+        nodes = ledger.nodes.values()
+        return [
+            node.name for claim in self._claims(label) for node in nodes if unusable_on(node, claim, ledger) is None
+        ]
+
+    def _of_allocation(self, label: str) -> Iterator[str]:
+        """Yield the nodes for which a claim is allocated."""
+        nodes = self._nodes_of(label)
+        if nodes:
+            yield f"it is allocated for {listed(nodes, EXAMPLES)}"
+            return
+        for claim in self._claims(label):
+            allocation = claim.record.claim.status.allocation
+            if allocation is not None and allocation.node_selector is not None:
+                yield _unmatched(allocation.node_selector)
 
     def _of_taints(
         self, facts: ReasonFacts, nearest: NearestDevice, tolerations: Sequence[DeviceToleration]

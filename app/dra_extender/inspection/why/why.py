@@ -5,6 +5,7 @@ decides about every node; its reasons are grouped by claim, request and reason.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -279,7 +280,19 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     if report.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
+    notes += tuple(islice(_unscheduled_members(view, pod), _MOST_NAMED))
     return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
+
+
+def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
+    """Yield the members of the pod's gang that name another scheduler than the pod, and one that has not acted."""
+    members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
+    for member in members:
+        if member.scheduler_name == pod.scheduler_name or member.node_name or member.finished or member.deleting:
+            continue
+        absent = absent_scheduler(view, member, view.facts(member.namespace, member.name), view.acting_schedulers)
+        if absent:
+            yield f"{member.name}: {absent}"
 
 
 def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
