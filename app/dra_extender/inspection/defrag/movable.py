@@ -37,12 +37,11 @@ class MovingPods(NamedTuple):
 
     @property
     def keys(self) -> tuple[PodKey, ...]:
-        """(namespace, name) of each."""
         return tuple(pod.key for pod in self.pods)
 
     @property
     def rank(self) -> tuple[int, int, int, tuple[PodKey, ...]]:
-        """The order in which moves are preferred: nothing is lost, low priorities, few pods."""
+        """Return the order in which moves are preferred: nothing is lost, low priorities, few pods."""
         return self.lost, self.priority, len(self.pods), self.keys
 
 

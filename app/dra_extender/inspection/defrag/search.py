@@ -264,7 +264,7 @@ class MoveSearch:
         with self._trial.taken_back():
             self._evict(places)
             # After its eviction the pod has another UID.
-            return bool(self._trial.nodes_for(self._pod(self._trial, (pod.namespace, pod.name)), [node]))
+            return bool(self._trial.fitting_nodes(self._pod(self._trial, (pod.namespace, pod.name)), [node]))
 
     async def _play(self, places: _Places) -> _Result:
         """End the pods of a set, place what waits, and take it back."""
@@ -275,7 +275,7 @@ class MoveSearch:
         with trial.taken_back():
             self._evict(places)
             for key in dict.fromkeys((*subject, *moved, *sorted(required.landing))):
-                if not trial.nodes_for(self._pod(trial, key)):
+                if not trial.fitting_nodes(self._pod(trial, key)):
                     return _Result(unfit=key)
             outcomes = await trial.place_waiting()
         landed = {key for key, outcome in outcomes.items() if outcome.kind is OutcomeKind.LANDS}
@@ -293,7 +293,7 @@ class MoveSearch:
     def _nodes_of(self, key: PodKey) -> Sequence[str]:
         """Return the nodes on which a pod could land if all pods that may be moved had ended."""
         if key not in self._nodes:
-            self._nodes[key] = self._emptied.nodes_for(self._pod(self._emptied, key))
+            self._nodes[key] = self._emptied.fitting_nodes(self._pod(self._emptied, key))
         return self._nodes[key]
 
     @cached_property

@@ -45,8 +45,8 @@ class AppliedChanges:
         self.sentences: list[str] = []
         self.ended: dict[PodKey, tuple[ClaimFate, ...]] = {}
         self.evicted: dict[PodKey, tuple[ClaimFate, ...]] = {}
-        for written in sorted(changes.objects, key=lambda each: (_ORDER[each.kind], each.key)):
-            self._apply(written)
+        for written in sorted(changes.objects, key=lambda each: (_KIND_ORDER[each.kind], each.key)):
+            self._write(written)
         self._add_nodes(changes)
         for pod_key in sorted(set(changes.without)):
             self.ended[pod_key] = copy.end_pod(self._pod("--without", pod_key))
@@ -90,7 +90,7 @@ class AppliedChanges:
         for name in sorted(set(changes.drained)):
             yield from self._drain(name)
 
-    def _apply(self, written: WrittenObject) -> None:
+    def _write(self, written: WrittenObject) -> None:
         """Create the object, or replace the one of that name.
 
         What the API server and other writers keep stays: UID, age, owner, status.  The specs of claims and of pods with a node
@@ -195,7 +195,7 @@ class AppliedChanges:
 
 _PUBLISHED: Final = (StoredKind.SLICE, StoredKind.CLASS)
 """The kinds that drivers and admins write again and again; allocations stay as they are."""
-_ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
+_KIND_ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
 
 def _without_version(metadata: Json, *more: str) -> Json:
@@ -244,26 +244,26 @@ def _slice_of(template: Json, node: str, number: int) -> Json:
 
 
 _NAMESPACE: Final = "what-if"
-_FIRST: Final = 2**31 - 1
+_RESERVED_PRIORITY: Final = 2**31 - 1
 """A priority above that of all pods."""
-_NAME: Final = re.compile(r"[a-z0-9.-]+")
-_CLAIM: Final = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+")
-_DEVICE: Final = re.compile(r"[a-z0-9.-]+(/[a-z0-9.-]+){2,}")
+_CLASS_NAME: Final = re.compile(r"[a-z0-9.-]+")
+_CLAIM_NAME: Final = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+")
+_DEVICE_NAME: Final = re.compile(r"[a-z0-9.-]+(/[a-z0-9.-]+){2,}")
 _DOMAIN: Final = "dra-extender.io"
-_MARK: Final = "reserved"
+_RESERVED: Final = "reserved"
 
 
 def names_claim(asked: str) -> bool:
-    return bool(_CLAIM.fullmatch(asked))
+    return bool(_CLAIM_NAME.fullmatch(asked))
 
 
 def device_text(asked: str) -> str:
     """Say what is asked for: a device by name, one of a class, one that an expression selects, or what a claim asks for."""
     if names_claim(asked):
         return f"what claim {asked} asks for"
-    if _DEVICE.fullmatch(asked):
+    if _DEVICE_NAME.fullmatch(asked):
         return f"device {asked}"
-    return f"a device of class {asked}" if _NAME.fullmatch(asked) else f"a device with {asked}"
+    return f"a device of class {asked}" if _CLASS_NAME.fullmatch(asked) else f"a device with {asked}"
 
 
 def reserve(copy: CopiedCluster, asked: str) -> PodKey:
@@ -279,9 +279,9 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
     """
     namespace, claim = asked.split("/") if names_claim(asked) else (_NAMESPACE, "")
     number = 1
-    while copy.store.find(Key(StoredKind.POD, namespace, f"{_MARK}-{number}")) is not None:
+    while copy.store.find(Key(StoredKind.POD, namespace, f"{_RESERVED}-{number}")) is not None:
         number += 1
-    name = f"{_MARK}-{number}"
+    name = f"{_RESERVED}-{number}"
     if not claim:
         metadata = {"name": name, "namespace": _NAMESPACE, "creationTimestamp": copy.created}
         requests = [{"name": "device", "exactly": _request(copy, asked, name)}]
@@ -292,9 +292,9 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
         raise ChangeError(f"claim {asked} does not exist in {copy.origin.source}")
     spec = {
         "containers": [{"name": "main"}],
-        "priority": _FIRST,
+        "priority": _RESERVED_PRIORITY,
         "resourceClaims": [{"name": "device", "resourceClaimName": claim or name}],
-        "tolerations": [{"operator": "Exists"}] if _DEVICE.fullmatch(asked) else [],
+        "tolerations": [{"operator": "Exists"}] if _DEVICE_NAME.fullmatch(asked) else [],
     }
     metadata = {"name": name, "namespace": namespace, "uid": f"{name}-pod", "creationTimestamp": copy.created}
     copy.put(StoredKind.POD, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
@@ -303,14 +303,14 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
 
 def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
     """Return a request for one device, with a class of its own if none is named."""
-    if _NAME.fullmatch(asked):
+    if _CLASS_NAME.fullmatch(asked):
         if copy.store.find(Key(StoredKind.CLASS, "", asked)) is None:
             raise ChangeError(f"DeviceClass {asked} does not exist in {copy.origin.source}")
         return {"deviceClassName": asked}
     own = f"{_NAMESPACE}-{name}"
     copy.put(StoredKind.CLASS, {"metadata": {"name": own}, "spec": {}})
-    if _DEVICE.fullmatch(asked):
-        _mark(copy, device_id_of(asked), own.replace("-", "_"))
+    if _DEVICE_NAME.fullmatch(asked):
+        _mark_device(copy, device_id_of(asked), own.replace("-", "_"))
         expression = f'has(device.attributes["{_DOMAIN}"].{own.replace("-", "_")})'
         return {
             "deviceClassName": own,
@@ -325,7 +325,7 @@ def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
     return {"deviceClassName": own, "selectors": [{"cel": {"expression": asked}}]}
 
 
-def _mark(copy: CopiedCluster, device_id: DeviceId, mark: str) -> None:
+def _mark_device(copy: CopiedCluster, device_id: DeviceId, mark: str) -> None:
     """Give the device an attribute that no other has, and take its leave to be shared away: it is asked for as a whole."""
     driver, pool, name = device_id
     found = False

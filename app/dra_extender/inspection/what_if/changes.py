@@ -63,13 +63,12 @@ class WrittenObject(NamedTuple):
 
     @property
     def key(self) -> PodKey:
-        """(namespace, name)."""
         metadata = self.item["metadata"]
         return metadata.get("namespace", ""), metadata["name"]
 
     @property
     def label(self) -> str:
-        """Kind and key, for messages."""
+        """Return kind and key, for messages."""
         return f"{self.kind.singular} {'/'.join(filter(None, self.key))}"
 
 

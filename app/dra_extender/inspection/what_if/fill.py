@@ -41,7 +41,7 @@ def stranded(trial: Trial, pod: Pod) -> tuple[tuple[Stranded, ...], bool]:
     refusals = trial.refusals(pod)
     if refusals.demand is None:
         return (), True
-    search = _Search(trial, refusals.demand, refusals)
+    search = _StrandedSearch(trial, refusals.demand, refusals)
     complete = search.visit_all()
     parts = (
         Stranded(
@@ -56,7 +56,7 @@ def stranded(trial: Trial, pod: Pod) -> tuple[tuple[Stranded, ...], bool]:
     return tuple(parts), complete
 
 
-class _Search:
+class _StrandedSearch:
     """Goes through the devices that each node can reach, once for each device."""
 
     def __init__(self, trial: Trial, demand: Demand, refusals: Refusals) -> None:

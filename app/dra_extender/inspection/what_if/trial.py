@@ -179,7 +179,7 @@ class Trial:
             self.view.use_policy(policy)
         self.view.extender.learn_expected()
         self.held = held_devices(self.view.ledger, self.view.held)
-        self._fit = CandidateNodes(self.view)
+        self._candidates = CandidateNodes(self.view)
         # Pods that the trial places are no trace of their scheduler.
         self._acting = self.view.acting_schedulers
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -233,7 +233,7 @@ class Trial:
             moved = len(self.view.ledger.holds) < held or any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
         outcomes |= await self._place_plain(plain)
-        await self.end()
+        await self.finish_binds()
         return {(pod.namespace, pod.name): outcomes[pod.uid] for _, pod, _ in waiting}
 
     def _units(self, pods: Sequence[Pod]) -> Collection[Sequence[Pod]]:
@@ -249,7 +249,7 @@ class Trial:
         counts = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
         for pod in pods:
-            candidates = self._fit.for_pod(pod)
+            candidates = self._candidates.for_pod(pod)
             node = min(candidates.nodes, key=lambda name: (counts[name], name), default="")
             if node:
                 counts[node] += 1
@@ -267,11 +267,11 @@ class Trial:
         """Bind the pods of a unit, if enough of them have a node."""
         needed = self.needed_members(unit[0])
         for pod in unit if needed is not None else ():
-            self.view.extender.gangs.record_offer(pod, self._fit.for_pod(pod).nodes)
+            self.view.extender.gangs.record_offer(pod, self._candidates.for_pod(pod).nodes)
         chosen: list[tuple[Pod, str]] = []
         outcomes: dict[str, PodOutcome] = {}
         for pod in unit:
-            candidates = self._fit.for_pod(pod)
+            candidates = self._candidates.for_pod(pod)
             try:
                 result = self.view.extender.evaluate(pod, candidates.nodes)
             except RetryableError as problem:
@@ -280,7 +280,7 @@ class Trial:
             if result.fits:
                 chosen.append((pod, self._best_node(pod, result)))
                 # The next member of a gang finds the node as it is with this one.
-                self._fit.move(*chosen[-1])
+                self._candidates.move(*chosen[-1])
             else:
                 reasons = Counter(candidates.refused.values())
                 for group in result.why():
@@ -289,7 +289,7 @@ class Trial:
         if needed is not None and len(chosen) < needed:
             for pod in unit:
                 self.view.extender.forget_plan(pod)
-                self._fit.move(pod, "")
+                self._candidates.move(pod, "")
             held_back = _waits_for(f"its PodGroup needs {needed} more members with a node, {len(chosen)} fit")
             known = {uid: outcome for uid, outcome in outcomes.items() if outcome.reasons}
             return {pod.uid: known.get(pod.uid, held_back) for pod in unit}
@@ -319,9 +319,9 @@ class Trial:
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, node, disconnected)
         except (RetryableError, TimeoutError) as problem:
             disconnected.set()
-            self._fit.move(pod, "")
+            self._candidates.move(pod, "")
             return _waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
-        self._fit.add(self.copy.store.read(key))
+        self._candidates.add(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
         assumed = {
             condition.type
@@ -359,17 +359,17 @@ class Trial:
     def evict(self, pod: Json) -> None:
         """End a pod that has a node, and count the pod in its place among those that wait."""
         key = key_of(StoredKind.POD, pod)
-        self._fit.move(read_pod(msgspec.json.encode(pod)), "")
+        self._candidates.move(read_pod(msgspec.json.encode(pod)), "")
         self.copy.evict_pod(pod)
         self.add_pod(generate_for(self.copy, StoredKind.POD, self.copy.store.get(key)))
 
     def open_nodes(self, pod: Pod) -> Sequence[str]:
         """Return the nodes to which kube-scheduler's own filters let the pod."""
-        return self._fit.for_pod(pod).nodes
+        return self._candidates.for_pod(pod).nodes
 
     def kind_of(self, pod: Pod) -> bytes:
         """Return what the pod asks for: pods with the same text may take each other's place."""
-        needs = self._fit.anonymous_needs(pod)
+        needs = self._candidates.anonymous_needs(pod)
         found = find_claims(pod, self.view.ledger)
         claims: list[object] = [pod.key] if isinstance(found, Rejection) else []
         for claim in () if isinstance(found, Rejection) else found:
@@ -379,9 +379,9 @@ class Trial:
             claims.append(key if stored is None else stored["spec"])
         return msgspec.json.encode((needs, claims, pod.extended_requests), order="deterministic")
 
-    def nodes_for(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
+    def fitting_nodes(self, pod: Pod, nodes: Sequence[str] | None = None) -> Sequence[str]:
         """Return those of the nodes (by default of all) on which the pod by itself fits now, whatever its gang needs."""
-        allowed = self._fit.for_pod(pod).nodes
+        allowed = self._candidates.for_pod(pod).nodes
         among = allowed if nodes is None else [name for name in nodes if name in set(allowed)]
         result = self.view.extender.evaluate_without_gang(pod, among)
         self.view.hold_again()
@@ -395,12 +395,12 @@ class Trial:
             yield
         for key in sorted({change.key for change in changes if change.key.kind is StoredKind.POD}):
             data = self.copy.store.read(key)
-            self._fit.move(read_pod(data), "")
-            self._fit.add(data)
+            self._candidates.move(read_pod(data), "")
+            self._candidates.add(data)
         self._seconds = seconds
         self.view.hold_again()
 
-    async def end(self) -> None:
+    async def finish_binds(self) -> None:
         """Let what binds have begun come to its end."""
         await self.view.extender.binder.drain()
 
@@ -416,7 +416,7 @@ class Trial:
     def refusals(self, pod: Pod) -> Refusals:
         """Return why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
-        own = self._fit.for_pod(pod).refused
+        own = self._candidates.for_pod(pod).refused
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
         codes = {node: each.code.name for node, each in rejections.items()}
         texts = {node: each.reason for node, each in rejections.items()}
@@ -429,7 +429,7 @@ class Trial:
             ModelError: it cannot be read.
         """
         data = msgspec.json.encode(pod)
-        self._fit.add(data)
+        self._candidates.add(data)
         return read_pod(data)
 
     def needed_members(self, pod: Pod) -> int | None:

@@ -51,13 +51,13 @@ async def what_if(
     changes = changes or Changes()
     before: _Placed | None = None
     if changes:
-        before, _ = await _placed(CopiedCluster(objects), policy, progress)
+        before, _ = await _place_waiting(CopiedCluster(objects), policy, progress)
     switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
     others = (known for known in objects.origin.gates if known.gate not in switched)
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
     copy = CopiedCluster(objects._replace(origin=msgspec.structs.replace(objects.origin, gates=gates)))
     applied = AppliedChanges(copy, changes)
-    after, trial = await _placed(copy, policy if changes.policy is None else changes.policy.overlay, progress)
+    after, trial = await _place_waiting(copy, policy if changes.policy is None else changes.policy.overlay, progress)
     # Without changes, the pods that are placed wait now.
     before = before or _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
     rows = _rows(before, after, applied)
@@ -67,7 +67,7 @@ async def what_if(
         found = find_subject(trial, subject)
         notes += found.notes
         filled = await fill(trial, found, most)
-        await trial.end()
+        await trial.finish_binds()
     return WhatIfReport(
         format=FORMAT,
         origin=objects.origin,
@@ -88,8 +88,10 @@ class _Placed(msgspec.Struct, frozen=True):
     plain: frozenset[PodKey] = frozenset()
 
 
-async def _placed(copy: CopiedCluster, policy: Overlay | None, progress: Progress | None) -> tuple[_Placed, Trial]:
-    """Place the pods that wait."""
+async def _place_waiting(
+    copy: CopiedCluster, policy: Overlay | None, progress: Progress | None
+) -> tuple[_Placed, Trial]:
+    """Place the pods that wait, in a trial of its own that is returned with them."""
     trial = Trial(copy, policy, progress)
     pods = {(pod.namespace, pod.name): pod for pod in trial.view.ledger.pods.all()}
     running = {key: trial.outcome_of(pod) for key, pod in pods.items() if pod.node_name and not pod.finished}
