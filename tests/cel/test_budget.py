@@ -16,18 +16,18 @@ def test_what_evaluations_cost_is_taken_off_and_an_empty_budget_begins_none() ->
     cost = LOOP.evaluate(DEVICE)[1]
     budget = Budget(cost * 2)
     assert LOOP.matches(DEVICE, budget=budget)
-    assert budget.left == cost
+    assert budget.remaining == cost
     assert LOOP.matches(DEVICE, budget=budget)
     with pytest.raises(CelBudgetError):
         LOOP.matches(DEVICE, budget=budget)
-    assert budget.left == 0
+    assert budget.remaining == 0
 
 
 def test_an_evaluation_that_fails_is_paid_for() -> None:
     budget = Budget(10)
     with pytest.raises(CelRuntimeError):
         compile_expression("1 / 0 == 1").matches(DEVICE, budget=budget)
-    assert budget.left == 8
+    assert budget.remaining == 8
 
 
 def test_one_evaluation_is_limited_for_itself_whatever_is_left() -> None:
@@ -41,9 +41,9 @@ def test_work_that_costs_little_by_upstreams_formula_uses_the_budget_up_too() ->
     budget = Budget()
     free = compile_expression("cel.bind(l, lists.range(400), l.exists_one(a, l.exists_one(b, false)))")
     cost = free.evaluate(DEVICE)[1]
-    before = budget.left
+    before = budget.remaining
     assert not free.matches(DEVICE, budget=budget)
-    assert before - budget.left > 100 * cost
+    assert before - budget.remaining > 100 * cost
 
 
 def test_an_evaluation_that_takes_too_long_is_stopped_and_ends_the_call() -> None:

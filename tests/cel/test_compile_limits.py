@@ -34,7 +34,7 @@ def test_compiling_ends_at_a_count_that_says_so_and_charges_hardly_more_than_tha
     budget = Budget(10 * COMPILE_LIMIT)
     with pytest.raises(CelCompileError, match=r"400000 units|too large"):
         compile_expression(expression, budget=budget)
-    spent = 10 * COMPILE_LIMIT - budget.left
+    spent = 10 * COMPILE_LIMIT - budget.remaining
     assert spent < 1.1 * COMPILE_LIMIT or "matches" in expression
 
 
@@ -64,7 +64,7 @@ def test_patterns_that_together_take_seconds_are_refused_before_one_is_compiled(
 def test_the_longest_expressions_of_ordinary_terms_are_well_within(expression: str) -> None:
     budget = Budget(10 * COMPILE_LIMIT)
     compile_expression(expression, budget=budget)
-    assert 10 * COMPILE_LIMIT - budget.left < 0.9 * COMPILE_LIMIT
+    assert 10 * COMPILE_LIMIT - budget.remaining < 0.9 * COMPILE_LIMIT
 
 
 def test_a_spent_budget_ends_before_the_next_expression_and_another_call_gets_further() -> None:

@@ -142,7 +142,7 @@ def test_limits_and_budgets_that_are_not_reached_change_neither_value_nor_cost(c
     budget = Budget(10**9)
     if isinstance(value, bool):
         assert program.matches(DEVICE, budget=budget) is value
-        assert budget.left <= 10**9 - cost
+        assert budget.remaining <= 10**9 - cost
 
 
 @settings(deadline=None)

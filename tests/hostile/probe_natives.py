@@ -61,7 +61,7 @@ def native(job: dict[str, Any]) -> dict[str, Any]:
     for _ in range(_RUNS):
         begun = thread_time()
         try:
-            entry.run(*arguments)
+            entry.function(*arguments)
         except (CelError, UnicodeDecodeError) as failed:
             note = f"{type(failed).__name__}, "
         except Exception as problem:  # noqa: BLE001 - nothing else may come out
@@ -107,7 +107,7 @@ def _argument(kind: str, given: Mapping[str, Any]) -> Any:
     arguments = (text, False)[: len(reader.takes)]
     if reader.work(*arguments) > CALL_LIMIT:
         raise CelError("what it is made of is not admitted")
-    return reader.run(*arguments)
+    return reader.function(*arguments)
 
 
 def _text(given: Mapping[str, Any]) -> str:

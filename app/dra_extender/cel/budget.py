@@ -28,7 +28,7 @@ class Budget:
     deadline, and calls it often, so it is callable instead of having a method for this.
     """
 
-    __slots__ = ("_clock", "_ends", "left", "strict")
+    __slots__ = ("_clock", "_ends", "remaining", "strict")
 
     def __init__(
         self, cost: int = CALL_COST, *, clock: Callable[[], float] | None = None, strict: bool = False
@@ -41,17 +41,17 @@ class Budget:
             strict: Also end an evaluation as soon as it has spent what was left when it began.
         """
         self.strict = strict
-        self.left = cost
+        self.remaining = cost
         self._clock = clock
         self._ends: float | None = None
 
     def __call__(self) -> bool:
         """Return whether no further evaluation may begin."""
-        return self.left <= 0
+        return self.remaining <= 0
 
     def begin(self) -> Deadline:
         """Begin an evaluation, unless the budget is spent; return its deadline, which starts to count when it is first called."""
-        if self.left <= 0:
+        if self.remaining <= 0:
             raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
         self._ends = None
         return self._evaluation_is_late
@@ -66,7 +66,7 @@ class Budget:
 
     def spend(self, units: int) -> None:
         """Charge units before they are used."""
-        self.left -= units
+        self.remaining -= units
 
     def spend_on_compiling(self, work: int) -> None:
         """Charge units of work before an evaluation compiles a regular expression that the cache has evicted."""
@@ -81,20 +81,20 @@ class Budget:
         if self._ends is None:
             self._ends = now + EVALUATION_SECONDS
         if now > self._ends:
-            self.left = 0
+            self.remaining = 0
             return True
         return False
 
     def charge(self, frame: EvaluationFrame) -> None:
         """Charge what an evaluation spent: its cost, or its work where that is more."""
-        self.left -= spent_in(frame)
+        self.remaining -= spent_in(frame)
 
     def watch(self, frame: EvaluationFrame) -> None:
         """Charge this budget for what an evaluation compiles; if the budget is strict, it ends the evaluation when it is spent."""
         frame.budget = self
         if self.strict:
-            asked = frame.deadline
-            frame.deadline = lambda: spent_in(frame) > self.left or (asked is not None and asked())
+            deadline = frame.deadline
+            frame.deadline = lambda: spent_in(frame) > self.remaining or (deadline is not None and deadline())
 
 
 def spent_in(frame: EvaluationFrame) -> int:
@@ -138,7 +138,7 @@ class CompileMeter:
         self._budget = budget
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The units up to the limit."""
         return COMPILE_LIMIT - self.spent
 

@@ -206,14 +206,14 @@ PIECE: Final = 10_000
 """Elements or characters that are processed between two checks of limits and deadline."""
 
 
-def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
+def _leaves(frame: EvaluationFrame, value: Any, counts: dict[int, int]) -> int:
     """Count leaves, strings by tenths of their UTF-8 length; a value that occurs many times is counted once and added each time."""
     kind = type(value)
     if kind is bytes or (kind is str and value.isascii()):
         return len(value) // 10
     if kind is not str and kind not in _CONTAINERS:
         return 1
-    count = known.get(id(value))
+    count = counts.get(id(value))
     if count is None and kind is str:
         frame.spend(len(value) // 7)
         count = len(value.encode(errors="surrogatepass")) // 10
@@ -221,18 +221,18 @@ def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
         items = value if kind in LISTS else [part for entry in value.items() for part in entry]
         count = 0
         for start in range(0, len(items), PIECE):
-            count += _leaves_of_piece(frame, items[start : start + PIECE], known)
-    known[id(value)] = count
+            count += _leaves_of_piece(frame, items[start : start + PIECE], counts)
+    counts[id(value)] = count
     return count
 
 
-def _leaves_of_piece(frame: EvaluationFrame, items: Any, known: dict[int, int]) -> int:
+def _leaves_of_piece(frame: EvaluationFrame, items: Any, counts: dict[int, int]) -> int:
     frame.spend(len(items) if len(items) > _FEW else 0)
     kinds = set(map(type, items))
     if kinds <= _PLAIN:
         return len(items)
     frame.spend(_LEAF_WORK * len(items))
-    return sum(_leaves(frame, item, known) for item in items)
+    return sum(_leaves(frame, item, counts) for item in items)
 
 
 _LEAF_WORK: Final = 8

@@ -138,8 +138,8 @@ def to_attribute(value: Any) -> Attribute:
         raise CelRuntimeError(f"unsupported list element type: {type_name(values[0])}")
     for place, item in enumerate(values):
         if type(item) is not first:
-            expected, given = type_name(values[0]), type_name(item)
-            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {given}")
+            expected, actual = type_name(values[0]), type_name(item)
+            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {actual}")
     return _holding(f"{_FIELDS[first]}s", tuple(map(_text, values)))
 
 

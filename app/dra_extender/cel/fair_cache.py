@@ -99,9 +99,9 @@ class FairCache(Generic[_K, _V]):
 
     def _count(self, owner: str, size: int) -> None:
         self.bytes_kept += size
-        left = self._bytes.get(owner, 0) + size
-        if left:
-            self._bytes[owner] = left
+        total = self._bytes.get(owner, 0) + size
+        if total:
+            self._bytes[owner] = total
         else:
             del self._bytes[owner], self._owners[owner]
 
@@ -113,10 +113,10 @@ class FairCache(Generic[_K, _V]):
 
     def _make_room(self, newest: _K) -> None:
         """Evict down to 15/16 of `max_bytes`, always from the owner that holds the most at that moment, never the newest entry."""
-        wanted = self.max_bytes - self.max_bytes // _FREED
+        target = self.max_bytes - self.max_bytes // _FREED
         largest = [(-size, owner) for owner, size in self._bytes.items()]
         heapq.heapify(largest)
-        while self.bytes_kept > wanted and largest:
+        while self.bytes_kept > target and largest:
             owner = largest[0][1]
             oldest = next(iter(self._owners[owner]))
             if oldest != newest:
@@ -124,8 +124,8 @@ class FairCache(Generic[_K, _V]):
             elif len(self._owners[owner]) > 1:
                 self._owners[owner].move_to_end(newest)
                 continue
-            left = self._bytes.get(owner, 0) if oldest != newest else 0
-            if left:
-                heapq.heapreplace(largest, (-left, owner))
+            remaining = self._bytes.get(owner, 0) if oldest != newest else 0
+            if remaining:
+                heapq.heapreplace(largest, (-remaining, owner))
             else:
                 heapq.heappop(largest)

@@ -9,7 +9,7 @@ import msgspec
 
 from dra_extender.cel.analysis.attributes import read_attributes
 from dra_extender.cel.budget import READ_UNITS, REWRITE_UNITS, Budget, CompileMeter
-from dra_extender.cel.compiler.code import Run
+from dra_extender.cel.compiler.code import EvaluatePart
 from dra_extender.cel.compiler.compiler import Compiler
 from dra_extender.cel.compiler.fast_path import FALLBACK_ERRORS, Evaluate, compile_fast_path
 from dra_extender.cel.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
@@ -39,7 +39,7 @@ class CostedProgram(msgspec.Struct, frozen=True):
     charges `owner` for the regular expressions.
     """
 
-    run: Run
+    evaluate: EvaluatePart
     base_cost: int
     slots: int
     owner: str = ""
@@ -88,20 +88,20 @@ class Program(msgspec.Struct, frozen=True):
             CelCostError: The evaluation exceeded its cost limit or its deadline, or the budget was spent.
         """
         fast = self.fast_path
-        if fast is not None and device.defect is None and (budget is None or budget.left > 0):
+        if fast is not None and device.defect is None and (budget is None or budget.remaining > 0):
             try:
                 value = fast(device)
             except FALLBACK_ERRORS:
                 pass
             else:
                 if budget is not None:
-                    budget.left -= self.fast_path_cost
+                    budget.remaining -= self.fast_path_cost
                 if value is True or value is False:
                     return value
         value = self._evaluate(device, deadline, budget)[0]
-        held = unwrapped(value)
-        if held is True or held is False:
-            return held
+        result = unwrapped(value)
+        if result is True or result is False:
+            return result
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def attribute(
@@ -122,14 +122,14 @@ class Program(msgspec.Struct, frozen=True):
         if self.costed is not None:
             return self.costed
         key = self.expression, self.emulate
-        known = _COSTED.peek(key)
-        if known is None:
+        costed = _COSTED.peek(key)
+        if costed is None:
             if budget is not None:
                 budget.spend(self.units)
             checker, checked, _ = check_expression(*key, CompileMeter(self.expression))
-            known = _compile_costed(self.expression, checker, checked, self.owner)
-            _COSTED.put(key, known, program_size(known.run) + getsizeof(self.expression), self.owner)
-        return known
+            costed = _compile_costed(self.expression, checker, checked, self.owner)
+            _COSTED.put(key, costed, program_size(costed.evaluate) + getsizeof(self.expression), self.owner)
+        return costed
 
     def _evaluate(self, device: DeviceActivation, deadline: Deadline | None, budget: Budget | None) -> tuple[Any, int]:
         """Evaluate with cost accounting, charged to `budget`, whose deadline counts if there is no other."""
@@ -143,7 +143,7 @@ class Program(msgspec.Struct, frozen=True):
         if budget is not None:
             budget.watch(frame)
         try:
-            value = costed.run(frame)
+            value = costed.evaluate(frame)
         except RecursionError:
             raise CelRuntimeError(_TOO_DEEP) from None
         except CelRuntimeError as error:
@@ -189,17 +189,17 @@ def compile_expression(
         checker, checked, tree = check_expression(expression, emulate, meter)
         result = checker.final(checked.type)
         if not (may_be_attribute(result) if derived else result in {BOOL, ENVIRONMENTS[emulate].attribute}):
-            wanted = _DERIVED if derived else "bool or the unknown type"
-            raise CelCompileError(f"must evaluate to {wanted}, not {result}", expression, tree.offset)
+            expected = _DERIVED if derived else "bool or the unknown type"
+            raise CelCompileError(f"must evaluate to {expected}, not {result}", expression, tree.offset)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
         fast = None if derived else compile_fast_path(checked, owner)
         if fast is not None:
-            fast_path, most, names = fast
+            fast_path, cost, names = fast
             size = _PROGRAM_BYTES + program_size(fast_path, names)
-            return Program(expression, emulate, None, fast_path, most, meter.spent, owner, size, names)
+            return Program(expression, emulate, None, fast_path, cost, meter.spent, owner, size, names)
         reads = read_attributes(tree)
         costed = _compile_costed(expression, checker, checked, owner)
-        size = _PROGRAM_BYTES + program_size(costed.run, reads)
+        size = _PROGRAM_BYTES + program_size(costed.evaluate, reads)
         return Program(expression, emulate, costed, units=meter.spent, owner=owner, size=size, reads=reads)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
@@ -207,7 +207,7 @@ def compile_expression(
 
 def _compile_costed(expression: str, checker: Checker, checked: TypedNode, owner: str) -> CostedProgram:
     code = Compiler(expression, dynamic_dispatch=checker.dynamic_dispatch, owner=owner).compile(checked)
-    return CostedProgram(code.run, code.cost, checker.slots, owner)
+    return CostedProgram(code.evaluate, code.cost, checker.slots, owner)
 
 
 def check_expression(expression: str, emulate: Release, meter: CompileMeter) -> tuple[Checker, TypedNode, SyntaxNode]:
@@ -235,14 +235,14 @@ def program_size(*roots: Any) -> int:
     Takes about half a microsecond for each object.
     """
     total = 0
-    seen: set[int] = set()
+    counted: set[int] = set()
     pending = list(roots)
     while pending:
         item = pending.pop()
         kind = type(item)
-        if kind in _UNCOUNTED or id(item) in seen or (kind is int and item in _SHARED):
+        if kind in _UNCOUNTED or id(item) in counted or (kind is int and item in _SHARED):
             continue
-        seen.add(id(item))
+        counted.add(id(item))
         if kind is FunctionType:
             closure, defaults = item.__closure__, item.__defaults__
             if closure:
@@ -312,20 +312,20 @@ class ProgramCache:
         expression that is not valid is a CelCompileError, which is cached, too.
         """
         key = (expression, derived)
-        known = self._class_programs.get(key) or self._namespace_programs.get(key)
-        if known is None:
+        outcome = self._class_programs.get(key) or self._namespace_programs.get(key)
+        if outcome is None:
             if budget is not None:
                 budget.afford("the compilation")
                 budget.spend(0 if self._rewrite is None else REWRITE_UNITS * len(expression))
             text = expression if self._rewrite is None else self._rewrite(expression)
             size = getsizeof(expression)
             try:
-                known = compile_expression(text, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
-                size += known.size
+                outcome = compile_expression(text, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
+                size += outcome.size
             except CelCompileError as error:
-                known = error.with_traceback(None)
+                outcome = error.with_traceback(None)
                 size += 3 * getsizeof(error.reason) + _FAILURE_BYTES
-            (self._namespace_programs if owner else self._class_programs).put(key, known, size, owner)
-        if isinstance(known, Program):
-            return known
-        raise CelCompileError(known.reason, known.source, known.offset)
+            (self._namespace_programs if owner else self._class_programs).put(key, outcome, size, owner)
+        if isinstance(outcome, Program):
+            return outcome
+        raise CelCompileError(outcome.reason, outcome.source, outcome.offset)

@@ -99,7 +99,7 @@ class CallBudget(Budget):
     def close(self) -> None:
         """End the call's searches: none may begin, none pauses, and what is not known by now counts as a reached limit."""
         self.closed = True
-        self.left = 0
+        self.remaining = 0
         self._slice_end = _NO_END
 
     def lap(self) -> float:

@@ -178,9 +178,9 @@ def test_neighbours_are_paid_by_the_call() -> None:
     demand, pools = demand_of(claim_of(exactly()), programs=ProgramCache()), pools_of([slice_of(*crowd)])
     usage = Held(*(held(f"d{index}") for index in range(59)))
     rich = Budget()
-    before = rich.left
+    before = rich.remaining
     assert picks(allocate(demand, NODE, pools, usage, deadline=rich)) == [["d59"]]
-    spent = before - rich.left
+    spent = before - rich.remaining
     assert spent > 60 * 100
     assert spent < 60 * COMPILE_LIMIT
     poor = demand_of(claim_of(exactly()), programs=ProgramCache())

@@ -101,7 +101,7 @@ def test_the_fast_path_has_the_result_of_the_full_evaluation(condition: str, dev
     if isinstance(expected, bool):
         budget = Budget(10**6)
         assert program.matches(device, budget=budget) is expected
-        assert budget.left <= 10**6 - full.evaluate(device)[1]
+        assert budget.remaining <= 10**6 - full.evaluate(device)[1]
 
 
 def outcome(program: Program, device: DeviceActivation) -> object:
@@ -155,7 +155,7 @@ def test_the_fast_path_charges_a_budget_and_needs_one_that_is_not_spent() -> Non
     assert program.fast_path is not None
     budget = Budget(program.fast_path_cost)
     assert program.matches(device, budget=budget)
-    assert budget.left == 0
+    assert budget.remaining == 0
     with pytest.raises(CelBudgetError):
         program.matches(device, budget=budget)
 

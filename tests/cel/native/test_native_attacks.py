@@ -192,12 +192,12 @@ def test_a_pattern_is_charged_only_if_it_is_compiled_again(compiled: list[str]) 
     compiled.clear()
     budget = Budget()
     program.matches(DEVICE, budget=budget)
-    assert budget.left == Budget().left - program.fast_path_cost
+    assert budget.remaining == Budget().remaining - program.fast_path_cost
     KEPT_SMALL.drop("^once-[a-z]+x?$")
-    before = budget.left
+    before = budget.remaining
     program.matches(DEVICE, budget=budget)
     assert compiled == ["^once-[a-z]+x?$"]
-    assert before - budget.left >= pattern_cost("^once-[a-z]+x?$") // 2
+    assert before - budget.remaining >= pattern_cost("^once-[a-z]+x?$") // 2
 
 
 def test_a_computed_pattern_is_charged_once_cached_or_not() -> None:
@@ -206,7 +206,7 @@ def test_a_computed_pattern_is_charged_once_cached_or_not() -> None:
     compiling, keeping = Budget(), Budget()
     program.matches(DEVICE, budget=compiling)
     program.matches(DEVICE, budget=keeping)
-    assert compiling.left == keeping.left < Budget().left - pattern_cost("^twice-[a-z]+$") // 2
+    assert compiling.remaining == keeping.remaining < Budget().remaining - pattern_cost("^twice-[a-z]+$") // 2
 
 
 _PLAIN = (

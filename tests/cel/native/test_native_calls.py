@@ -212,5 +212,5 @@ def test_lists_in_pieces_are_what_python_makes_of_the_whole(length: int) -> None
     "text", ["", "a", "\n" * 12_000 + "a\u00e9" + "\u3000" * 25_000, " " * 30_000, "a" * 12_000 + " "]
 )
 def test_a_trimmed_text_is_the_same_in_pieces(text: str) -> None:
-    trim = next(iter(LIBRARY["trim"].overloads)).run
+    trim = next(iter(LIBRARY["trim"].overloads)).implementation
     assert trim(_frame(), text) == text.strip()

@@ -290,12 +290,12 @@ def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_pass
     many_pods(world, lambda index: COSTLY.format(10**6 + index) + " && false")
     finder, allocator = competitors(world)
     budget = CallBudget(world.clock, 60.0)
-    budget.left = PODS // 2 * POD_COST
+    budget.remaining = PODS // 2 * POD_COST
     budget.open_slice(SLICE_SECONDS)
     unjudged = finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget)
     assert unjudged is not None
     assert 0 < allocator.asked < PODS
-    assert -COST_LIMIT < budget.left <= 0
+    assert -COST_LIMIT < budget.remaining <= 0
     asked = allocator.asked
     assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget, unjudged) == unjudged
     assert allocator.asked == asked
@@ -318,7 +318,7 @@ def test_nodes_alone_use_the_budget_up() -> None:
     finder, _ = competitors(world)
     budget, far = CallBudget(world.clock, 60.0), (DRIVER, "fabric", "far")
     assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is None
-    budget.left = POD_COST + PODS // 2 * NODE_COST
+    budget.remaining = POD_COST + PODS // 2 * NODE_COST
     assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is not None
 
 

@@ -75,7 +75,7 @@ async def test_a_claim_of_a_megabyte_ends_at_a_counted_limit_after_calls_that_ea
         before = len(compiled)
         budget = Budget(COMPILE_LIMIT // 2)
         answer = searching.demand(claims, budget)
-        assert budget.left > -2 * COMPILE_LIMIT
+        assert budget.remaining > -2 * COMPILE_LIMIT
         assert len(compiled) - before <= _EACH_CALL
         if isinstance(answer, Rejection) and answer.code is not Code.SEARCH_LIMIT:
             break

@@ -196,7 +196,7 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     survey = NodeAllocator.survey
 
     def slow(self: NodeAllocator, *args: Any, budget: Budget, **options: Any) -> Sequence[RequestSurvey]:
-        allowed.append(budget.left)
+        allowed.append(budget.remaining)
         world.clock.seconds += 0.01
         return survey(self, *args, budget=budget, **options)
 

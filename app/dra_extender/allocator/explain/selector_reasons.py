@@ -106,12 +106,12 @@ class UnmetSelectors:
     def _explain(self, program: Program, activation: DeviceActivation) -> str:
         """Return what is false and why; empty if the budget does not suffice to tell."""
         budget = self._budget
-        if budget is not None and budget.left < program.units:
+        if budget is not None and budget.remaining < program.units:
             return ""
         prepared = self._explainable(program)
         deadline = None if budget is not None else self._deadline
         text = explain(prepared, activation, deadline=deadline, budget=budget).text
-        return "" if budget is not None and budget.left <= 0 else shortened(text, _LONGEST)
+        return "" if budget is not None and budget.remaining <= 0 else shortened(text, _LONGEST)
 
     def _explainable(self, program: Program) -> ExplainableExpression:
         prepared = self._prepared.get(program.expression)

@@ -139,9 +139,9 @@ def kind_of(node: ast.SyntaxNode) -> AccessKind:
 def driver_of(node: ast.SyntaxNode) -> str | None:
     """Return the driver in `device.driver == "driver"`."""
     if isinstance(node, ast.CallExpression) and node.function == "_==_":
-        for one, other in (node.arguments, node.arguments[::-1]):
-            if is_device_field(one, "driver") and isinstance(other, ast.Literal) and isinstance(other.value, str):
-                return other.value
+        for field, literal in (node.arguments, node.arguments[::-1]):
+            if is_device_field(field, "driver") and isinstance(literal, ast.Literal) and isinstance(literal.value, str):
+                return literal.value
     return None
 
 

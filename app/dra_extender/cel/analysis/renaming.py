@@ -81,11 +81,11 @@ def unrenamable_parts(expression: str) -> UnrenamableParts:
             and part.function in ast.INDEX_OPERATORS
             and (device_map_of(part) is not None or device_map_of(part.arguments[0]) is not None)
         }
-        others = [part for part in nodes_of(leaf) if id(part) not in keys]
-        texts.update(part.value for part in others if isinstance(part, ast.Literal) and isinstance(part.value, str))
+        remaining = [part for part in nodes_of(leaf) if id(part) not in keys]
+        texts.update(part.value for part in remaining if isinstance(part, ast.Literal) and isinstance(part.value, str))
         read = read_attributes(leaf)
         attributes = None if read is None or attributes is None else attributes | read
-        drivers = drivers or read is None or any(is_device_field(part, "driver") for part in others)
+        drivers = drivers or read is None or any(is_device_field(part, "driver") for part in remaining)
     return UnrenamableParts(frozenset(texts), None if attributes is None else frozenset(attributes), drivers)
 
 
@@ -106,11 +106,17 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
     if not isinstance(node, ast.CallExpression):
         return False
     if node.function == "@in":
-        one, many = node.arguments
-        if device_map_of(many) is not None or is_device_field(many, "attributes") or is_device_field(many, "capacity"):
-            return isinstance(one, ast.Literal)
-        listed = isinstance(many, ast.ListLiteral) and all(_is_value(element.value) for element in many.elements)
-        return _is_value(one) and (listed or _is_value(many))
+        element, container = node.arguments
+        if (
+            device_map_of(container) is not None
+            or is_device_field(container, "attributes")
+            or is_device_field(container, "capacity")
+        ):
+            return isinstance(element, ast.Literal)
+        listed = isinstance(container, ast.ListLiteral) and all(
+            _is_value(element.value) for element in container.elements
+        )
+        return _is_value(element) and (listed or _is_value(container))
     if node.function in ast.EQUALITY:
         return all(_is_value(argument) or _is_comparison(argument) for argument in node.arguments)
     if node.function in ast.ORDERINGS:

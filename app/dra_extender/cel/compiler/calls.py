@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.compiler.code import FAILED, CompiledPart, Run, constant, evaluated
+from dra_extender.cel.compiler.code import FAILED, CompiledPart, EvaluatePart, constant, evaluated
 from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.cost import EvaluationFrame, Extra
 from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
@@ -70,56 +70,56 @@ def _compile_overloads(
     """Compile a call of one overload where the static types prove it right, otherwise a call that chooses when it runs."""
     cost = 1 + sum([argument.cost for argument in arguments])
     if len(node.candidates) > 1:
-        run = _dynamic_run(node, arguments, _overloads_of_arity(node), node.function.extra)
-        return CompiledPart(run=run, cost=cost)
+        evaluate = _dynamic_evaluation(node, arguments, _overloads_of_arity(node), node.function.extra)
+        return CompiledPart(evaluate=evaluate, cost=cost)
     single = node.candidates[0]
     extra = node.function.extra or single.extra
-    doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
+    doubtful = dynamic_dispatch and not all(argument.folded for argument in arguments)
     # The run-time type of an argument must be checked where its static type proves too little.
     pairs = zip(node.arguments, single.parameters, strict=True)
     doubtful = doubtful or any(_may_differ(item.type, kind) or _may_be_null(item, kind) for item, kind in pairs)
     if single.unguarded or not doubtful:
         folded = fold_call(node, arguments, single)
-        return folded or CompiledPart(run=_static_run(node, arguments, single, extra), cost=cost)
+        return folded or CompiledPart(evaluate=_static_evaluation(node, arguments, single, extra), cost=cost)
     # Upstream has one implementation for all overloads of an operator and of size, so that the choice of the type check does not
     # matter. It takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
     shared = not node.function.name.isidentifier() or node.function.name == "size"
     overloads = _overloads_of_arity(node) if shared else (single,)
-    return CompiledPart(run=_dynamic_run(node, arguments, overloads, extra), cost=cost)
+    return CompiledPart(evaluate=_dynamic_evaluation(node, arguments, overloads, extra), cost=cost)
 
 
-def _static_run(
+def _static_evaluation(
     node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload, extra: Extra | None
-) -> Run:
-    """Run the one overload that fits the static types; the closures for one and two arguments are faster."""
-    runs = tuple([argument.run for argument in arguments])
-    function, chosen = single.run, with_frame(single)
-    if extra is None and len(runs) == _PAIR and arguments[1].known:
-        first, other = runs[0], arguments[1].value
+) -> EvaluatePart:
+    """Call the one overload that fits the static types; the closures for one and two arguments are faster."""
+    evaluators = tuple([argument.evaluate for argument in arguments])
+    function, chosen = single.implementation, with_frame(single)
+    if extra is None and len(evaluators) == _PAIR and arguments[1].folded:
+        first, constant_value = evaluators[0], arguments[1].value
         if single.charges:
-            return lambda frame: chosen(frame, first(frame), other)
-        return lambda frame: function(first(frame), other)
-    if extra is None and not single.charges and len(runs) in {1, _PAIR}:
-        first = runs[0]
-        return (lambda frame: function(first(frame))) if len(runs) == 1 else _binary(function, *runs)
-    if extra is not None and len(runs) == 1:
-        return _charged_unary(chosen, runs[0], extra)
+            return lambda frame: chosen(frame, first(frame), constant_value)
+        return lambda frame: function(first(frame), constant_value)
+    if extra is None and not single.charges and len(evaluators) in {1, _PAIR}:
+        first = evaluators[0]
+        return (lambda frame: function(first(frame))) if len(evaluators) == 1 else _binary(function, *evaluators)
+    if extra is not None and len(evaluators) == 1:
+        return _charged_unary(chosen, evaluators[0], extra)
     charge_failure = _charging_failure(node, arguments, extra)
-    if extra is not None and len(runs) == _PAIR:
-        return _charged_binary(chosen, runs, extra, charge_failure)
-    return _charged(lambda _: chosen, runs, extra, charge_failure)
+    if extra is not None and len(evaluators) == _PAIR:
+        return _charged_binary(chosen, evaluators, extra, charge_failure)
+    return _charged(lambda _: chosen, evaluators, extra, charge_failure)
 
 
-def _dynamic_run(
+def _dynamic_evaluation(
     node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], overloads: tuple[Overload, ...], extra: Extra | None
-) -> Run:
-    """Run the overload that fits the run-time types of the arguments; the choice is cached by these types."""
+) -> EvaluatePart:
+    """Call the overload that fits the run-time types of the arguments; the choice is cached by these types."""
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    runs = tuple([argument.run for argument in arguments])
-    if extra is None and len(runs) == _PAIR and not _stops_at_failure(node, arguments):
-        return _dispatched_pair(overloads, *runs)
+    evaluators = tuple([argument.evaluate for argument in arguments])
+    if extra is None and len(evaluators) == _PAIR and not _stops_at_failure(node, arguments):
+        return _dispatched_pair(overloads, *evaluators)
     by_types: dict[tuple[type, ...], FrameFunction] = {}
 
     def choose(values: list[Any]) -> FrameFunction:
@@ -131,7 +131,7 @@ def _dynamic_run(
                 by_types[kinds] = chosen
         return chosen
 
-    return _charged(choose, runs, extra, _charging_failure(node, arguments, extra))
+    return _charged(choose, evaluators, extra, _charging_failure(node, arguments, extra))
 
 
 def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
@@ -151,59 +151,61 @@ def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Fra
 
 def with_frame(item: Overload) -> FrameFunction:
     """Return the implementation of an overload with the frame as its first parameter; a native call is charged first."""
-    run, count = item.run, len(item.parameters)
+    implementation, count = item.implementation, len(item.parameters)
     if item.native is not None:
         return item.native.with_arity(count)
     if item.metered:
-        return run
+        return implementation
     if count == 1:
-        return lambda _, value: run(value)
+        return lambda _, value: implementation(value)
     # A fixed number of arguments is faster to pass on.
-    return (lambda _, one, other: run(one, other)) if count == _PAIR else lambda _, *values: run(*values)
+    if count == _PAIR:
+        return lambda _, left, right: implementation(left, right)
+    return lambda _, *values: implementation(*values)
 
 
-def _binary(function: FrameFunction, first: Run, second: Run) -> Run:
-    def run(frame: EvaluationFrame) -> Any:
+def _binary(function: FrameFunction, first: EvaluatePart, second: EvaluatePart) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
-            one = first(frame)
+            left = first(frame)
         except CelRuntimeError as error:
-            raise _evaluate_other(frame, second, error) from None
-        return function(one, second(frame))
+            raise _evaluate_second(frame, second, error) from None
+        return function(left, second(frame))
 
-    return run
+    return evaluate
 
 
-def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
+def _dispatched_pair(overloads: tuple[Overload, ...], first: EvaluatePart, second: EvaluatePart) -> EvaluatePart:
     by_types: dict[tuple[type, type], FrameFunction] = {}
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
-            one = first(frame)
+            left = first(frame)
         except CelRuntimeError as error:
-            raise _evaluate_other(frame, second, error) from None
-        other = second(frame)
-        kinds = (type(one), type(other))
+            raise _evaluate_second(frame, second, error) from None
+        right = second(frame)
+        kinds = (type(left), type(right))
         chosen = by_types.get(kinds)
         if chosen is None:
-            chosen = find_overload(overloads, (one, other))
+            chosen = find_overload(overloads, (left, right))
             if _CONTAINERS.isdisjoint(kinds):
                 by_types[kinds] = chosen
-        return chosen(frame, one, other)
+        return chosen(frame, left, right)
 
-    return run
+    return evaluate
 
 
-def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+def _evaluate_second(frame: EvaluationFrame, second: EvaluatePart, error: CelRuntimeError) -> CelRuntimeError:
     """Evaluate the second of two arguments after the first failed, as upstream does, and charge it; return the error to raise."""
     if not isinstance(error, CelCostError):
-        evaluated(frame, other)
+        evaluated(frame, second)
     return error
 
 
-def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
+def _charged_unary(chosen: FrameFunction, argument: EvaluatePart, extra: Extra) -> EvaluatePart:
     """Call as `_charged` does, with a single argument."""
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             value = argument(frame)
         except CelRuntimeError as error:
@@ -217,7 +219,7 @@ def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
             frame.cost += extra(frame, (value,), result)
         return result
 
-    return run
+    return evaluate
 
 
 def _charging_failure(
@@ -228,7 +230,7 @@ def _charging_failure(
     Upstream evaluates both of two arguments, and stops at the first failure of more.
     """
     costs = tuple([argument.cost for argument in arguments])
-    last = arguments[-1].run if arguments else None
+    last = arguments[-1].evaluate if arguments else None
     stops = len(arguments) > _PAIR or _stops_at_failure(node, arguments)
 
     def charge(frame: EvaluationFrame, error: CelRuntimeError, values: list[Any]) -> None:
@@ -255,41 +257,43 @@ def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...
     return len(node.candidates) > 1 and name.isidentifier() and name != "size"
 
 
-def _charged_binary(chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, charge_failure: _ChargeFailure) -> Run:
+def _charged_binary(
+    chosen: FrameFunction, evaluators: tuple[EvaluatePart, ...], extra: Extra, charge_failure: _ChargeFailure
+) -> EvaluatePart:
     """Call as `_charged` does, with two arguments."""
-    first, second = runs
+    first, second = evaluators
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         values: list[Any] = []
         try:
-            one = first(frame)
-            values = [one]
-            other = second(frame)
+            left = first(frame)
+            values = [left]
+            right = second(frame)
         except CelRuntimeError as error:
             charge_failure(frame, error, values)
             raise
         result = None
         try:
-            result = chosen(frame, one, other)
+            result = chosen(frame, left, right)
         finally:
-            frame.cost += extra(frame, (one, other), result)
+            frame.cost += extra(frame, (left, right), result)
         return result
 
-    return run
+    return evaluate
 
 
 def _charged(
     choose: Callable[[list[Any]], FrameFunction],
-    runs: tuple[Run, ...],
+    evaluators: tuple[EvaluatePart, ...],
     extra: Extra | None,
     charge_failure: _ChargeFailure,
-) -> Run:
+) -> EvaluatePart:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         values: list[Any] = []
         try:
-            for argument in runs:
+            for argument in evaluators:
                 values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
         except CelRuntimeError as error:
             charge_failure(frame, error, values)
@@ -303,7 +307,7 @@ def _charged(
             frame.cost += extra(frame, tuple(values), result)
         return result
 
-    return run
+    return evaluate
 
 
 def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
@@ -317,13 +321,13 @@ def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
     return not isinstance(item, typed_ast.DeviceVariable)
 
 
-def _may_differ(given: Type, parameter: Type) -> bool:
+def _may_differ(static: Type, parameter: Type) -> bool:
     """Return whether a value of the static type may have another run-time type than the parameter."""
     if parameter.kind in UNSPECIFIC:
         return False
-    if given.kind in UNSPECIFIC or given.name != parameter.name:
+    if static.kind in UNSPECIFIC or static.name != parameter.name:
         return True
-    return any(_may_differ(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
+    return any(_may_differ(*pair) for pair in zip(static.parameters, parameter.parameters, strict=True))
 
 
 def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart | None:
@@ -331,51 +335,51 @@ def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], singl
     if single.metered or not arguments:
         return None
     for argument in arguments:
-        if not argument.known:
+        if not argument.folded:
             return None
     values = tuple([argument.value for argument in arguments])
     if single.native is not None and single.native.work(*values) > _FOLDED_WORK:
         return None
     try:
-        value = single.run(*values)
+        value = single.implementation(*values)
     except CelRuntimeError:
         return None
     extra = node.function.extra or single.extra
     cost = 1 + sum([argument.cost for argument in arguments])
     cost += 0 if extra is None else extra(EvaluationFrame(None, 0, ()), values, value)
-    return CompiledPart(run=lambda _: value, cost=cost, known=True, value=value)
+    return CompiledPart(evaluate=lambda _: value, cost=cost, folded=True, value=value)
 
 
 def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> CompiledPart:
-    run_target, run_argument, cost = target.run, argument.run, argument.cost
+    evaluate_target, evaluate_argument, cost = target.evaluate, argument.evaluate, argument.cost
     unwrap = name == "orValue"
 
-    def run(frame: EvaluationFrame) -> Any:
-        value = run_target(frame)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        value = evaluate_target(frame)
         if type(value) is not Optional:
             raise no_overload(value)
         if value.present:
             return value.value if unwrap else value
         frame.cost += cost
-        other = run_argument(frame)
-        if not unwrap and type(other) is not Optional:
-            raise no_overload(other)
-        return other
+        alternative = evaluate_argument(frame)
+        if not unwrap and type(alternative) is not Optional:
+            raise no_overload(alternative)
+        return alternative
 
-    return CompiledPart(run=run, cost=target.cost)
+    return CompiledPart(evaluate=evaluate, cost=target.cost)
 
 
 def _charged_pattern(argument: CompiledPart) -> CompiledPart:
     """Charge each call with a computed pattern for compiling it."""
-    evaluate = argument.run
+    evaluate_argument = argument.evaluate
 
-    def run(frame: EvaluationFrame) -> Any:
-        pattern = evaluate(frame)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        pattern = evaluate_argument(frame)
         if type(pattern) is str:
             charge_pattern(frame, pattern)
         return pattern
 
-    return msgspec.structs.replace(argument, run=run)
+    return msgspec.structs.replace(argument, evaluate=evaluate)
 
 
 def _require_pattern(pattern: str, name: str, source: str, offset: int, owner: str) -> None:
@@ -386,13 +390,13 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int, owner: s
 
 
 def _require_format(node: typed_ast.Invoke, template: str, source: str) -> None:
-    given = node.arguments[1]
-    if not isinstance(given, typed_ast.MakeList):
+    list_literal = node.arguments[1]
+    if not isinstance(list_literal, typed_ast.MakeList):
         return
     try:
-        check_format(template, [_types_within(item) for item in given.elements])
+        check_format(template, [_types_within(item) for item in list_literal.elements])
     except CelRuntimeError as error:
-        raise CelCompileError(str(error), source, given.offset) from None
+        raise CelCompileError(str(error), source, list_literal.offset) from None
 
 
 def _types_within(item: typed_ast.TypedNode) -> list[Type]:
@@ -412,14 +416,14 @@ def _compile_membership(operand: CompiledPart, values: CompiledPart) -> Compiled
     if not all(type(value) in _MEMBERS for value in values.value):
         return None
     members = frozenset(map(member_key, values.value))
-    evaluate = operand.run
+    evaluate_operand = operand.evaluate
 
-    def run(frame: EvaluationFrame) -> bool:
-        value = evaluate(frame)
+    def evaluate(frame: EvaluationFrame) -> bool:
+        value = evaluate_operand(frame)
         if type(value) in _MEMBERS:
             return member_key(value) in members
         if type(value) in UNHASHABLE:
             raise no_overload(value, values.value)
         return False
 
-    return CompiledPart(run=run, cost=operand.cost)
+    return CompiledPart(evaluate=evaluate, cost=operand.cost)

@@ -8,7 +8,7 @@ import msgspec
 from dra_extender.cel.cost import FAILURE_WORK, EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 
-Run = Callable[[EvaluationFrame], Any]
+EvaluatePart = Callable[[EvaluationFrame], Any]
 FAILED: Final = object()
 """Stands for an argument or result that is an error; cost formulas take its size as one."""
 
@@ -17,26 +17,26 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled part of an expression.
 
     Attributes:
-        run: Evaluates the part.
+        evaluate: Returns the value of the part in a frame.
         cost: Its constant cost, which the part that contains this one charges: a straight line of operations is charged once.
         selection: It is a variable or a selection from one.
         path: The one unit that upstream charges for a whole path of selections, except where it is a branch of `?:` or a key.
         constant: It is a literal, which costs nothing.
-        known: `value` was computed at compile time, although the part may cost.
-        value: The value of a part that is constant or known.
+        folded: `value` was computed at compile time, although the part may cost.
+        value: The value of a part that is constant or folded.
     """
 
-    run: Run
+    evaluate: EvaluatePart
     cost: int
     selection: bool = False
     path: int = 0
     constant: bool = False
-    known: bool = False
+    folded: bool = False
     value: Any = None
 
 
 def constant(value: Any) -> CompiledPart:
-    return CompiledPart(run=lambda _: value, cost=0, constant=True, known=True, value=value)
+    return CompiledPart(evaluate=lambda _: value, cost=0, constant=True, folded=True, value=value)
 
 
 def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
@@ -50,10 +50,10 @@ def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | 
     return str(error) if before is None else before
 
 
-def evaluated(frame: EvaluationFrame, run: Run) -> Any:
+def evaluated(frame: EvaluationFrame, evaluate: EvaluatePart) -> Any:
     """Return the value of a part that is evaluated for its cost only; FAILED if it fails."""
     try:
-        return run(frame)
+        return evaluate(frame)
     except CelCostError:
         raise
     except CelRuntimeError:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from dra_extender.cel.compiler.calls import compile_call
-from dra_extender.cel.compiler.code import CompiledPart, Run, constant, first_failure
+from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart, constant, first_failure
 from dra_extender.cel.compiler.loops import (
     compile_bind,
     compile_loop,
@@ -22,7 +22,7 @@ from dra_extender.cel.native.equality import charge_key, key_work
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.values.values import Optional, map_key, no_overload
 
-_DEVICE: Final = CompiledPart(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
+_DEVICE: Final = CompiledPart(evaluate=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
 
 
 class Compiler:
@@ -50,8 +50,8 @@ class Compiler:
 
     def _variable(self, node: typed_ast.Variable) -> CompiledPart:
         slot = node.slot
-        run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
-        return CompiledPart(run=run, cost=1, selection=True, path=1)
+        evaluate: EvaluatePart = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
+        return CompiledPart(evaluate=evaluate, cost=1, selection=True, path=1)
 
     def _index(self, node: typed_ast.Index) -> CompiledPart:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
@@ -62,30 +62,36 @@ class Compiler:
 
     def _logical(self, node: typed_ast.Logical) -> CompiledPart:
         terms = [self.compile(term) for term in node.terms]
-        first, *others = terms
-        if len(others) == 1:
-            run: Run = _logical_pair(first.run, others[0].run, others[0].cost, absorbing=node.absorbing)
+        first, *following = terms
+        if len(following) == 1:
+            evaluate: EvaluatePart = _logical_pair(
+                first.evaluate, following[0].evaluate, following[0].cost, absorbing=node.absorbing
+            )
         else:
-            costs = accumulate((term.cost for term in others), initial=0)
-            run = _logical(tuple(zip((term.run for term in terms), costs, strict=True)), absorbing=node.absorbing)
-        return CompiledPart(run=run, cost=first.cost)
+            costs = accumulate((term.cost for term in following), initial=0)
+            evaluate = _logical(
+                tuple(zip((term.evaluate for term in terms), costs, strict=True)), absorbing=node.absorbing
+            )
+        return CompiledPart(evaluate=evaluate, cost=first.cost)
 
     def _conditional(self, node: typed_ast.Conditional) -> CompiledPart:
-        condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
-        test, chosen_run, other_run = condition.run, chosen.run, other.run
-        chosen_cost, other_cost = chosen.cost - chosen.path, other.cost - other.path
+        condition, then_part, else_part = (
+            self.compile(item) for item in (node.condition, node.then_branch, node.else_branch)
+        )
+        test, evaluate_then, evaluate_else = condition.evaluate, then_part.evaluate, else_part.evaluate
+        then_cost, else_cost = then_part.cost - then_part.path, else_part.cost - else_part.path
 
-        def run(frame: EvaluationFrame) -> Any:
+        def evaluate(frame: EvaluationFrame) -> Any:
             value = test(frame)
             if value is True:
-                frame.cost += chosen_cost
-                return chosen_run(frame)
+                frame.cost += then_cost
+                return evaluate_then(frame)
             if value is False:
-                frame.cost += other_cost
-                return other_run(frame)
+                frame.cost += else_cost
+                return evaluate_else(frame)
             raise no_overload(value)
 
-        return CompiledPart(run=run, cost=condition.cost, selection=True)
+        return CompiledPart(evaluate=evaluate, cost=condition.cost, selection=True)
 
     def _make_list(self, node: typed_ast.MakeList) -> CompiledPart:
         before = self._size
@@ -96,20 +102,20 @@ class Compiler:
         cost = LIST_COST + sum(item.cost for item in elements)
         if not any(node.optional):
             template = [item.value if item.constant else None for item in elements]
-            return CompiledPart(run=_filled(template, range(len(elements)), elements), cost=cost)
-        return CompiledPart(run=_list_with_optionals(elements, node.optional), cost=cost)
+            return CompiledPart(evaluate=_filled(template, range(len(elements)), elements), cost=cost)
+        return CompiledPart(evaluate=_list_with_optionals(elements, node.optional), cost=cost)
 
     def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
-        run = _map_of_entries(keys, values, node.optional)
+        evaluate = _map_of_entries(keys, values, node.optional)
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
             try:
-                return constant(run(EvaluationFrame(None, 0, ())))
+                return constant(evaluate(EvaluationFrame(None, 0, ())))
             except CelRuntimeError:
-                return CompiledPart(run=run, cost=0)
+                return CompiledPart(evaluate=evaluate, cost=0)
         filled = None if any(node.optional) else _filled_map(keys, values)
-        return CompiledPart(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+        return CompiledPart(evaluate=filled or evaluate, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
     def _loop(self, node: typed_ast.ComprehensionLoop) -> CompiledPart:
         condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
@@ -118,8 +124,8 @@ class Compiler:
 
     def _optional_map(self, node: typed_ast.OptionalMap) -> CompiledPart:
         source, size = self._sized(node.source)
-        made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
-        return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
+        part = compile_optional_map(node, source, self.compile(node.body), round_work(size))
+        return msgspec.structs.replace(part, selection=True)  # upstream expands it to a `?:`
 
     def _sort(self, node: typed_ast.Sort) -> CompiledPart:
         key, size = self._sized(node.body)
@@ -155,11 +161,11 @@ def _later_costs(items: list[CompiledPart]) -> list[int]:
     return later[::-1]
 
 
-def _list_with_optionals(elements: list[CompiledPart], optional: tuple[bool, ...]) -> Run:
+def _list_with_optionals(elements: list[CompiledPart], optional: tuple[bool, ...]) -> EvaluatePart:
     """Build a list literal that leaves absent optional elements out."""
-    parts = tuple(zip((item.run for item in elements), optional, _later_costs(elements), strict=True))
+    parts = tuple(zip((item.evaluate for item in elements), optional, _later_costs(elements), strict=True))
 
-    def run(frame: EvaluationFrame) -> list[Any]:
+    def evaluate(frame: EvaluationFrame) -> list[Any]:
         values = []
         unspent = 0
         try:
@@ -175,42 +181,42 @@ def _list_with_optionals(elements: list[CompiledPart], optional: tuple[bool, ...
             raise
         return values
 
-    return run
+    return evaluate
 
 
-def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], optional: tuple[bool, ...]) -> Run:
+def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], optional: tuple[bool, ...]) -> EvaluatePart:
     """Build a map literal entry by entry; an absent optional entry removes an earlier one with its key."""
     after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
     parts = tuple(
-        (key.run, value.run, skip, later, rest)
-        for key, value, skip, later, rest in zip(keys, values, optional, after[::2], after[1::2], strict=True)
+        (key.evaluate, value.evaluate, skip, later, after_value)
+        for key, value, skip, later, after_value in zip(keys, values, optional, after[::2], after[1::2], strict=True)
     )
 
-    def run(frame: EvaluationFrame) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+    def evaluate(frame: EvaluationFrame) -> dict[Any, Any]:
+        entries: dict[Any, Any] = {}
         unspent = 0
         try:
-            for key, item, skippable, later, rest in parts:
+            for key, item, skippable, later, after_value in parts:
                 unspent = later
                 dict_key = map_key(key(frame))
-                charge_key(frame, dict_key, len(made))
-                unspent = rest
+                charge_key(frame, dict_key, len(entries))
+                unspent = after_value
                 value = item(frame)
                 if skippable:
                     if not _present(value):
-                        made.pop(dict_key, None)
+                        entries.pop(dict_key, None)
                         continue
                     value = value.value
-                made[dict_key] = value
+                entries[dict_key] = value
         except CelRuntimeError:
             frame.cost -= unspent
             raise
-        return made
+        return entries
 
-    return run
+    return evaluate
 
 
-def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | None:
+def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> EvaluatePart | None:
     """Build a map literal by `_filled`; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
     try:
         places = [map_key(key.value) for key in keys if key.constant]
@@ -222,23 +228,23 @@ def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | N
     return _filled(template, places, values)
 
 
-def _filled(template: list[Any] | dict[Any, Any], places: Iterable[Any], items: list[CompiledPart]) -> Run:
+def _filled(template: list[Any] | dict[Any, Any], places: Iterable[Any], items: list[CompiledPart]) -> EvaluatePart:
     """Build a list or map literal from a copy of its constants; the items that are not constant are evaluated."""
     later = zip(places, items, _later_costs(items), strict=True)
-    parts = tuple((place, item.run, rest) for place, item, rest in later if not item.constant)
+    parts = tuple((place, item.evaluate, later_cost) for place, item, later_cost in later if not item.constant)
 
-    def run(frame: EvaluationFrame) -> Any:
-        made: Any = template.copy()
+    def evaluate(frame: EvaluationFrame) -> Any:
+        literal: Any = template.copy()
         unspent = 0
         try:
             for place, item, unspent in parts:  # noqa: B007 - read when an item fails
-                made[place] = item(frame)
+                literal[place] = item(frame)
         except CelRuntimeError:
             frame.cost -= unspent
             raise
-        return made
+        return literal
 
-    return run
+    return evaluate
 
 
 def _present(value: Any) -> bool:
@@ -247,10 +253,10 @@ def _present(value: Any) -> bool:
     return bool(value.present)
 
 
-def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
+def _logical_pair(first: EvaluatePart, second: EvaluatePart, cost: int, *, absorbing: bool) -> EvaluatePart:
     """Evaluate two terms; faster than `_logical` if the first is a bool."""
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             value = first(frame)
         except CelCostError:
@@ -267,10 +273,12 @@ def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run
             return value
         raise no_overload(value)
 
-    return run
+    return evaluate
 
 
-def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
+def _after_failure(
+    frame: EvaluationFrame, second: EvaluatePart, cost: int, failure: CelRuntimeError, absorbing: bool
+) -> bool:
     """Evaluate the second term after the first failed: it may still decide."""
     frame.cost += cost
     frame.spend(FAILURE_WORK)
@@ -286,10 +294,10 @@ def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelR
     raise CelRuntimeError(str(failure))
 
 
-def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
+def _logical(terms: tuple[tuple[EvaluatePart, int], ...], *, absorbing: bool) -> EvaluatePart:
     """Evaluate several terms; each has the cost of all up to it but the first, charged for the last one that is evaluated."""
 
-    def run(frame: EvaluationFrame) -> bool:
+    def evaluate(frame: EvaluationFrame) -> bool:
         failure: str | None = None
         cost = 0
         for term, cost in terms:
@@ -308,4 +316,4 @@ def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
             raise CelRuntimeError(failure)
         return not absorbing
 
-    return run
+    return evaluate

@@ -41,12 +41,12 @@ class NotOnFastPathError(Exception):
 
 
 def _of_ascii(change: Callable[[str], str]) -> Callable[[str], str]:
-    def run(text: str) -> str:
+    def change_ascii(text: str) -> str:
         if text.isascii():
             return change(text)
         raise NotOnFastPathError
 
-    return run
+    return change_ascii
 
 
 CASES: Final[Mapping[str, Callable[[str], str]]] = {
@@ -65,11 +65,11 @@ def require_type(operand: Evaluate, kind: type) -> Evaluate:
     return evaluate
 
 
-def attribute_equals(domain: str, name: str, kind: type, wanted: Any, same: bool) -> Evaluate:
+def attribute_equals(domain: str, name: str, kind: type, expected: Any, same: bool) -> Evaluate:
     def evaluate(device: DeviceActivation) -> bool:
         value = device.attributes[domain][name]
         if type(value) is kind:
-            return (value == wanted) is same
+            return (value == expected) is same
         raise NotOnFastPathError
 
     return evaluate
@@ -80,37 +80,37 @@ def attributes_equal(domain: str, checks: tuple[Check, ...]) -> Evaluate:
 
     def evaluate(device: DeviceActivation) -> bool:
         values = device.attributes[domain]
-        for name, kind, wanted, same in checks:
+        for name, kind, expected, same in checks:
             value = values[name]
             if type(value) is not kind:
                 raise NotOnFastPathError
-            if (value == wanted) is not same:
+            if (value == expected) is not same:
                 return False
         return True
 
     return evaluate
 
 
-def comparison(operand: Evaluate, known: type | None, wanted: Any, symbol: str) -> Evaluate:
-    """Evaluate `operand symbol wanted`; `known` is the type of every value of the operand, if all have one type."""
-    kind = type(wanted)
-    sure = operand if known is kind else require_type(operand, kind)
+def comparison(operand: Evaluate, operand_type: type | None, bound: Any, symbol: str) -> Evaluate:
+    """Evaluate `operand symbol bound`; `operand_type` is the type of every value of the operand, if all have one type."""
+    kind = type(bound)
+    sure = operand if operand_type is kind else require_type(operand, kind)
     if symbol == "_==_":
-        return lambda device: sure(device) == wanted
+        return lambda device: sure(device) == bound
     if symbol == "_!=_":
-        return lambda device: sure(device) != wanted
+        return lambda device: sure(device) != bound
     ordered = ORDERINGS[symbol]
-    return lambda device: ordered(sure(device), wanted)
+    return lambda device: ordered(sure(device), bound)
 
 
-def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None = None) -> Evaluate:
+def apply_to_text(operand: Evaluate, function: Callable[..., Any], argument: str | None = None) -> Evaluate:
     """Return a function applied to a short text and, if there is one, a constant."""
 
     def evaluate(device: DeviceActivation) -> Any:
         value = operand(device)
         if type(value) is not str or len(value) > MAX_TEXT_LENGTH:
             raise NotOnFastPathError
-        return run(value) if wanted is None else run(value, wanted)
+        return function(value) if argument is None else function(value, argument)
 
     return evaluate
 
@@ -121,15 +121,15 @@ def logical(terms: Sequence[Evaluate], *, absorbing: bool) -> Evaluate:
         terms = [
             logical(terms[place : place + _AT_ONCE], absorbing=absorbing) for place in range(0, len(terms), _AT_ONCE)
         ]
-    first, *others = terms
-    if not others:
+    first, *following = terms
+    if not following:
         return first
-    if len(others) == 1:
-        second = others[0]
+    if len(following) == 1:
+        second = following[0]
         if absorbing:
             return lambda device: first(device) or second(device)
         return lambda device: first(device) and second(device)
-    second, third = others
+    second, third = following
     if absorbing:
         return lambda device: first(device) or second(device) or third(device)
     return lambda device: first(device) and second(device) and third(device)
@@ -206,11 +206,11 @@ def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathC
 
 def _logical(node: typed_ast.Logical, context: _FastPathContext) -> FastPath | None:
     terms = [_compile(term, context) for term in node.terms]
-    known = [term for term in terms if term is not None]
-    if len(known) < len(terms):
+    compiled = [term for term in terms if term is not None]
+    if len(compiled) < len(terms):
         return None
-    operands = _join_terms(known) if node.absorbing is False else [_as_bool(term) for term in known]
-    return FastPath(logical(operands, absorbing=node.absorbing), sum(term.cost for term in known), bool)
+    operands = _join_terms(compiled) if node.absorbing is False else [_as_bool(term) for term in compiled]
+    return FastPath(logical(operands, absorbing=node.absorbing), sum(term.cost for term in compiled), bool)
 
 
 def _join_terms(terms: Sequence[FastPath]) -> list[Evaluate]:
@@ -231,12 +231,14 @@ def _as_bool(term: FastPath) -> Evaluate:
 
 
 def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> FastPath | None:
-    condition, chosen, other = (_compile(part, context) for part in (node.condition, node.chosen, node.other))
-    if condition is None or chosen is None or other is None:
+    condition, then_part, else_part = (
+        _compile(part, context) for part in (node.condition, node.then_branch, node.else_branch)
+    )
+    if condition is None or then_part is None or else_part is None:
         return None
-    test, if_true, if_false = _as_bool(condition), chosen.evaluate, other.evaluate
-    kind = chosen.kind if chosen.kind is other.kind else None
-    cost = condition.cost + max(chosen.cost, other.cost)
+    test, if_true, if_false = _as_bool(condition), then_part.evaluate, else_part.evaluate
+    kind = then_part.kind if then_part.kind is else_part.kind else None
+    cost = condition.cost + max(then_part.cost, else_part.cost)
     return FastPath(lambda device: if_true(device) if test(device) else if_false(device), cost, kind)
 
 
@@ -249,10 +251,10 @@ def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
         negated = _as_bool(term)
         return FastPath(lambda device: not negated(device), term.cost + 1, bool)
     if name in MIRRORED:
-        one, other = arguments
-        if isinstance(other, typed_ast.Constant):
-            return _comparison(one, other, name, context)
-        return _comparison(other, one, MIRRORED[name], context) if isinstance(one, typed_ast.Constant) else None
+        left, right = arguments
+        if isinstance(right, typed_ast.Constant):
+            return _comparison(left, right, name, context)
+        return _comparison(right, left, MIRRORED[name], context) if isinstance(left, typed_ast.Constant) else None
     if name == "@in":
         return _membership(arguments[0], arguments[1], context)
     return _method(node, context) if node.member else None
@@ -304,24 +306,30 @@ def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     if len(node.arguments) != _PAIR or len(single.parameters) != _PAIR:
         return None
     if name in _TEXT_METHODS:
-        return _text_method(name, single.run, operand, node.arguments[1], context)
-    known = _constant_call(node.arguments[1]) if name in ORDERING_METHODS else None
-    if known is None:
+        return _text_method(name, single.implementation, operand, node.arguments[1], context)
+    constant_call = _constant_call(node.arguments[1]) if name in ORDERING_METHODS else None
+    if constant_call is None:
         return None
-    run, value, kind = single.run, known.value, type(known.value)
+    implementation, value, kind = single.implementation, constant_call.value, type(constant_call.value)
     evaluate = operand.evaluate if operand.kind is kind else require_type(operand.evaluate, kind)
     result = int if name == "compareTo" else bool
-    return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + known.cost, result)
+    return FastPath(
+        lambda device: implementation(evaluate(device), value), operand.cost + 1 + constant_call.cost, result
+    )
 
 
 def _text_method(
-    name: str, run: Implementation, operand: FastPath, argument: typed_ast.TypedNode, context: _FastPathContext
+    name: str,
+    implementation: Implementation,
+    operand: FastPath,
+    argument: typed_ast.TypedNode,
+    context: _FastPathContext,
 ) -> FastPath | None:
     if not isinstance(argument, typed_ast.Constant) or type(argument.value) is not str:
         return None
     cost = operand.cost + tenth(MAX_TEXT_LENGTH) * len(argument.value) + tenth(MAX_TEXT_LENGTH)
     if name != "matches":
-        return FastPath(apply_to_text(operand.evaluate, run, argument.value), cost, bool)
+        return FastPath(apply_to_text(operand.evaluate, implementation, argument.value), cost, bool)
     value_of, pattern = operand.evaluate, argument.value
     try:
         if compile_pattern(pattern, context.owner).size > MAX_PATTERN_SIZE:

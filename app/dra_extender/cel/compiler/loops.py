@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.cel.compiler.code import CompiledPart, Run, first_failure
+from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart, first_failure
 from dra_extender.cel.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
 from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
@@ -52,17 +52,17 @@ def compile_loop(
 ) -> CompiledPart:
     """Compile a loop over a list or map; `work_per_round` is charged for each round."""
     if len(node.slots) == 1:
-        over: _Range = node.slots[0], source.run, elements_of
+        over: _Range = node.slots[0], source.evaluate, elements_of
     else:
-        over = slice(node.slots[0], node.slots[-1] + 1), source.run, pairs_of
+        over = slice(node.slots[0], node.slots[-1] + 1), source.evaluate, pairs_of
     if node.kind in _QUANTIFIERS:
-        run = _quantified(over, body, work_per_round, _QUANTIFIERS[node.kind])
+        evaluate = _quantified(over, body, work_per_round, _QUANTIFIERS[node.kind])
     else:
-        run = _collecting(over, condition, work_per_round, _adding(node, body))
-    return CompiledPart(run=run, cost=source.cost)
+        evaluate = _collecting(over, condition, work_per_round, _adding(node, body))
+    return CompiledPart(evaluate=evaluate, cost=source.cost)
 
 
-_Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
+_Range = tuple[Any, EvaluatePart, Callable[[Any], Iterable[Any]]]
 """The index or slice of a round's variables in the frame's slots, the source, and from its value to the variables by round."""
 
 
@@ -110,14 +110,14 @@ _QUANTIFIERS: Final = {
 }
 
 
-def _quantified(over: _Range, body: CompiledPart, work_per_round: int, quantifier: _Quantifier) -> Run:
+def _quantified(over: _Range, body: CompiledPart, work_per_round: int, quantifier: _Quantifier) -> EvaluatePart:
     """Compile all, exists or exists_one: an error of a round is raised only if no other round decides."""
     slot, source, items = over
     counted, enough, check_cost, count_cost, result_cost = quantifier
-    predicate = body.run
+    predicate = body.evaluate
     step = body.cost + check_cost + 1
 
-    def run(frame: EvaluationFrame) -> bool:
+    def evaluate(frame: EvaluationFrame) -> bool:
         slots = frame.slots
         failure: str | None = None
         count = 0
@@ -148,7 +148,7 @@ def _quantified(over: _Range, body: CompiledPart, work_per_round: int, quantifie
             raise CelRuntimeError(failure)
         return (count == 1) is counted
 
-    return run
+    return evaluate
 
 
 class _Addition(NamedTuple):
@@ -160,7 +160,7 @@ class _Addition(NamedTuple):
 
 
 def _adding(node: typed_ast.ComprehensionLoop, body: CompiledPart) -> _Addition:
-    transform = body.run
+    transform = body.evaluate
     if node.kind == "list":
 
         def append(frame: EvaluationFrame, into: list[Any]) -> None:
@@ -176,10 +176,10 @@ def _adding(node: typed_ast.ComprehensionLoop, body: CompiledPart) -> _Addition:
         return _Addition(dict, insert, body.cost + _INSERT)
 
     def merge(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
-        made = transform(frame)
-        if type(made) not in MAPS:
-            raise no_overload(made)
-        for key, value in made.items():
+        entries = transform(frame)
+        if type(entries) not in MAPS:
+            raise no_overload(entries)
+        for key, value in entries.items():
             frame.spend(_ENTRY_WORK)
             _insert_entry(frame, into, from_map_key(key), value)
 
@@ -196,14 +196,14 @@ def _insert_entry(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value:
     into[dict_key] = value
 
 
-def _collecting(over: _Range, condition: CompiledPart | None, work_per_round: int, addition: _Addition) -> Run:
+def _collecting(over: _Range, condition: CompiledPart | None, work_per_round: int, addition: _Addition) -> EvaluatePart:
     """Compile a loop that builds a list or a map from the rounds that pass the condition."""
     slot, source, items = over
     make, add, cost = addition
-    passes = None if condition is None else condition.run
+    passes = None if condition is None else condition.evaluate
     step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         built = make()
         slots = frame.slots
         failure: str | None = None
@@ -229,41 +229,41 @@ def _collecting(over: _Range, condition: CompiledPart | None, work_per_round: in
             raise CelRuntimeError(failure)
         return built
 
-    return run
+    return evaluate
 
 
 def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:
     """Compile cel.bind: its value is evaluated on first use."""
-    run_body, evaluate = body.run, charging(value)
+    evaluate_body, evaluate_value = body.evaluate, charging(value)
 
-    def run(frame: EvaluationFrame) -> Any:
-        frame.slots[slot] = UnevaluatedVariable(evaluate)
-        return run_body(frame)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        frame.slots[slot] = UnevaluatedVariable(evaluate_value)
+        return evaluate_body(frame)
 
-    return CompiledPart(run=run, cost=body.cost)
+    return CompiledPart(evaluate=evaluate, cost=body.cost)
 
 
-def charging(part: CompiledPart) -> Run:
+def charging(part: CompiledPart) -> EvaluatePart:
     """Return a closure that charges the constant cost of a part and evaluates it."""
-    evaluate, cost = part.run, part.cost
+    evaluate_part, cost = part.evaluate, part.cost
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         frame.cost += cost
-        return evaluate(frame)
+        return evaluate_part(frame)
 
-    return run
+    return evaluate
 
 
 class UnevaluatedVariable(msgspec.Struct, frozen=True):
     """A variable of cel.bind before its first use."""
 
-    evaluate: Run
+    evaluate: EvaluatePart
 
 
-def lazy_variable(slot: int) -> Run:
+def lazy_variable(slot: int) -> EvaluatePart:
     """Compile a variable of cel.bind."""
 
-    def run(frame: EvaluationFrame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         value = frame.slots[slot]
         kind = type(value)
         if kind is UnevaluatedVariable:
@@ -279,7 +279,7 @@ def lazy_variable(slot: int) -> Run:
             raise CelRuntimeError(value.reason)
         return value
 
-    return run
+    return evaluate
 
 
 def compile_optional_map(
@@ -287,17 +287,17 @@ def compile_optional_map(
 ) -> CompiledPart:
     """Compile optMap and optFlatMap; as in upstream's expansion, the source is evaluated again for its value."""
     slot, flat = node.slot, node.flat
-    run_source, run_body = source.run, body.run
+    evaluate_source, evaluate_body = source.evaluate, body.evaluate
     cost = body.cost + (0 if flat else 1)
     value_cost = source.cost + 1
 
     def use(frame: EvaluationFrame) -> Any:
         frame.cost += value_cost
         frame.spend(4 * work_per_round)
-        return run_source(frame).value
+        return evaluate_source(frame).value
 
-    def run(frame: EvaluationFrame) -> Any:
-        value = run_source(frame)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        value = evaluate_source(frame)
         if type(value) is not Optional:
             raise no_overload(value)
         if not value.present:
@@ -305,18 +305,18 @@ def compile_optional_map(
             return NONE
         frame.cost += cost
         frame.slots[slot] = UnevaluatedVariable(use)
-        result = run_body(frame)
+        result = evaluate_body(frame)
         return result if flat else Optional(present=True, value=result)
 
-    return CompiledPart(run=run, cost=source.cost + 1)
+    return CompiledPart(evaluate=evaluate, cost=source.cost + 1)
 
 
 def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, work_per_round: int) -> CompiledPart:
-    run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
+    evaluate_source, evaluate_key, slot, strict = source.evaluate, key.evaluate, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
 
-    def run(frame: EvaluationFrame) -> Any:
-        values = run_source(frame)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        values = evaluate_source(frame)
         keys = []
         failure: str | None = None
         for value in elements_of(values):
@@ -324,7 +324,7 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
             frame.spend(work_per_round)
             frame.slots[slot] = value
             try:
-                keys.append(run_key(frame))
+                keys.append(evaluate_key(frame))
             except CelRuntimeError as error:
                 failure = first_failure(frame, error, failure)
         frame.cost += _RESULT
@@ -336,4 +336,4 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
             frame.cost += self_compared(frame, (keys,), None)
         return sort_by_keys(frame, values, keys)
 
-    return CompiledPart(run=run, cost=source.cost + _SORT)
+    return CompiledPart(evaluate=evaluate, cost=source.cost + _SORT)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from dra_extender.cel.compiler.code import CompiledPart, Run
+from dra_extender.cel.compiler.code import CompiledPart, EvaluatePart
 from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key
@@ -41,18 +41,18 @@ def no_key(key: Any) -> CelRuntimeError:
 def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> CompiledPart:
     shortcut = _device_path(node)
     if shortcut is not None:
-        run = shortcut
+        evaluate = shortcut
     elif node.test:
-        run = _presence(operand.run, node.name, opens=looks_into_optionals(node))
+        evaluate = _presence(operand.evaluate, node.name, opens=looks_into_optionals(node))
     elif node.optional:
         name = node.name
-        run = _optional_selection(operand.run, lambda _: name, 1, opens=looks_into_optionals(node))
+        evaluate = _optional_selection(operand.evaluate, lambda _: name, 1, opens=looks_into_optionals(node))
     else:
-        run = _select(operand.run, node.name, opens=looks_into_optionals(node))
+        evaluate = _select(operand.evaluate, node.name, opens=looks_into_optionals(node))
     cost, path = _path_cost(operand)
     if node.test:
-        return CompiledPart(run=run, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
-    return CompiledPart(run=run, cost=cost + 1, selection=True, path=path)
+        return CompiledPart(evaluate=evaluate, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
+    return CompiledPart(evaluate=evaluate, cost=cost + 1, selection=True, path=path)
 
 
 def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
@@ -61,13 +61,13 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
     shortcut = _device_path(node)
     key_cost = 1 + key.cost - key.path
     if shortcut is not None:
-        run = shortcut
+        evaluate = shortcut
     elif node.optional:
-        run = _optional_selection(operand.run, key.run, key_cost, opens=looks_into_optionals(node))
+        evaluate = _optional_selection(operand.evaluate, key.evaluate, key_cost, opens=looks_into_optionals(node))
     else:
-        run = _index(operand.run, key.run, key_cost, opens=looks_into_optionals(node))
+        evaluate = _index(operand.evaluate, key.evaluate, key_cost, opens=looks_into_optionals(node))
     cost, path = _path_cost(operand)
-    return CompiledPart(run=run, cost=cost + key_cost, selection=True, path=path)
+    return CompiledPart(evaluate=evaluate, cost=cost + key_cost, selection=True, path=path)
 
 
 def _path_cost(operand: CompiledPart) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bo
     return operand.type.kind in UNSPECIFIC or operand.type.name == OPTIONAL_NAME
 
 
-def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:
+def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> EvaluatePart | None:
     """Compile the selections of nearly every selector, such as `device.attributes["domain"].name`, in one closure."""
     name = constant_name(node)
     operand = node.operand
@@ -144,44 +144,44 @@ def constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | Non
     return key.value if isinstance(key, typed_ast.Constant) and isinstance(key.value, str) else None
 
 
-def _attribute(domain: str, name: str) -> Run:
-    def run(frame: EvaluationFrame) -> Any:
+def _attribute(domain: str, name: str) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             return frame.device.attributes[domain][name]
         except KeyError:
             raise no_key(name) from None
 
-    return run
+    return evaluate
 
 
-def _capacity(domain: str, name: str) -> Run:
-    def run(frame: EvaluationFrame) -> Any:
+def _capacity(domain: str, name: str) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             return frame.device.capacity[domain][name]
         except KeyError:
             raise no_key(name) from None
 
-    return run
+    return evaluate
 
 
-_DEVICE_FIELDS: Final[dict[str, Run]] = {
+_DEVICE_FIELDS: Final[dict[str, EvaluatePart]] = {
     "driver": lambda frame: frame.device.driver,
     "attributes": lambda frame: frame.device.attributes,
     "capacity": lambda frame: frame.device.capacity,
 }
-_DOMAINS: Final[dict[str, Callable[[str], Run]]] = {
+_DOMAINS: Final[dict[str, Callable[[str], EvaluatePart]]] = {
     "attributes": lambda domain: lambda frame: frame.device.attributes[domain],
     "capacity": lambda domain: lambda frame: frame.device.capacity[domain],
 }
-_NAMES: Final[dict[str, Callable[[str, str], Run]]] = {"attributes": _attribute, "capacity": _capacity}
-_TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
+_NAMES: Final[dict[str, Callable[[str, str], EvaluatePart]]] = {"attributes": _attribute, "capacity": _capacity}
+_TESTS: Final[dict[str, Callable[[str, str], EvaluatePart]]] = {
     "attributes": lambda domain, name: lambda frame: name in frame.device.attributes[domain],
     "capacity": lambda domain, name: lambda frame: name in frame.device.capacity[domain],
 }
 
 
-def _select(operand: Run, name: str, *, opens: bool) -> Run:
-    def run(frame: EvaluationFrame) -> Any:
+def _select(operand: EvaluatePart, name: str, *, opens: bool) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -196,11 +196,11 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             return _select_from_value(frame, value, lambda _: name)
         raise no_key(name) if type(value) is Optional else no_overload(value)
 
-    return run
+    return evaluate
 
 
-def _presence(operand: Run, name: str, *, opens: bool) -> Run:
-    def run(frame: EvaluationFrame) -> bool:
+def _presence(operand: EvaluatePart, name: str, *, opens: bool) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> bool:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -210,11 +210,11 @@ def _presence(operand: Run, name: str, *, opens: bool) -> Run:
             return _select_from_value(frame, value, lambda _: name).present
         return _look_up(value, name, lenient=True) is not _ABSENT
 
-    return run
+    return evaluate
 
 
-def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
-    def run(frame: EvaluationFrame) -> Any:
+def _index(operand: EvaluatePart, key: EvaluatePart, key_cost: int, *, opens: bool) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -222,20 +222,20 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             raise
         if type(value) is Optional and opens:
             return _select_from_value(frame, value, key, key_cost)
-        wanted = key(frame)
-        _charge(frame, wanted)
-        selected = _look_up(value, wanted, lenient=False)
+        key_value = key(frame)
+        _charge(frame, key_value)
+        selected = _look_up(value, key_value, lenient=False)
         if selected is _ABSENT:
             if type(value) in LISTS:
-                raise CelRuntimeError(f"index out of bounds: {wanted}")
-            raise no_key(wanted)
+                raise CelRuntimeError(f"index out of bounds: {key_value}")
+            raise no_key(key_value)
         return selected
 
-    return run
+    return evaluate
 
 
-def _optional_selection(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
-    def run(frame: EvaluationFrame) -> Optional:
+def _optional_selection(operand: EvaluatePart, key: EvaluatePart, key_cost: int, *, opens: bool) -> EvaluatePart:
+    def evaluate(frame: EvaluationFrame) -> Optional:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -243,11 +243,11 @@ def _optional_selection(operand: Run, key: Run, key_cost: int, *, opens: bool) -
             raise
         return _select_from_value(frame, value, key, key_cost, opens=opens)
 
-    return run
+    return evaluate
 
 
 def _select_from_value(
-    frame: EvaluationFrame, value: Any, key: Run, key_cost: int = 1, *, opens: bool = True
+    frame: EvaluationFrame, value: Any, key: EvaluatePart, key_cost: int = 1, *, opens: bool = True
 ) -> Optional:
     """Select from a value, or from the value inside of an optional.
 
@@ -259,9 +259,9 @@ def _select_from_value(
             return NONE
         value = value.value
     try:
-        wanted = key(frame)
-        _charge(frame, wanted)
-        selected = _look_up(value, wanted, lenient=True)
+        key_value = key(frame)
+        _charge(frame, key_value)
+        selected = _look_up(value, key_value, lenient=True)
     except CelRuntimeError:
         frame.cost -= 1
         raise

@@ -52,8 +52,8 @@ class _Recorder(Compiler):
         return code
 
     def code_of(self, node: TypedNode) -> CompiledPart:
-        known = self._codes.get(id(node))
-        return self.compile(node) if known is None else known[1]
+        cached = self._codes.get(id(node))
+        return self.compile(node) if cached is None else cached[1]
 
 
 class ExplainableExpression:
@@ -123,27 +123,27 @@ class Evaluation:
         """Charge units before they are used; return False if none were left."""
         if self._budget is None:
             return True
-        left = self._budget.left > 0
-        if left:
+        has_budget = self._budget.remaining > 0
+        if has_budget:
             self._budget.spend(units)
-        return left
+        return has_budget
 
     def text(self, node: TypedNode) -> str:
         """Return the canonical text of a part, cut if it is long."""
         written = node.written
-        known = self._texts.get(id(written))
-        if known is None:
+        cached = self._texts.get(id(written))
+        if cached is None:
             text = shortened(print_expression(written, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
-            known = self._texts[id(written)] = written, text
-        return known[1]
+            cached = self._texts[id(written)] = written, text
+        return cached[1]
 
     def is_open(self, node: TypedNode) -> bool:
         """Return whether a part depends on the device or on a variable; True if the budget is spent."""
-        known = self._open.get(id(node.written))
-        if known is None:
-            known = any(not self.spend(_NODE_UNITS) or is_free_name(part) for part in nodes_of(node.written))
-            self._open[id(node.written)] = known
-        return known
+        is_open_part = self._open.get(id(node.written))
+        if is_open_part is None:
+            is_open_part = any(not self.spend(_NODE_UNITS) or is_free_name(part) for part in nodes_of(node.written))
+            self._open[id(node.written)] = is_open_part
+        return is_open_part
 
     def set_variables(self, slots: tuple[int, ...], values: tuple[Any, ...]) -> None:
         for slot, value in zip(slots, values, strict=True):
@@ -157,7 +157,7 @@ class Evaluation:
         return spent_in(self._frame) - self._charged
 
     def _interrupts(self) -> bool:
-        if self._budget is not None and self._spent() > self._budget.left:
+        if self._budget is not None and self._spent() > self._budget.remaining:
             return True
         return self._deadline is not None and self._deadline()
 

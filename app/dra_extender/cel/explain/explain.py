@@ -66,7 +66,7 @@ def explain(
     evaluation = Evaluation(expression, device, deadline, budget)
     if device.defect is not None:
         return Explanation(EvalVerdict.ERROR, (f"the device cannot be read: {device.defect}",))
-    return _Explainer(evaluation).explain(evaluation.root, wanted=True)
+    return _Explainer(evaluation).explain(evaluation.root, expected=True)
 
 
 def explain_failure(evaluation: Evaluation, node: TypedNode) -> str:
@@ -93,7 +93,7 @@ def _failing_part(evaluation: Evaluation, node: TypedNode, bound: dict[int, Type
         outcome = evaluation.outcome(node.condition)
         if outcome.error is not None:
             return node.condition, ""
-        tried = (node.chosen if outcome.value is True else node.other,)
+        tried = (node.then_branch if outcome.value is True else node.else_branch,)
     for part in tried:
         if evaluation.outcome(part).error is not None:
             return part, ""
@@ -133,8 +133,8 @@ class _Explainer:
         self._evaluation = evaluation
         self._left = _MOST_PARTS
 
-    def explain(self, node: TypedNode, *, wanted: bool) -> Explanation:
-        """Explain the value of a condition that should have been `wanted`."""
+    def explain(self, node: TypedNode, *, expected: bool) -> Explanation:
+        """Explain the value of a condition that should have been `expected`."""
         evaluation = self._evaluation
         self._left -= 1
         outcome = evaluation.outcome(node)
@@ -148,12 +148,12 @@ class _Explainer:
         if value is not True and value is not False:
             text = f"{evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
             return Explanation(EvalVerdict.VALUE, (text,))
-        reasons = self._reasons(node, value=value, wanted=wanted) if self._left > 0 else None
+        reasons = self._reasons(node, value=value, expected=expected) if self._left > 0 else None
         if reasons is None:
-            reasons = (condition_message(evaluation, node, value=value, wanted=wanted),)
+            reasons = (condition_message(evaluation, node, value=value, expected=expected),)
         return Explanation(_TRUTH[value], reasons)
 
-    def _reasons(self, node: TypedNode, *, value: bool, wanted: bool) -> tuple[str, ...] | None:
+    def _reasons(self, node: TypedNode, *, value: bool, expected: bool) -> tuple[str, ...] | None:
         """Return the reasons of the parts that decide a condition; None if it has no such parts."""
         match node:
             case typed_ast.Logical():
@@ -165,23 +165,26 @@ class _Explainer:
                 for term in terms[:_MOST_CHILDREN]:
                     if self._left <= 0:
                         break
-                    reasons += self.explain(term, wanted=wanted).reasons
+                    reasons += self.explain(term, expected=expected).reasons
                 # A limit may stop every operand, after the whole was evaluated within it.
                 return tuple(reasons) or (f"{self._evaluation.text(node)} is {_TRUTH[value]}",)
             case typed_ast.Conditional():
-                held = self._evaluation.outcome(node.condition).value is True
-                branch = node.chosen if held else node.other
-                return self.explain(node.condition, wanted=held).reasons + self.explain(branch, wanted=wanted).reasons
+                holds = self._evaluation.outcome(node.condition).value is True
+                branch = node.then_branch if holds else node.else_branch
+                return (
+                    self.explain(node.condition, expected=holds).reasons
+                    + self.explain(branch, expected=expected).reasons
+                )
             case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
-                return (self._quantified(node, value=value, wanted=wanted),)
+                return (self._quantified(node, value=value, expected=expected),)
             case typed_ast.CelBind():
                 self._evaluation.defer(node.slot, node.source)
-                return self.explain(node.body, wanted=wanted).reasons
+                return self.explain(node.body, expected=expected).reasons
             case typed_ast.Invoke() if node.function.name == "!_":
-                return self.explain(node.arguments[0], wanted=not wanted).reasons
+                return self.explain(node.arguments[0], expected=not expected).reasons
         return None
 
-    def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool) -> str:
+    def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, expected: bool) -> str:
         """Return how many elements satisfy the body, and the reasons for the first element that decides."""
         evaluation = self._evaluation
         values = evaluation.outcome(node.source).value
@@ -200,10 +203,12 @@ class _Explainer:
         if node.kind == "exists_one" and not value:
             message += ", wanted exactly one"
         # A result of another type, such as 1, is no decision although it equals True.
-        example = next((each for each, result in zip(rounds, results, strict=True) if result is decisive), None)
+        example = next(
+            (variables for variables, result in zip(rounds, results, strict=True) if result is decisive), None
+        )
         if example is None or self._left <= 0:
             return message
         self._left -= 1
         evaluation.set_variables(node.slots, example)
         evaluation.outcome(node.body)
-        return f"{message} ({', '.join(self.explain(node.body, wanted=wanted).reasons)})"
+        return f"{message} ({', '.join(self.explain(node.body, expected=expected).reasons)})"

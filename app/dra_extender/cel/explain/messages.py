@@ -41,18 +41,18 @@ _PAIR: Final = 2
 _ALIKE: Final = 0.8
 
 
-def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, wanted: bool) -> str:
-    """Return the message about a condition that is `value` and should have been `wanted`."""
+def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, expected: bool) -> str:
+    """Return the message about a condition that is `value` and should have been `expected`."""
     written = node.written
     if isinstance(node, typed_ast.FieldSelection) and node.test and isinstance(written, ast.Select):
         return _presence_message(evaluation, node, written, present=value)
     if not isinstance(written, ast.CallExpression):
-        return _flag_message(evaluation, node, value=value, wanted=wanted)
+        return _flag_message(evaluation, node, value=value, expected=expected)
     if written.function in _OPPOSITE:
-        return _comparison_message(evaluation, node, written.function, met=value is wanted, wanted=wanted)
+        return _comparison_message(evaluation, node, written.function, met=value is expected, expected=expected)
     if written.function == "@in":
-        return _membership_message(evaluation, *operands(node), met=value is wanted, wanted=wanted)
-    return _call_message(evaluation, node, written.function, value=value, wanted=wanted)
+        return _membership_message(evaluation, *operands(node), met=value is expected, expected=expected)
+    return _call_message(evaluation, node, written.function, value=value, expected=expected)
 
 
 def _value_text(evaluation: Evaluation, node: TypedNode) -> str:
@@ -74,11 +74,11 @@ def _fact(evaluation: Evaluation, node: TypedNode, value: str | None = None) -> 
     return text
 
 
-def _flag_message(evaluation: Evaluation, node: TypedNode, *, value: bool, wanted: bool) -> str:
+def _flag_message(evaluation: Evaluation, node: TypedNode, *, value: bool, expected: bool) -> str:
     truth = "true" if value else "false"
     if not evaluation.is_open(node):
         return f"{evaluation.text(node)} is always {truth}"
-    more = "" if value is wanted else f", wanted {'true' if wanted else 'false'}"
+    more = "" if value is expected else f", wanted {'true' if expected else 'false'}"
     return f"{evaluation.text(node)} is {truth}{more}"
 
 
@@ -94,20 +94,20 @@ def _presence_message(
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, *, met: bool, wanted: bool) -> str:
+def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, *, met: bool, expected: bool) -> str:
     """Return `A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
     left, right = compared_sides(node)
-    needed = operator if wanted else _OPPOSITE[operator]
+    needed = operator if expected else _OPPOSITE[operator]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, ast.MIRRORED[needed]
     text = _fact(evaluation, left)
-    other = _value_text(evaluation, right)
-    expected = _WANTED[needed].format(other)
+    right_text = _value_text(evaluation, right)
+    requirement = _WANTED[needed].format(right_text)
     if evaluation.is_open(right):
-        text += f", {_fact(evaluation, right, other)}"
+        text += f", {_fact(evaluation, right, right_text)}"
     if met:
-        return text if needed in ast.EQUALITY or evaluation.is_open(right) else f"{text}, {expected}"
-    return f"{text}, wanted {expected}"
+        return text if needed in ast.EQUALITY or evaluation.is_open(right) else f"{text}, {requirement}"
+    return f"{text}, wanted {requirement}"
 
 
 def compared_sides(node: TypedNode) -> tuple[TypedNode, ...]:
@@ -121,30 +121,30 @@ def compared_sides(node: TypedNode) -> tuple[TypedNode, ...]:
 
 
 def _membership_message(
-    evaluation: Evaluation, element: TypedNode, values: TypedNode, *, met: bool, wanted: bool
+    evaluation: Evaluation, element: TypedNode, values: TypedNode, *, met: bool, expected: bool
 ) -> str:
     container = evaluation.outcome(values).value
     # Of a map, `in` searches the keys.
     keys = [from_map_key(key) for key in container] if type(container) in MAPS else None
     text = _value_text(evaluation, values) if keys is None else shown(keys)
     if evaluation.is_open(element) or not evaluation.is_open(values):
-        known = _fact(evaluation, element)
+        fact = _fact(evaluation, element)
         if evaluation.is_open(values):
-            known += f", {evaluation.text(values)} is {text}"
-        return known if met else f"{known}, wanted {_WANTED['in' if wanted else 'not in'].format(text)}"
-    known = f"{evaluation.text(values)} is {text}"
+            fact += f", {evaluation.text(values)} is {text}"
+        return fact if met else f"{fact}, wanted {_WANTED['in' if expected else 'not in'].format(text)}"
+    fact = f"{evaluation.text(values)} is {text}"
     sought = _value_text(evaluation, element)
-    return known if met else f"{known}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
+    return fact if met else f"{fact}, wanted {sought} {'in it' if expected else 'not to be in it'}"
 
 
-def _call_message(evaluation: Evaluation, node: TypedNode, function: str, *, value: bool, wanted: bool) -> str:
+def _call_message(evaluation: Evaluation, node: TypedNode, function: str, *, value: bool, expected: bool) -> str:
     arguments = operands(node)
     if function in _METHODS and len(arguments) == _PAIR:
         text = _fact(evaluation, arguments[0])
-        expected = _METHODS[function][0 if wanted else 1].format(_value_text(evaluation, arguments[1]))
-        return f"{text}, {expected}" if value is wanted else f"{text}, wanted {expected}"
+        requirement = _METHODS[function][0 if expected else 1].format(_value_text(evaluation, arguments[1]))
+        return f"{text}, {requirement}" if value is expected else f"{text}, wanted {requirement}"
     facts = [_fact(evaluation, part) for part in arguments[:_SHOWN_ARGUMENTS] if evaluation.is_open(part)]
-    text = _flag_message(evaluation, node, value=value, wanted=wanted)
+    text = _flag_message(evaluation, node, value=value, expected=expected)
     return f"{text}, where {', '.join(facts)}" if facts else text
 
 
@@ -204,18 +204,18 @@ def _device_path(evaluation: Evaluation, node: TypedNode) -> tuple[str, ...]:
 
 def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
     """Return the message about a path that does not exist, such as ("attributes", domain, name); empty for other paths."""
-    device_map, *rest = path
-    if device_map not in _NOUNS or len(rest) != _PAIR:
+    device_map, *domain_and_name = path
+    if device_map not in _NOUNS or len(domain_and_name) != _PAIR:
         return ""
-    domain, name = rest
+    domain, name = domain_and_name
     domains = _domains(device, device_map)
     noun, quoted = _NOUNS[device_map], text_literal(domain)
     # A hint at the same name in another domain, or under the other map.
     elsewhere = next(
         (
-            f"did you mean {access_expression(other, place, name)}?"
-            for other in sorted(_NOUNS, key=lambda known: known != device_map)
-            for place, names in _domains(device, other).items()
+            f"did you mean {access_expression(other_map, place, name)}?"
+            for other_map in sorted(_NOUNS, key=lambda candidate: candidate != device_map)
+            for place, names in _domains(device, other_map).items()
             if name in names
         ),
         "",
@@ -238,12 +238,12 @@ def _domains(device: DeviceActivation, device_map: str) -> DomainMap:
     return device.attributes if device_map == "attributes" else device.capacity
 
 
-def _choice(names: list[str], wanted: str) -> str:
+def _choice(names: list[str], missing: str) -> str:
     """Return the most similar name if there is one, and the names that exist."""
     if not names:
         return ""
     folded = {name.casefold(): name for name in sorted(names)}
-    close = get_close_matches(wanted.casefold(), list(folded), n=1, cutoff=0.6)
+    close = get_close_matches(missing.casefold(), list(folded), n=1, cutoff=0.6)
     more = f" and {len(names) - MOST_ITEMS} more" if len(names) > MOST_ITEMS else ""
-    known = ", ".join(sorted(names)[:MOST_ITEMS]) + more
-    return f"did you mean {folded[close[0]]}? It has {known}" if close else f"it has {known}"
+    existing = ", ".join(sorted(names)[:MOST_ITEMS]) + more
+    return f"did you mean {folded[close[0]]}? It has {existing}" if close else f"it has {existing}"

@@ -45,23 +45,23 @@ def distance(expression: ExplainableExpression, device: DeviceActivation, budget
     rest counts as unmet.
     """
     evaluation = Evaluation(expression, device, budget=budget)
-    return _WRONG if device.defect is not None else _distance(evaluation, evaluation.root, wanted=True)
+    return _WRONG if device.defect is not None else _distance(evaluation, evaluation.root, expected=True)
 
 
-def _distance(evaluation: Evaluation, node: TypedNode, *, wanted: bool) -> float:
+def _distance(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> float:
     outcome = evaluation.outcome(node)
-    if outcome.error is None and unwrapped(outcome.value) is wanted:
+    if outcome.error is None and unwrapped(outcome.value) is expected:
         return 0.0
     match node:
         case typed_ast.Logical():
-            terms = (_distance(evaluation, term, wanted=wanted) for term in node.terms)
+            terms = (_distance(evaluation, term, expected=expected) for term in node.terms)
             # `&&` that should be true, and `||` that should be false, need all their terms.
-            return sum(terms) if node.absorbing is not wanted else min(terms, default=_WRONG)
+            return sum(terms) if node.absorbing is not expected else min(terms, default=_WRONG)
         case typed_ast.Invoke() if node.function.name == "!_":
-            return _distance(evaluation, node.arguments[0], wanted=not wanted)
+            return _distance(evaluation, node.arguments[0], expected=not expected)
         case typed_ast.CelBind():
             evaluation.defer(node.slot, node.source)
-            return _distance(evaluation, node.body, wanted=wanted)
+            return _distance(evaluation, node.body, expected=expected)
     if outcome.error is not None or _function(node) not in _WEAKER:
         return _WRONG
     sides = (unwrapped(evaluation.outcome(side).value) for side in compared_sides(node))
@@ -181,7 +181,7 @@ def _outcomes(evaluation: Evaluation, node: TypedNode, driver: str) -> _Outcomes
         return _Outcomes(true=negated.false, false=negated.true)
     domains = _domains_read(node.written)
     # Devices are expected to have attributes of their driver's domain, of a domain above it, and of Kubernetes' domains.
-    if domains is None or any(f".{driver}".endswith(f".{each}") or is_shared_domain(each) for each in domains):
+    if domains is None or any(f".{driver}".endswith(f".{domain}") or is_shared_domain(domain) for domain in domains):
         return _ANY
     outcome = evaluation.outcome(node)
     return _ANY if outcome.stopped else _Outcomes(true=outcome.value is True, false=outcome.value is False)

@@ -31,8 +31,8 @@ def shown(value: Any) -> str:
 
 def quantity_text(nano: int) -> str:
     """Return the shorter one of the decimal and the binary spelling."""
-    decimal, (units, rest) = format_quantity(nano), divmod(nano, NANO)
-    binary = binary_text(units) if units and not rest else ""
+    decimal, (units, remainder) = format_quantity(nano), divmod(nano, NANO)
+    binary = binary_text(units) if units and not remainder else ""
     return min(decimal, binary or decimal, key=len)
 
 

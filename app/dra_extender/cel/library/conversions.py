@@ -94,8 +94,8 @@ def decode(frame: EvaluationFrame, value: bytes) -> str:
 
 def _to_bytes(frame: EvaluationFrame, text: str) -> bytes:
     frame.build_text(len(text), plain=text.isascii())
-    made: bytes = ENCODE.call(frame, text)
-    return made
+    data: bytes = ENCODE.call(frame, text)
+    return data
 
 
 def _same(value: Any) -> Any:

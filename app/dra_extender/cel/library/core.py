@@ -47,18 +47,18 @@ _LIST: Final = list_of(_A)
 _MAP: Final = map_of(_A, _B)
 
 
-def _add(one: int, other: int) -> int:
-    value = one + other
+def _add(left: int, right: int) -> int:
+    value = left + right
     return value if MIN_INT <= value <= MAX_INT else integer(value)
 
 
-def _subtract(one: int, other: int) -> int:
-    value = one - other
+def _subtract(left: int, right: int) -> int:
+    value = left - right
     return value if MIN_INT <= value <= MAX_INT else integer(value)
 
 
-def _multiply(one: int, other: int) -> int:
-    value = one * other
+def _multiply(left: int, right: int) -> int:
+    value = left * right
     return value if MIN_INT <= value <= MAX_INT else integer(value)
 
 
@@ -74,8 +74,8 @@ def _remainder(dividend: int, divisor: int) -> int:
         raise CelRuntimeError("modulus by zero")
     if dividend == MIN_INT and divisor == -1:
         raise CelRuntimeError("integer overflow")
-    rest = abs(dividend) % abs(divisor)
-    return -rest if dividend < 0 else rest
+    remainder = abs(dividend) % abs(divisor)
+    return -remainder if dividend < 0 else remainder
 
 
 def _divide_double(dividend: float, divisor: float) -> float:
@@ -86,14 +86,14 @@ def _divide_double(dividend: float, divisor: float) -> float:
     return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
 
 
-def _add_text(frame: EvaluationFrame, one: str, other: str) -> str:
-    frame.build_text(len(one) + len(other), plain=one.isascii() and other.isascii())
-    return one + other
+def _add_text(frame: EvaluationFrame, left: str, right: str) -> str:
+    frame.build_text(len(left) + len(right), plain=left.isascii() and right.isascii())
+    return left + right
 
 
-def _add_bytes(frame: EvaluationFrame, one: bytes, other: bytes) -> bytes:
-    frame.build_text(len(one) + len(other))
-    return one + other
+def _add_bytes(frame: EvaluationFrame, left: bytes, right: bytes) -> bytes:
+    frame.build_text(len(left) + len(right))
+    return left + right
 
 
 def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
@@ -109,24 +109,24 @@ def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
 def _arithmetic() -> tuple[Function, ...]:
     """Declare the arithmetic operators. An operand of open type, such as [][0], is taken for that of the first overload."""
 
-    def whole(run: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
+    def integral(operation: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
         return (
             overload((INT, INT), INT, signed),
-            overload((UINT, UINT), UINT, lambda one, other: unsigned(run(int(one), int(other)))),
+            overload((UINT, UINT), UINT, lambda left, right: unsigned(operation(int(left), int(right)))),
         )
 
-    def double(run: Callable[[float, float], float]) -> Overload:
-        return overload((DOUBLE, DOUBLE), DOUBLE, run)
+    def double(operation: Callable[[float, float], float]) -> Overload:
+        return overload((DOUBLE, DOUBLE), DOUBLE, operation)
 
-    add_int, add_uint = whole(lambda one, other: one + other, _add)
-    subtract_int, subtract_uint = whole(lambda one, other: one - other, _subtract)
+    add_int, add_uint = integral(lambda left, right: left + right, _add)
+    subtract_int, subtract_uint = integral(lambda left, right: left - right, _subtract)
     spans, *moments = ARITHMETIC["_-_"]
-    subtract_double = double(lambda one, other: one - other)
+    subtract_double = double(lambda left, right: left - right)
     return (
         function(
             "_+_",
             overload((BYTES, BYTES), BYTES, _add_bytes, metered=True, extra=both_traversed),
-            double(lambda one, other: one + other),
+            double(lambda left, right: left + right),
             *ARITHMETIC["_+_"],
             add_int,
             overload((_LIST, _LIST), _LIST, concatenated, metered=True),
@@ -134,9 +134,11 @@ def _arithmetic() -> tuple[Function, ...]:
             add_uint,
         ),
         function("_-_", subtract_double, spans, subtract_int, *moments, subtract_uint),
-        function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other, _multiply)),
-        function("_/_", double(_divide_double), *whole(_divide, lambda one, other: integer(_divide(one, other)))),
-        function("_%_", *whole(_remainder, _remainder)),
+        function(
+            "_*_", double(lambda left, right: left * right), *integral(lambda left, right: left * right, _multiply)
+        ),
+        function("_/_", double(_divide_double), *integral(_divide, lambda left, right: integer(_divide(left, right)))),
+        function("_%_", *integral(_remainder, _remainder)),
         function(
             "-_",
             overload((DOUBLE,), DOUBLE, lambda value: -value),
@@ -147,32 +149,32 @@ def _arithmetic() -> tuple[Function, ...]:
     )
 
 
-def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _doubles_compared(is_ordered: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     """Return a comparison with a double on one side at least: it converts both sides to double, even if that loses precision."""
 
-    def compare(one: Any, other: Any) -> bool:
-        left, right = float(one), float(other)
+    def compare(left_value: Any, right_value: Any) -> bool:
+        left, right = float(left_value), float(right_value)
         if math.isnan(left) or math.isnan(right):
             raise CelRuntimeError("NaN values cannot be ordered")
-        return run(left, right)
+        return is_ordered(left, right)
 
     return compare
 
 
 def _ordering() -> tuple[Function, ...]:
     orders = ((INT, (INT, DOUBLE, UINT)), (UINT, (UINT, DOUBLE, INT)), (DOUBLE, (DOUBLE, INT, UINT)))
-    pairs = [(one, other) for one, others in orders for other in others]
+    pairs = [(kind, other_kind) for kind, kinds in orders for other_kind in kinds]
     return tuple(
         function(
             name,
-            overload((BOOL, BOOL), BOOL, run),
-            *(overload(pair, BOOL, _doubles_compared(run) if DOUBLE in pair else run) for pair in pairs),
+            overload((BOOL, BOOL), BOOL, is_ordered),
+            *(overload(pair, BOOL, _doubles_compared(is_ordered) if DOUBLE in pair else is_ordered) for pair in pairs),
             overload((STRING, STRING), BOOL, ORDERS[name], extra=shorter_traversed),
             overload((BYTES, BYTES), BOOL, ORDERS[name], extra=shorter_traversed),
-            overload((TIMESTAMP, TIMESTAMP), BOOL, run),
-            overload((DURATION, DURATION), BOOL, run),
+            overload((TIMESTAMP, TIMESTAMP), BOOL, is_ordered),
+            overload((DURATION, DURATION), BOOL, is_ordered),
         )
-        for name, run in ORDERINGS.items()
+        for name, is_ordered in ORDERINGS.items()
     )
 
 
@@ -261,8 +263,10 @@ _OPTIONAL_FUNCTIONS: Final = (
     function("optional.none", overload((), _OPTIONAL, lambda: NONE)),
     function("value", method((_OPTIONAL,), _A, _value)),
     function("hasValue", method((_OPTIONAL,), BOOL, lambda item: item.present)),
-    function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda one, other: one if one.present else other)),
-    function("orValue", method((_OPTIONAL, _A), _A, lambda item, other: item.value if item.present else other)),
+    function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda left, right: left if left.present else right)),
+    function(
+        "orValue", method((_OPTIONAL, _A), _A, lambda item, alternative: item.value if item.present else alternative)
+    ),
     function("first", method((_LIST,), _OPTIONAL, lambda values: _some(values[0]) if values else NONE)),
     function("last", method((_LIST,), _OPTIONAL, lambda values: _some(values[-1]) if values else NONE)),
     function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap, metered=True)),

@@ -98,10 +98,10 @@ _QUANTITY_FUNCTIONS: Final = (
     function("quantity", overload((STRING,), QUANTITY, READ_QUANTITY), extra=first_traversed),
     function("isQuantity", overload((STRING,), BOOL, ASK_QUANTITY), extra=first_traversed),
     function("sign", overload((QUANTITY,), INT, lambda value: (value.nano > 0) - (value.nano < 0))),
-    function("isGreaterThan", method(_QUANTITIES, BOOL, lambda one, other: one.nano > other.nano)),
-    function("isLessThan", method(_QUANTITIES, BOOL, lambda one, other: one.nano < other.nano)),
+    function("isGreaterThan", method(_QUANTITIES, BOOL, lambda left, right: left.nano > right.nano)),
+    function("isLessThan", method(_QUANTITIES, BOOL, lambda left, right: left.nano < right.nano)),
     function(
-        "compareTo", method(_QUANTITIES, INT, lambda one, other: (one.nano > other.nano) - (one.nano < other.nano))
+        "compareTo", method(_QUANTITIES, INT, lambda left, right: (left.nano > right.nano) - (left.nano < right.nano))
     ),
     function("asInteger", method((QUANTITY,), INT, _as_integer)),
     function("isInteger", method((QUANTITY,), BOOL, lambda value: as_integer(value) is not None)),
@@ -109,12 +109,12 @@ _QUANTITY_FUNCTIONS: Final = (
     function(
         "add",
         method(_QUANTITIES, QUANTITY, ADD),
-        method((QUANTITY, INT), QUANTITY, lambda one, number: added(one, whole_number(number))),
+        method((QUANTITY, INT), QUANTITY, lambda left, number: added(left, whole_number(number))),
     ),
     function(
         "sub",
         method(_QUANTITIES, QUANTITY, SUBTRACT),
-        method((QUANTITY, INT), QUANTITY, lambda one, number: subtracted(one, whole_number(number))),
+        method((QUANTITY, INT), QUANTITY, lambda left, number: subtracted(left, whole_number(number))),
     ),
 )
 
@@ -142,23 +142,23 @@ def _semver_work(text: str, *_: bool) -> int:
     return 120 + 12 * min(len(text), LONGEST_VERSION) + (len(text) >> 3)
 
 
-def _version_order_work(one: Semver, other: Semver) -> int:
-    return 3 * min(len(one.text), len(other.text))
+def _version_order_work(left: Semver, right: Semver) -> int:
+    return 3 * min(len(left.text), len(right.text))
 
 
 READ_SEMVER: Final = NativeFunction("semver", (TEXT, ANY), _semver, _semver_work)
 ASK_SEMVER: Final = NativeFunction("isSemver", (TEXT, ANY), _succeeds(_semver), _semver_work)
 GREATER: Final = NativeFunction(
-    "isGreaterThan of versions", _VERSION_NAMES, lambda one, other: one.key > other.key, _version_order_work
+    "isGreaterThan of versions", _VERSION_NAMES, lambda left, right: left.key > right.key, _version_order_work
 )
 LESS: Final = NativeFunction(
-    "isLessThan of versions", _VERSION_NAMES, lambda one, other: one.key < other.key, _version_order_work
+    "isLessThan of versions", _VERSION_NAMES, lambda left, right: left.key < right.key, _version_order_work
 )
 COMPARE: Final = NativeFunction(
     "compareTo of versions",
     _VERSION_NAMES,
-    lambda one, other: (one.key > other.key) - (one.key < other.key),
-    lambda one, other: 2 * _version_order_work(one, other),
+    lambda left, right: (left.key > right.key) - (left.key < right.key),
+    lambda left, right: 2 * _version_order_work(left, right),
 )
 
 _SEMVER_FUNCTIONS: Final = (
@@ -295,7 +295,7 @@ _NETWORK_FUNCTIONS: Final = (
     function(
         "containsCIDR",
         method((CIDR, STRING), BOOL, CONTAINS_CIDR, extra=_containing(True, True)),
-        method((CIDR, CIDR), BOOL, lambda network, other: network.contains(other), extra=_containing(False, True)),
+        method((CIDR, CIDR), BOOL, lambda network, subnet: network.contains(subnet), extra=_containing(False, True)),
     ),
     function("prefixLength", method((CIDR,), INT, lambda network: network.bits)),
     function("masked", method((CIDR,), CIDR, lambda network: network.masked())),

@@ -46,22 +46,22 @@ _SUMMED_PIECE: Final = 100
 _MAX_INCLUDED: Final = 48
 
 
-def _comparable(one: Any, other: Any) -> bool:
+def _comparable(left: Any, right: Any) -> bool:
     """Return whether two values can be ordered; as upstream does, callers skip pairs of different types."""
-    kind, other_kind = type(one), type(other)
-    if kind not in _ORDERED or other_kind not in _ORDERED:
-        raise no_overload(one, other)
-    return kind is other_kind or (kind in NUMBERS and other_kind in NUMBERS)
+    left_kind, right_kind = type(left), type(right)
+    if left_kind not in _ORDERED or right_kind not in _ORDERED:
+        raise no_overload(left, right)
+    return left_kind is right_kind or (left_kind in NUMBERS and right_kind in NUMBERS)
 
 
 def _slice(frame: EvaluationFrame, values: Elements, start: int, end: int) -> Elements:
     if start < 0 or end < start or end > len(values):
         raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
     frame.require_list(end - start)
-    made: list[Any] = []
-    for first, behind in pieces(end - start):
-        made += COPY.call(frame, values, start + first, start + behind)
-    return made
+    part: list[Any] = []
+    for first, after in pieces(end - start):
+        part += COPY.call(frame, values, start + first, start + after)
+    return part
 
 
 def _flatten(frame: EvaluationFrame, values: Elements, depth: int = 1) -> list[Any]:
@@ -91,9 +91,9 @@ def _range(frame: EvaluationFrame, count: int) -> list[int]:
 
 
 def _reverse(frame: EvaluationFrame, values: Elements) -> list[Any]:
-    made = concatenated(frame, values)
-    made.reverse()
-    return made
+    reversed_values = concatenated(frame, values)
+    reversed_values.reverse()
+    return reversed_values
 
 
 def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
@@ -102,9 +102,9 @@ def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
         return distinct_by_hash(frame, values)
     unique: list[Any] = []
     for value in values:
-        for other in unique:
+        for member in unique:
             frame.spend(_ROUND_WORK)
-            if equal_or_false(frame, value, other):
+            if equal_or_false(frame, value, member):
                 break
         else:
             unique.append(value)
@@ -131,11 +131,11 @@ def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> El
 
 
 def _is_sorted(frame: EvaluationFrame, values: Elements) -> bool:
-    return not any(_comparable(one, other) and one > other for one, other in adjacent_pairs(frame, values))
+    return not any(_comparable(left, right) and left > right for left, right in adjacent_pairs(frame, values))
 
 
 def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[EvaluationFrame, Elements], Any]:
-    def run(frame: EvaluationFrame, values: Elements) -> Any:
+    def extreme(frame: EvaluationFrame, values: Elements) -> Any:
         if not values:
             raise CelRuntimeError(f"{name} called on empty list")
         best = values[0]
@@ -145,24 +145,24 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Evaluat
                 best = value
         return best
 
-    return run
+    return extreme
 
 
 def _sum(
-    kind: type, least: float, most: float, checked: Callable[[Any], Any]
+    kind: type, smallest: float, largest: float, checked: Callable[[Any], Any]
 ) -> Callable[[EvaluationFrame, Elements], Any]:
-    """Add numbers of one type; `checked` raises an error for a sum below `least` or above `most`, or accepts it."""
+    """Add numbers of one type; `checked` raises an error for a sum below `smallest` or above `largest`, or accepts it."""
 
     def add(total: Any, piece: Elements) -> Any:
         for value in piece:
             if type(value) is not kind:
                 raise no_overload(kind(total), value)
             total += value
-            if total > most or total < least:
+            if total > largest or total < smallest:
                 checked(total)
         return total
 
-    def run(frame: EvaluationFrame, values: Elements) -> Any:
+    def total_of(frame: EvaluationFrame, values: Elements) -> Any:
         total: Any = kind(0)
         for start in range(0, len(values), _SUMMED_PIECE):
             piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
@@ -170,7 +170,7 @@ def _sum(
             total = add(total, piece)
         return kind(total)
 
-    return run
+    return total_of
 
 
 def _sum_durations(frame: EvaluationFrame, values: Elements) -> Duration:
@@ -183,40 +183,40 @@ def _sum_durations(frame: EvaluationFrame, values: Elements) -> Duration:
     return total
 
 
-def _first_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    return first_index(frame, wanted, values, mirrored=True)
+def _first_index(frame: EvaluationFrame, values: Elements, element: Any) -> int:
+    return first_index(frame, element, values, mirrored=True)
 
 
-def _last_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    place = first_index(frame, wanted, _reverse(frame, values), mirrored=True)
+def _last_index(frame: EvaluationFrame, values: Elements, element: Any) -> int:
+    place = first_index(frame, element, _reverse(frame, values), mirrored=True)
     return place if place < 0 else len(values) - 1 - place
 
 
-def _includes(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
+def _includes(frame: EvaluationFrame, target: Any, element: Any) -> bool:
     if type(target) in LISTS:
-        return first_index(frame, wanted, target, mirrored=True) >= 0
-    return equal_or_false(frame, target, wanted)
+        return first_index(frame, element, target, mirrored=True) >= 0
+    return equal_or_false(frame, target, element)
 
 
-def _includes_capped(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
+def _includes_capped(frame: EvaluationFrame, target: Any, element: Any) -> bool:
     """Search as many elements as an attribute may have values, then fail."""
     if type(target) not in LISTS or len(target) <= _MAX_INCLUDED:
-        return _includes(frame, target, wanted)
-    if _includes(frame, target[:_MAX_INCLUDED], wanted):
+        return _includes(frame, target, element)
+    if _includes(frame, target[:_MAX_INCLUDED], element):
         return True
     raise CelRuntimeError(f"'includes' function cannot be applied to lists longer than {_MAX_INCLUDED} values")
 
 
-def _contains_all(frame: EvaluationFrame, values: Elements, wanted: Elements) -> bool:
-    return all(contains_element(frame, value, values) for value in wanted)
+def _contains_all(frame: EvaluationFrame, values: Elements, elements: Elements) -> bool:
+    return all(contains_element(frame, value, values) for value in elements)
 
 
-def _equivalent(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    return _contains_all(frame, one, other) and _contains_all(frame, other, one)
+def _equivalent(frame: EvaluationFrame, left: Elements, right: Elements) -> bool:
+    return _contains_all(frame, left, right) and _contains_all(frame, right, left)
 
 
-def _intersects(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    return any(contains_element(frame, value, other) for value in one)
+def _intersects(frame: EvaluationFrame, left: Elements, right: Elements) -> bool:
+    return any(contains_element(frame, value, right) for value in left)
 
 
 def _result_size(_: EvaluationFrame, __: tuple[Any, ...], result: Any) -> int:
@@ -248,10 +248,10 @@ _LISTS: Final = tuple(map(list_of, COMPARABLE))
 """One object for each type: the type check compares these without a step, and counts steps."""
 
 
-def _per_list(run: Implementation, *, elements: bool = True) -> Iterator[Overload]:
+def _per_list(implementation: Implementation, *, elements: bool = True) -> Iterator[Overload]:
     """Declare a method of lists of each comparable type, whose result is an element or else a bool."""
     for kind, element in zip(_LISTS, COMPARABLE, strict=True):
-        yield method((kind,), element if elements else BOOL, run, metered=True)
+        yield method((kind,), element if elements else BOOL, implementation, metered=True)
 
 
 FUNCTIONS: Final = (

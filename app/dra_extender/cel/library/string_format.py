@@ -81,11 +81,11 @@ def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
     clauses = [clause for clause in _CLAUSE.finditer(template) if clause[1] != "%"]
     if len(clauses) != len(arguments):
         raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
-    for clause, given in zip(clauses, arguments, strict=True):
+    for clause, types in zip(clauses, arguments, strict=True):
         verb = clause[3] or ""
         if verb not in _SHOWABLE:
             raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
-        for kind in given if verb == "s" else given[:1]:
+        for kind in types if verb == "s" else types[:1]:
             if kind.kind not in UNSPECIFIC and kind.name not in _SHOWABLE[verb]:
                 raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
 

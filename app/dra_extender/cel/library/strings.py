@@ -84,14 +84,14 @@ def _last_index_of(frame: EvaluationFrame, text: str, part: str, start: int | No
 def _replace(frame: EvaluationFrame, text: str, old: str, new: str, count: int = -1) -> str:
     if len(text) <= _SHORT and len(old) <= _SHORT and len(new) <= 1:
         frame.spend(_CALL_WORK + len(text))
-        short: str = REPLACE.run(text, old, new, count)
+        short: str = REPLACE.function(text, old, new, count)
         return short
     times = COUNT.call(frame, text, old)
     times = times if count < 0 else min(count, times)
     frame.spend(_CALL_WORK)
     frame.build_text(len(text) + times * (len(new) - len(old)), plain=text.isascii() and new.isascii())
-    made: str = REPLACE.call(frame, text, old, new, times)
-    return made
+    long_text: str = REPLACE.call(frame, text, old, new, times)
+    return long_text
 
 
 def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -> list[str]:
@@ -107,7 +107,7 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
         return [*characters, _slice(frame, text, length - 1, len(text))] if length else []
     if len(text) <= _SHORT:
         frame.spend(_CALL_WORK + len(text))
-        short: list[str] = SPLIT.run(text, separator, count - 1 if count > 0 else -1)
+        short: list[str] = SPLIT.function(text, separator, count - 1 if count > 0 else -1)
         return short
     pieces = COUNT.call(frame, text, separator) + 1
     pieces = pieces if count < 0 else min(count, pieces)
@@ -115,16 +115,16 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
     frame.begin_call("split", _PIECE_WORK * pieces)
     frame.spend(_CALL_WORK)
     frame.build_text(len(text), plain=text.isascii())
-    made: list[str] = SPLIT.call(frame, text, separator, count - 1 if count > 0 else -1)
-    return made
+    parts: list[str] = SPLIT.call(frame, text, separator, count - 1 if count > 0 else -1)
+    return parts
 
 
 def _slice(frame: EvaluationFrame, text: str, start: int, end: int) -> str:
     if end - start <= _SHORT:
         return text[start:end]
     frame.build_text(max(0, end - start), plain=text.isascii())
-    made: str = SLICE.call(frame, text, start, end)
-    return made
+    part: str = SLICE.call(frame, text, start, end)
+    return part
 
 
 def _substring(frame: EvaluationFrame, text: str, start: int, end: int | None = None) -> str:
@@ -139,15 +139,15 @@ def _trim(frame: EvaluationFrame, text: str) -> str:
     start, end = 0, len(text)
     while start < end:
         piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
-        kept = len(LSTRIP.call(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
-        start += len(piece) - kept
-        if kept:
+        kept_length = len(LSTRIP.call(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
+        start += len(piece) - kept_length
+        if kept_length:
             break
     while start < end:
         piece = text[max(start, end - PIECE) : end]
-        kept = len(RSTRIP.call(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
-        end -= len(piece) - kept
-        if kept:
+        kept_length = len(RSTRIP.call(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
+        end -= len(piece) - kept_length
+        if kept_length:
             break
     return _slice(frame, text, start, end) if end - start < len(text) else text
 
@@ -165,8 +165,8 @@ def _join(frame: EvaluationFrame, parts: list[Any], separator: str = "") -> str:
         plain = plain and all(map(str.isascii, piece))
         length += sum(map(len, piece))
     frame.build_text(length, plain=plain)
-    made: str = JOIN.call(frame, separator, parts)
-    return made
+    joined: str = JOIN.call(frame, separator, parts)
+    return joined
 
 
 def _quote(frame: EvaluationFrame, text: str) -> str:
@@ -178,15 +178,15 @@ def _quote(frame: EvaluationFrame, text: str) -> str:
 def _recased(change: NativeFunction) -> Callable[[EvaluationFrame, str], str]:
     """Change the case of ASCII letters only: Python does so with bytes, so other texts are encoded first."""
 
-    def run(frame: EvaluationFrame, text: str) -> str:
+    def recase(frame: EvaluationFrame, text: str) -> str:
         if len(text) <= _SHORT and text.isascii():
-            return str(change.run(text))
+            return str(change.function(text))
         frame.build_text(len(text), plain=text.isascii())
         if text.isascii():
             return str(change.call(frame, text))
         return decode_with_surrogates(frame, change.call(frame, ENCODE.call(frame, text)))
 
-    return run
+    return recase
 
 
 def _matches(frame: EvaluationFrame, text: str, pattern: str) -> bool:
@@ -201,9 +201,9 @@ def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
     return decode_with_surrogates(frame, match.group())
 
 
-def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
-    def named(frame: EvaluationFrame, value: TypeValue, *others: Any) -> Any:
-        return run(frame, value.name, *others)
+def _of_type(implementation: Implementation, result: Type, *more: Type) -> Overload:
+    def named(frame: EvaluationFrame, value: TypeValue, *arguments: Any) -> Any:
+        return implementation(frame, value.name, *arguments)
 
     return overload((type_of(DYN), STRING, *more), result, named, metered=True)
 
@@ -213,11 +213,11 @@ _TEXTS: Final = list_of(STRING)
 
 
 def _methods(
-    name: str, parameters: tuple[Type, ...], last: Type, result: Type, run: Implementation, extra: Extra
+    name: str, parameters: tuple[Type, ...], last: Type, result: Type, implementation: Implementation, extra: Extra
 ) -> Function:
     """Declare a method whose last argument can be left out."""
     every = (parameters, (*parameters, last))
-    return function(name, *(method(kinds, result, run, metered=True) for kinds in every), extra=extra)
+    return function(name, *(method(kinds, result, implementation, metered=True) for kinds in every), extra=extra)
 
 
 FUNCTIONS: Final = (

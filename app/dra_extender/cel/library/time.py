@@ -52,8 +52,8 @@ def _offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     if colon:
         if not (_NUMBER.fullmatch(hours) and _NUMBER.fullmatch(minutes)):
             raise CelRuntimeError(f"invalid time zone offset {zone[:60]!r}")
-        rest = int(minutes)
-        offset = (int(hours) * 60 + (-rest if zone.startswith("-") else rest)) * 60
+        minute_count = int(minutes)
+        offset = (int(hours) * 60 + (-minute_count if zone.startswith("-") else minute_count)) * 60
         # Upstream keeps the offset in 32 bits.
         return (offset + 2**31) % 2**32 - 2**31
     if zone in _UTC_NAMES:
@@ -63,11 +63,11 @@ def _offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     if not _EARLY < seconds < _LATE:
         seconds += _CYCLE if seconds < 0 else -_CYCLE
     try:
-        known = (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone)).utcoffset()
+        utc_offset = (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone)).utcoffset()
     except (ZoneInfoNotFoundError, ValueError, OSError):
         frame.spend(_NO_ZONE_WORK)
         raise CelRuntimeError(f"unknown time zone {zone[:60]}") from None
-    return 0 if known is None else round(known.total_seconds())
+    return 0 if utc_offset is None else round(utc_offset.total_seconds())
 
 
 _zone: Final = lru_cache(maxsize=64)(ZoneInfo)
@@ -84,14 +84,14 @@ def _of_moment(name: str, take: Callable[[Civil], int], *spans: Overload) -> Fun
     return function(name, *zoned, *spans)
 
 
-def _whole(unit: int) -> Callable[[Duration], int]:
+def _whole_units(unit: int) -> Callable[[Duration], int]:
     """Return a function that reads whole units of a duration, in doubles as upstream does: the last nanosecond may round up."""
 
-    def run(span: Duration) -> int:
-        whole, rest = divmod(abs(span.nanos), unit)
-        return int(whole + rest / float(unit)) * (-1 if span.nanos < 0 else 1)
+    def whole_units(span: Duration) -> int:
+        quotient, remainder = divmod(abs(span.nanos), unit)
+        return int(quotient + remainder / float(unit)) * (-1 if span.nanos < 0 else 1)
 
-    return run
+    return whole_units
 
 
 def _milliseconds(span: Duration) -> int:
@@ -99,16 +99,18 @@ def _milliseconds(span: Duration) -> int:
 
 
 _PARTS: Final = (
-    _of_moment("getFullYear", lambda here: here.year),
-    _of_moment("getMonth", lambda here: here.month - 1),
-    _of_moment("getDayOfYear", lambda here: here.year_day),
-    _of_moment("getDayOfMonth", lambda here: here.day - 1),
-    _of_moment("getDate", lambda here: here.day),
-    _of_moment("getDayOfWeek", lambda here: here.week_day),
-    _of_moment("getHours", lambda here: here.hour, method((DURATION,), INT, _whole(HOUR))),
-    _of_moment("getMinutes", lambda here: here.minute, method((DURATION,), INT, _whole(MINUTE))),
-    _of_moment("getSeconds", lambda here: here.second, method((DURATION,), INT, _whole(SECOND))),
-    _of_moment("getMilliseconds", lambda here: here.nano // 1_000_000, method((DURATION,), INT, _milliseconds)),
+    _of_moment("getFullYear", lambda local_time: local_time.year),
+    _of_moment("getMonth", lambda local_time: local_time.month - 1),
+    _of_moment("getDayOfYear", lambda local_time: local_time.year_day),
+    _of_moment("getDayOfMonth", lambda local_time: local_time.day - 1),
+    _of_moment("getDate", lambda local_time: local_time.day),
+    _of_moment("getDayOfWeek", lambda local_time: local_time.week_day),
+    _of_moment("getHours", lambda local_time: local_time.hour, method((DURATION,), INT, _whole_units(HOUR))),
+    _of_moment("getMinutes", lambda local_time: local_time.minute, method((DURATION,), INT, _whole_units(MINUTE))),
+    _of_moment("getSeconds", lambda local_time: local_time.second, method((DURATION,), INT, _whole_units(SECOND))),
+    _of_moment(
+        "getMilliseconds", lambda local_time: local_time.nano // 1_000_000, method((DURATION,), INT, _milliseconds)
+    ),
 )
 
 
@@ -127,20 +129,20 @@ TIMESTAMP_OF_TEXT: Final = NativeFunction(
 
 ARITHMETIC: Final = {
     "_+_": (
-        overload((DURATION, DURATION), DURATION, lambda one, other: duration_of(one.nanos + other.nanos)),
+        overload((DURATION, DURATION), DURATION, lambda left, right: duration_of(left.nanos + right.nanos)),
         overload((DURATION, TIMESTAMP), TIMESTAMP, lambda span, moment: _moved(moment, span.nanos)),
         overload((TIMESTAMP, DURATION), TIMESTAMP, lambda moment, span: _moved(moment, span.nanos)),
     ),
     "_-_": (
-        overload((DURATION, DURATION), DURATION, lambda one, other: duration_of(one.nanos - other.nanos)),
+        overload((DURATION, DURATION), DURATION, lambda left, right: duration_of(left.nanos - right.nanos)),
         overload((TIMESTAMP, DURATION), TIMESTAMP, lambda moment, span: _moved(moment, duration_of(-span.nanos).nanos)),
-        overload((TIMESTAMP, TIMESTAMP), DURATION, lambda one, other: duration_of(one.nanos - other.nanos)),
+        overload((TIMESTAMP, TIMESTAMP), DURATION, lambda left, right: duration_of(left.nanos - right.nanos)),
     ),
 }
 """Overloads that the core library inserts among those of its operators, in upstream's order."""
 
 NEGATION: Final = Overload(
-    parameters=(DURATION,), result=DURATION, run=lambda span: duration_of(-span.nanos), hidden=True
+    parameters=(DURATION,), result=DURATION, implementation=lambda span: duration_of(-span.nanos), hidden=True
 )
 """Upstream implements it without declaring it."""
 

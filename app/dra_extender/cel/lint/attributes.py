@@ -65,8 +65,8 @@ def _suffix(node: ast.Select) -> Iterator[LintFinding]:
     """Yield the finding about `....string` behind an attribute, or in place of its name."""
     meant = without_suffix(node)
     if meant is not None:
-        whole = "has(...) is always false" if node.test else "it fails on every device"
-        message = f"attributes hold plain values without .{node.field}: {whole}"
+        effect = "has(...) is always false" if node.test else "it fails on every device"
+        message = f"attributes hold plain values without .{node.field}: {effect}"
         yield error(LintCode.VALUE_SUFFIX, node.offset, message, print_expression(meant))
         return
     access = access_of(node.operand)
@@ -107,8 +107,8 @@ def _is_value(node: ast.SyntaxNode, parent: ast.SyntaxNode | None) -> bool:
         return False
     if parent.target is node:
         return parent.function not in _ABOUT_MAPS
-    others = [argument for argument in parent.arguments if argument is not node]
-    if any(isinstance(other, ast.MapLiteral) or device_map_of(other) is not None for other in others):
+    other_arguments = [argument for argument in parent.arguments if argument is not node]
+    if any(isinstance(argument, ast.MapLiteral) or device_map_of(argument) is not None for argument in other_arguments):
         return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is node)
 
@@ -124,14 +124,14 @@ def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
     return frozenset().union(*(_established(expression, truth=True) for expression in expressions))
 
 
-def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
+def guard_findings(root: ast.SyntaxNode, facts: frozenset[Fact]) -> Iterator[LintFinding]:
     """Yield one warning for each attribute or capacity that the device may lack.
 
     Guards are has(), `in`, optional selection, and the driver's name for its own domain. A guard may stand in any other operand of
     `&&` and `||`: these absorb a failure if another operand decides, whatever the order.
     """
     reported: set[tuple[str, str, str]] = set()
-    for node, access in _unguarded(root, known):
+    for node, access in _unguarded(root, facts):
         if access.key in reported:
             continue
         reported.add(access.key)
@@ -143,35 +143,35 @@ def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[Lin
         yield warning(LintCode.UNGUARDED, node.offset, message, guard)
 
 
-def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, AttributeAccess]]:
+def _unguarded(node: ast.SyntaxNode, facts: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, AttributeAccess]]:
     access = access_of(node)
     if access is not None:
-        if not _is_guarded(access, known):
+        if not _is_guarded(access, facts):
             yield node, access
         return
     if isinstance(node, ast.Select) and node.test:
         if device_map_of(node.operand) is None:
-            yield from _unguarded(node.operand, known)
+            yield from _unguarded(node.operand, facts)
         return
     below = children_of(node)
     function = node.function if isinstance(node, ast.CallExpression) else ""
     # The facts about each node below that hold whenever its failure matters.
     learned = [_NOTHING] * len(below)
     if function in {"_&&_", "_||_"}:
-        facts = [_established(child, truth=function == "_&&_") for child in below]
-        learned = [_NOTHING.union(*facts[:index], *facts[index + 1 :]) for index in range(len(below))]
+        child_facts = [_established(child, truth=function == "_&&_") for child in below]
+        learned = [_NOTHING.union(*child_facts[:index], *child_facts[index + 1 :]) for index in range(len(below))]
     elif function == "_?_:_":
         learned[1:] = (_established(below[0], truth=truth) for truth in (True, False))
     for child, more in zip(below, learned, strict=True):
-        yield from _unguarded(child, known | more)
+        yield from _unguarded(child, facts | more)
 
 
-def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
-    if access.optional or access.key in known or (access.domain is None and not access.own_domain):
+def _is_guarded(access: AttributeAccess, facts: frozenset[Fact]) -> bool:
+    if access.optional or access.key in facts or (access.domain is None and not access.own_domain):
         return True
     if access.own_domain:
-        return any(fact[0] == "driver" for fact in known)
-    return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & known)
+        return any(fact[0] == "driver" for fact in facts)
+    return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & facts)
 
 
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:

@@ -35,14 +35,14 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
         elif node.function in ast.ORDERING_METHODS and node.target is not None and len(node.arguments) == 1:
             target = node.target
             argument = node.arguments[0]
-            one, two = kind_of(target), kind_of(argument)
-            if one in _QUANTITIES and two in _PLAIN:
+            target_kind, argument_kind = kind_of(target), kind_of(argument)
+            if target_kind in _QUANTITIES and argument_kind in _PLAIN:
                 message = f"{node.function} of a quantity needs a quantity"
                 suggestion = _call(target, node.function, _quantity(argument))
                 yield error(LintCode.CAPACITY_COMPARISON, node.offset, message, suggestion)
-            elif one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
+            elif target_kind is AccessKind.ATTRIBUTE and argument_kind is AccessKind.QUANTITY:
                 yield _of_attribute(node, target, certain=True)
-            elif one in {AccessKind.ATTRIBUTE, AccessKind.SEMVER} and two is AccessKind.TEXT:
+            elif target_kind in {AccessKind.ATTRIBUTE, AccessKind.SEMVER} and argument_kind is AccessKind.TEXT:
                 suggestion = _call(target, node.function, _semver(argument))
                 yield error(
                     LintCode.VERSION_COMPARISON,
@@ -50,54 +50,54 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
                     f"{node.function} of a version needs a version",
                     suggestion,
                 )
-            elif one is AccessKind.CAPACITY and two is AccessKind.SEMVER:
+            elif target_kind is AccessKind.CAPACITY and argument_kind is AccessKind.SEMVER:
                 yield error(LintCode.CAPACITY_COMPARISON, node.offset, "a capacity is a quantity, not a version")
 
 
 def _operator(
-    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
+    node: ast.CallExpression, subject: ast.SyntaxNode, operand: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
-    """Return the finding about `subject symbol other`."""
-    one, two = kind_of(subject), kind_of(other)
+    """Return the finding about `subject symbol operand`."""
+    subject_kind, operand_kind = kind_of(subject), kind_of(operand)
     ordered = symbol in _ORDER
-    if one in _QUANTITIES and (two in _PLAIN or (ordered and two in _QUANTITIES)):
-        what = "a capacity is a quantity, which" if one is AccessKind.CAPACITY else "a quantity"
-        how = "compares with quantities only" if two in _PLAIN else f"compares by compareTo, not by {symbol}"
+    if subject_kind in _QUANTITIES and (operand_kind in _PLAIN or (ordered and operand_kind in _QUANTITIES)):
+        what = "a capacity is a quantity, which" if subject_kind is AccessKind.CAPACITY else "a quantity"
+        how = "compares with quantities only" if operand_kind in _PLAIN else f"compares by compareTo, not by {symbol}"
         message = f"{what} {how}"
-        return error(LintCode.CAPACITY_COMPARISON, node.offset, message, _compare(subject, _quantity(other), symbol))
-    if one is AccessKind.SEMVER and two in _PLAIN:
-        message = f"a version does not compare with {'text' if two is AccessKind.TEXT else 'a number'}"
-        return error(LintCode.VERSION_COMPARISON, node.offset, message, _compare(subject, _semver(other), symbol))
-    return _attribute_operator(node, subject, other, symbol) if one is AccessKind.ATTRIBUTE else None
+        return error(LintCode.CAPACITY_COMPARISON, node.offset, message, _compare(subject, _quantity(operand), symbol))
+    if subject_kind is AccessKind.SEMVER and operand_kind in _PLAIN:
+        message = f"a version does not compare with {'text' if operand_kind is AccessKind.TEXT else 'a number'}"
+        return error(LintCode.VERSION_COMPARISON, node.offset, message, _compare(subject, _semver(operand), symbol))
+    return _attribute_operator(node, subject, operand, symbol) if subject_kind is AccessKind.ATTRIBUTE else None
 
 
 def _attribute_operator(
-    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
+    node: ast.CallExpression, subject: ast.SyntaxNode, operand: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
-    """Return the finding about `subject symbol other`, where the subject is an attribute."""
-    kind, ordered = kind_of(other), symbol in _ORDER
+    """Return the finding about `subject symbol operand`, where the subject is an attribute."""
+    kind, ordered = kind_of(operand), symbol in _ORDER
     if kind is AccessKind.QUANTITY:
         return _of_attribute(node, subject, certain=ordered)
     if kind is AccessKind.SEMVER and ordered:
         message = f"versions compare by compareTo, not by {symbol}"
-        suggestion = _compare(subject, print_expression(other), symbol)
+        suggestion = _compare(subject, print_expression(operand), symbol)
         return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
-    return _version_as_text(node, subject, other, symbol) if kind is AccessKind.TEXT else None
+    return _version_as_text(node, subject, operand, symbol) if kind is AccessKind.TEXT else None
 
 
 def _version_as_text(
-    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
+    node: ast.CallExpression, subject: ast.SyntaxNode, operand: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
     access = access_of(subject)
-    assert access is not None and isinstance(other, ast.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
+    assert access is not None and isinstance(operand, ast.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
     named = access.name.casefold().endswith("version")
-    suggestion = _compare(subject, _semver(other), symbol)
+    suggestion = _compare(subject, _semver(operand), symbol)
     if symbol in _EQUALITY:
-        if not named or not _DOTTED.fullmatch(other.value):
+        if not named or not _DOTTED.fullmatch(operand.value):
             return None
         message = f"if {access.name} is published as a version, comparing it with text fails; a version equals semver(...) only"
         return warning(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
-    if not _DOTTED.fullmatch(other.value) and not (named and _VERSION.fullmatch(other.value)):
+    if not _DOTTED.fullmatch(operand.value) and not (named and _VERSION.fullmatch(operand.value)):
         return None
     message = f'{symbol} fails for a version, and orders text by characters, "10" before "9"'
     return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
@@ -109,11 +109,11 @@ def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain:
     return (error if certain else warning)(LintCode.QUANTITY_OF_ATTRIBUTE, node.offset, message, text)
 
 
-def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
-    """Return the comparison to write instead; empty if `other` is."""
+def _compare(subject: ast.SyntaxNode, operand: str, symbol: str) -> str:
+    """Return the comparison to write instead; empty if `operand` is."""
     if symbol in _EQUALITY:
-        return other and f"{print_expression(subject)} {symbol} {other}"
-    return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
+        return operand and f"{print_expression(subject)} {symbol} {operand}"
+    return operand and f"{_call(subject, 'compareTo', operand)} {symbol} 0"
 
 
 def _call(target: ast.SyntaxNode, method: str, argument: str) -> str:

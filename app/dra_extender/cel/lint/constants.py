@@ -66,11 +66,11 @@ def _truth(evaluation: Evaluation, node: TypedNode) -> bool | None:
                 return not node.absorbing
             return False if not node.absorbing and _contradiction(node.written) else None
         case typed_ast.Conditional():
-            held = _truth(evaluation, node.condition)
-            if held is not None:
-                return _truth(evaluation, node.chosen if held else node.other)
-            chosen, other = _truth(evaluation, node.chosen), _truth(evaluation, node.other)
-            return chosen if chosen is other else None
+            holds = _truth(evaluation, node.condition)
+            if holds is not None:
+                return _truth(evaluation, node.then_branch if holds else node.else_branch)
+            on_true, on_false = _truth(evaluation, node.then_branch), _truth(evaluation, node.else_branch)
+            return on_true if on_true is on_false else None
         case typed_ast.CelBind():
             evaluation.defer(node.slot, node.source)
             return _truth(evaluation, node.body)
@@ -112,8 +112,8 @@ def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
         case ast.CallExpression(function="@in", arguments=(subject, ast.ListLiteral(elements=elements))):
             values = [_constant(element.value) for element in elements]
         case ast.CallExpression(function="_==_" | "_!=_", arguments=(left, right)):
-            subject, other = (right, left) if is_open(right) else (left, right)
-            values = [_constant(other)]
+            subject, constant = (right, left) if is_open(right) else (left, right)
+            values = [_constant(constant)]
         case _:
             return None
     if None in values or not is_open(subject):

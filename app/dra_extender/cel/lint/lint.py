@@ -108,9 +108,9 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     for selector in before or ():
         with suppress(CelCompileError):
             trees.append(_parsed(selector))
-    known = facts_of(trees)
+    facts = facts_of(trees)
     named = filter(None, map(driver_of, nodes_of(tree)))
-    drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
+    drivers = frozenset(fact[1] for fact in facts if fact[0] in {"driver", "domain"}).union(named)
     findings = [*path_findings(tree, drivers), *comparison_findings(tree)]
     try:
         units = compile_expression(expression, derived=not condition).units
@@ -120,10 +120,10 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
             findings.append(_not_compiling(problem))
         return _ordered(findings)
     constants = constant_findings(Evaluation(prepared, _NO_DEVICE))
-    findings.extend(found for found in constants if condition or found.code is LintCode.CONSTANT_FAILURE)
+    findings.extend(finding for finding in constants if condition or finding.code is LintCode.CONSTANT_FAILURE)
     findings.extend(_limit_findings(expression, tree, units, prepared))
     if before is not None and not any(finding.severity is Severity.ERROR for finding in findings):
-        findings.extend(guard_findings(tree, known))
+        findings.extend(guard_findings(tree, facts))
     return _ordered(findings)
 
 

@@ -19,15 +19,15 @@ class NativeFunction(msgspec.Struct, frozen=True):
 
     Attributes:
         name: What a refusal names, unique among all native functions.
-        takes: The kinds of the arguments of `run`: TEXT, BYTES, LIST, INDEX, ANY, or the name of a CEL type.
-        run: The function itself, without a frame. It may raise CelRuntimeError.
+        takes: The kinds of the arguments of `function`: TEXT, BYTES, LIST, INDEX, ANY, or the name of a CEL type.
+        function: The function itself, without a frame. It may raise CelRuntimeError.
         work: From the same arguments to units of work (UNIT_NANOSECONDS each), at least twice what was measured at worst.
             It takes constant time itself.
     """
 
     name: str
     takes: tuple[str, ...]
-    run: Callable[..., Any]
+    function: Callable[..., Any]
     work: Callable[..., int]
 
     def call(self, frame: EvaluationFrame, *arguments: Any) -> Any:
@@ -35,37 +35,39 @@ class NativeFunction(msgspec.Struct, frozen=True):
         work = self.work(*arguments)
         if work:
             frame.begin_call(self.name, work)
-        return self.run(*arguments)
+        return self.function(*arguments)
 
     def with_arity(self, count: int) -> Callable[..., Any]:
         """Return `call` for a fixed number of arguments, which is faster for one and two."""
         if count == 1:
-            return _unary(self.name, self.run, self.work)
+            return _unary(self.name, self.function, self.work)
         if count == _PAIR:
-            return _binary(self.name, self.run, self.work)
+            return _binary(self.name, self.function, self.work)
         return self.call
 
 
 _PAIR: Final = 2
 
 
-def _unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int]) -> Callable[[EvaluationFrame, Any], Any]:
+def _unary(
+    name: str, function: Callable[[Any], Any], work: Callable[[Any], int]
+) -> Callable[[EvaluationFrame, Any], Any]:
     def call(frame: EvaluationFrame, value: Any) -> Any:
         units = work(value)
         if units:
             frame.begin_call(name, units)
-        return run(value)
+        return function(value)
 
     return call
 
 
 def _binary(
-    name: str, run: Callable[[Any, Any], Any], work: Callable[[Any, Any], int]
+    name: str, function: Callable[[Any, Any], Any], work: Callable[[Any, Any], int]
 ) -> Callable[[EvaluationFrame, Any, Any], Any]:
-    def call(frame: EvaluationFrame, one: Any, other: Any) -> Any:
-        units = work(one, other)
+    def call(frame: EvaluationFrame, left: Any, right: Any) -> Any:
+        units = work(left, right)
         if units:
             frame.begin_call(name, units)
-        return run(one, other)
+        return function(left, right)
 
     return call

@@ -40,80 +40,80 @@ _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
 """Types of whose values any number has one hash."""
 
 
-def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def equal(frame: EvaluationFrame, left: Any, right: Any) -> bool:
     """Return whether two values are equal; numbers compare across types, everything else only within its type.
 
-    If `one` is of a strict type, and `other` of another type or a sum of quantities, it is a CelRuntimeError. With both sides
+    If `left` is of a strict type, and `right` of another type or a sum of quantities, it is a CelRuntimeError. With both sides
     swapped the result is false, or that of a comparison.
     """
-    kind, other_kind = type(one), type(other)
+    kind, right_kind = type(left), type(right)
     if kind in STRICT:
-        if other_kind is _STRICT_PEERS[kind]:
-            return _strictly_equal(frame, one, other)
-        if other is None:
+        if right_kind is _STRICT_PEERS[kind]:
+            return _strictly_equal(frame, left, right)
+        if right is None:
             return False
-        raise no_overload(one, other)
+        raise no_overload(left, right)
     if kind in _CONTAINERS:
-        return _equal_containers(frame, one, other)
-    if kind is other_kind:
-        if kind in _TEXTS and len(one) == len(other) >= _LONG:
-            return bool(SAME.call(frame, one, other))
-        return bool(one == other)
-    if kind in NUMBERS and other_kind in NUMBERS:
-        return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)
+        return _equal_containers(frame, left, right)
+    if kind is right_kind:
+        if kind in _TEXTS and len(left) == len(right) >= _LONG:
+            return bool(SAME.call(frame, left, right))
+        return bool(left == right)
+    if kind in NUMBERS and right_kind in NUMBERS:
+        return float(left) == float(right) if float in {kind, right_kind} else bool(left == right)
     return False
 
 
-def _strictly_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def _strictly_equal(frame: EvaluationFrame, left: Any, right: Any) -> bool:
     """Return whether two values of a strict type are equal; the length of versions and URLs is charged."""
-    if type(one) is Semver or type(one) is Url:
-        frame.spend(len(one.text))
-    return bool(one == other)
+    if type(left) is Semver or type(left) is Url:
+        frame.spend(len(left.text))
+    return bool(left == right)
 
 
-def _equal_containers(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def _equal_containers(frame: EvaluationFrame, left: Any, right: Any) -> bool:
     """Return whether two containers are equal; a pair that occurs again, as in a tree that shares branches, is compared once."""
     pairs = frame.same
     if pairs is None:
         frame.same = set()
         try:
-            return _equal_contents(frame, one, other)
+            return _equal_contents(frame, left, right)
         finally:
             frame.same = None
-    pair = (id(one), id(other))
+    pair = (id(left), id(right))
     if pair in pairs:
         return True
-    if not _equal_contents(frame, one, other):
+    if not _equal_contents(frame, left, right):
         return False
     if len(pairs) < _MOST_PAIRS:
         pairs.add(pair)
     return True
 
 
-def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    if type(one) in LISTS:
-        if type(other) not in LISTS or len(one) != len(other):
+def _equal_contents(frame: EvaluationFrame, left: Any, right: Any) -> bool:
+    if type(left) in LISTS:
+        if type(right) not in LISTS or len(left) != len(right):
             return False
-        if len(one) > _FEW and _compares_natively(frame, one) and _compares_natively(frame, other):
-            return same_elements(frame, one, other)
-        for left, right in zip(one, other, strict=True):
+        if len(left) > _FEW and _compares_natively(frame, left) and _compares_natively(frame, right):
+            return same_elements(frame, left, right)
+        for left_element, right_element in zip(left, right, strict=True):
             frame.spend(COMPARISON_WORK)
-            if not elements_equal(frame, left, right):
+            if not elements_equal(frame, left_element, right_element):
                 return False
         return True
-    if type(one) in MAPS:
-        return type(other) in MAPS and len(one) == len(other) and _equal_maps(frame, one, other)
-    if not isinstance(other, Optional) or one.present is not other.present:
+    if type(left) in MAPS:
+        return type(right) in MAPS and len(left) == len(right) and _equal_maps(frame, left, right)
+    if not isinstance(right, Optional) or left.present is not right.present:
         return False
     frame.spend(1)
-    return not one.present or equal(frame, one.value, other.value)
+    return not left.present or equal(frame, left.value, right.value)
 
 
-def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    for key, value in one.items():
-        frame.spend(COMPARISON_WORK + key_work(key, len(other)))
-        other_value = _value_of_key(other, key)
-        if other_value is _ABSENT or not elements_equal(frame, value, other_value):
+def _equal_maps(frame: EvaluationFrame, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> bool:
+    for key, value in left.items():
+        frame.spend(COMPARISON_WORK + key_work(key, len(right)))
+        right_value = _value_of_key(right, key)
+        if right_value is _ABSENT or not elements_equal(frame, value, right_value):
             return False
     return True
 
@@ -134,17 +134,17 @@ def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
-def elements_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def elements_equal(frame: EvaluationFrame, left: Any, right: Any) -> bool:
     """Return whether two values inside of containers are equal; a strict type and another type are unequal there, not an error."""
-    if type(one) in STRICT:
-        return type(other) in STRICT and _strictly_equal(frame, one, other)
-    return equal(frame, one, other)
+    if type(left) in STRICT:
+        return type(right) in STRICT and _strictly_equal(frame, left, right)
+    return equal(frame, left, right)
 
 
-def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def equal_or_false(frame: EvaluationFrame, left: Any, right: Any) -> bool:
     """Return whether two values are equal; false if there is no such comparison."""
     try:
-        return equal(frame, one, other)
+        return equal(frame, left, right)
     except CelRuntimeError as error:
         if type(error) is CelRuntimeError:
             return False

@@ -18,9 +18,9 @@ _DISTINCT_PIECE: Final = 32
 _LONG: Final = 64
 
 
-def _index_of(values: Elements, wanted: Any, start: int, end: int) -> int:
+def _index_of(values: Elements, value: Any, start: int, end: int) -> int:
     try:
-        return values.index(wanted, start, end)
+        return values.index(value, start, end)
     except ValueError:
         return -1
 
@@ -38,7 +38,7 @@ TYPES: Final = NativeFunction(
     lambda _, start, end: 2 * max(0, end - start),
 )
 SAME_LISTS: Final = NativeFunction(
-    "==", (LIST, LIST), lambda one, other: tuple(one) == tuple(other), lambda one, other: len(one) + len(other)
+    "==", (LIST, LIST), lambda left, right: tuple(left) == tuple(right), lambda left, right: len(left) + len(right)
 )
 INDEX_OF: Final = NativeFunction(
     "in", (LIST, ANY, INDEX, INDEX), _index_of, lambda _, __, start, end: 2 * max(0, end - start)
@@ -76,11 +76,11 @@ def pieces(length: int) -> Iterator[tuple[int, int]]:
 def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
     """Return a new list with the elements of all lists."""
     frame.require_list(sum(map(len, lists)))
-    made: list[Any] = []
+    elements: list[Any] = []
     for values in lists:
         for start, end in pieces(len(values)):
-            made += COPY.call(frame, values, start, end)
-    return made
+            elements += COPY.call(frame, values, start, end)
+    return elements
 
 
 def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
@@ -98,31 +98,31 @@ def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int,
 
 
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
-    made: list[int] = []
+    numbers: list[int] = []
     for start, end in pieces(count):
-        made += NUMBERS_OF_RANGE.call(frame, start, end)
-    return made
+        numbers += NUMBERS_OF_RANGE.call(frame, start, end)
+    return numbers
 
 
-def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    """Return the index of the first element that equals `wanted` in Python, -1 if there is none; elements are numbers or texts."""
-    length = len(wanted) if type(wanted) in _TEXTS else 0
+def index_of(frame: EvaluationFrame, values: Elements, value: Any) -> int:
+    """Return the index of the first element that equals `value` in Python, -1 if there is none; elements are numbers or texts."""
+    length = len(value) if type(value) in _TEXTS else 0
     for start, end in pieces(len(values)):
         if length > _LONG:
             frame.begin_call("a search for a long text in a list", (end - start) * (length >> 7))
-        place: int = INDEX_OF.call(frame, values, wanted, start, end)
+        place: int = INDEX_OF.call(frame, values, value, start, end)
         if place >= 0:
             return place
     return -1
 
 
-def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
+def same_elements(frame: EvaluationFrame, left: Elements, right: Elements) -> bool:
     """Return whether two lists of one length are equal in Python; elements are numbers or texts."""
-    texts = bool(one) and type(one[0]) in _TEXTS
-    for start, end in pieces(len(one)):
+    texts = bool(left) and type(left[0]) in _TEXTS
+    for start, end in pieces(len(left)):
         if texts:
-            charge_texts(frame, one, start, end, 7)
-        if not SAME_LISTS.call(frame, one[start:end], other[start:end]):
+            charge_texts(frame, left, start, end, 7)
+        if not SAME_LISTS.call(frame, left[start:end], right[start:end]):
             return False
     return True
 
@@ -166,13 +166,13 @@ def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
 
 def adjacent_pairs(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
     """Yield pairs of each element and the next; the comparison of the two is charged."""
-    for one, other in pairwise(values):
-        frame.spend(ordering_work(one, other))
-        yield one, other
+    for left, right in pairwise(values):
+        frame.spend(ordering_work(left, right))
+        yield left, right
 
 
-def ordering_work(one: Any, other: Any) -> int:
+def ordering_work(left: Any, right: Any) -> int:
     """Return the work of ordering two elements; texts are compared up to the end of the shorter one."""
-    if type(one) in _TEXTS and type(other) in _TEXTS:
-        return _COMPARED_WORK + (min(len(one), len(other)) >> 4)
+    if type(left) in _TEXTS and type(right) in _TEXTS:
+        return _COMPARED_WORK + (min(len(left), len(right)) >> 4)
     return _COMPARED_WORK

@@ -92,9 +92,9 @@ class _Estimate:
         self._last = min(size, _MOST)
 
     def _step(self, character: str) -> None:
-        run = _LITERALS.match(self._text, self._place)
-        if run is not None:
-            self._literals(run.group())
+        literals = _LITERALS.match(self._text, self._place)
+        if literals is not None:
+            self._literals(literals.group())
             return
         if character == "\\":
             self._escape()
@@ -117,14 +117,14 @@ class _Estimate:
         else:
             self._push(_ANY_CHARACTER if character == "." else self._literal(ord(character)))
 
-    def _literals(self, run: str) -> None:
+    def _literals(self, characters: str) -> None:
         """Count characters that stand for themselves; a repetition applies to the last."""
-        self._place += len(run)
-        if run.isascii():
-            self._push((len(run) - 1) * (_ASCII_FOLD if self._fold else 1))
+        self._place += len(characters)
+        if characters.isascii():
+            self._push((len(characters) - 1) * (_ASCII_FOLD if self._fold else 1))
         else:
-            self._push(sum(self._literal(ord(character)) for character in run[:-1]))
-        self._push(self._literal(ord(run[-1])))
+            self._push(sum(self._literal(ord(character)) for character in characters[:-1]))
+        self._push(self._literal(ord(characters[-1])))
 
     def _literal(self, code: int) -> int:
         if self._fold:
@@ -167,11 +167,13 @@ class _Estimate:
             self._push(1)
             return
         self._place = match.end()
-        least = int(match[1])
-        most = int(match[3]) if match[3] else least
+        minimum = int(match[1])
+        maximum = int(match[3]) if match[3] else minimum
         size = max(1, self._last)
         open_ended = match[2] and not match[3]
-        self._last = min(least * size + max(0, most - least) * (size + 1) + (2 + size if open_ended else 1), _MOST)
+        self._last = min(
+            minimum * size + max(0, maximum - minimum) * (size + 1) + (2 + size if open_ended else 1), _MOST
+        )
 
     def _escape(self) -> None:
         quoted = _QUOTED.match(self._text, self._place)
@@ -235,17 +237,17 @@ class _Estimate:
         if posix is not None:
             self._place = posix.end()
             return _NEGATED + _ASCII_FOLD
-        size, low = self._one()
+        size, low = self._class_member()
         if low < 0:
             return size
         text = self._text
         if not text.startswith("-", self._place) or text.startswith("-]", self._place):
             return self._literal(low) + 1
         self._place += 1
-        _, high = self._one()
+        _, high = self._class_member()
         return _range_size(low, max(low, high), fold=self._fold)
 
-    def _one(self) -> tuple[int, int]:
+    def _class_member(self) -> tuple[int, int]:
         if self._text.startswith("\\", self._place):
             return self._escaped()
         self._place += 1

@@ -109,9 +109,9 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
     The budget of the call is charged for that rather than the evaluation, because other expressions decide what the cache evicts.
     Without a budget, the evaluation is charged.
     """
-    known = cached_pattern(pattern)
-    if known is not None:
-        return known
+    cached = cached_pattern(pattern)
+    if cached is not None:
+        return cached
     if frame.charged is not pattern:
         if frame.budget is None:
             charge_pattern(frame, pattern)

@@ -20,12 +20,12 @@ _SURROGATE_WORK: Final = 4
 
 def search_work(text: Any, part: Any) -> int:
     """Return the work of a search: 3 to 5 ns a character, and 0.1 to 0.4 ns for each pair of characters if it is quadratic."""
-    length, wanted = len(text), len(part)
-    if wanted > length or not wanted:
+    length, part_length = len(text), len(part)
+    if part_length > length or not part_length:
         return 0
-    work = (length + wanted) >> 2
-    if length < _NEAR or (wanted < _SHORT and length < _MIDDLE):
-        work += (length * wanted) >> 6
+    work = (length + part_length) >> 2
+    if length < _NEAR or (part_length < _SHORT and length < _MIDDLE):
+        work += (length * part_length) >> 6
     return work
 
 
@@ -57,14 +57,14 @@ def encode_work(text: str) -> int:
     return len(text) >> 8 if text.isascii() else len(text) // 6
 
 
-def order_work(one: Any, other: Any) -> int:
+def order_work(left: Any, right: Any) -> int:
     """Return the work of ordering: 0.6 ns for each character of the shorter text."""
-    return min(len(one), len(other)) >> 4
+    return min(len(left), len(right)) >> 4
 
 
-def equality_work(one: Any, other: Any) -> int:
+def equality_work(left: Any, right: Any) -> int:
     """Return the work of comparing: 0.1 ns for each character of texts of equal length."""
-    return len(one) >> 7 if len(one) == len(other) else 0
+    return len(left) >> 7 if len(left) == len(right) else 0
 
 
 def decode_work(value: bytes) -> int:
@@ -135,7 +135,7 @@ UPPER: Final = NativeFunction("upperAscii", (BYTES,), lambda text: text.upper(),
 LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), str.lstrip, lambda text, _: len(text))
 RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), str.rstrip, lambda text, _: len(text))
 ORDERS: Final[Mapping[str, NativeFunction]] = {
-    name: NativeFunction(f"{name} of texts", (ANY, ANY), run, order_work) for name, run in ORDERINGS.items()
+    name: NativeFunction(f"{name} of texts", (ANY, ANY), compare, order_work) for name, compare in ORDERINGS.items()
 }
 SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
 QUOTE: Final = NativeFunction("quote", (TEXT,), quote, quote_work)

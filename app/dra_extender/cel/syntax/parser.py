@@ -185,9 +185,9 @@ class _Parser:
     def _error(self, message: str, offset: int | None = None) -> CelCompileError:
         return CelCompileError(message, self._source, self._token.offset if offset is None else offset)
 
-    def _unexpected(self, wanted: str) -> CelCompileError:
+    def _unexpected(self, expected: str) -> CelCompileError:
         shown = repr(self._token.text) if self._token.kind != "end" else "the end of the expression"
-        return self._error(f"Syntax error: found {shown}, expected {wanted}")
+        return self._error(f"Syntax error: found {shown}, expected {expected}")
 
     def _accept(self, symbol: str) -> Token | None:
         token = self._token

@@ -148,8 +148,8 @@ class _Printer:
             mark = "?" if INDEX_OPERATORS[node.function] else ""
             return f"{self._at_least(arguments[0], _POSTFIX)}[{mark}{self.text(arguments[1])}]"
         if node.function == "_?_:_":
-            condition, chosen, other = arguments
-            return f"{self._at_least(condition, 1)} ? {self._at_least(chosen, 1)} : {self.text(other)}"
+            condition, on_true, on_false = arguments
+            return f"{self._at_least(condition, 1)} ? {self._at_least(on_true, 1)} : {self.text(on_false)}"
         own = _PRECEDENCE.get(node.function)
         if own is None:
             return f"{node.function}({self._listed(arguments)})"
@@ -160,8 +160,8 @@ class _Printer:
             return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
         # A chain of one logical operator is one call; another such call among its operands was written in parentheses.
         left = self._at_least(arguments[0], own + 1 if node.function in _LOGICAL else own)
-        others = self._first(arguments[1:])
-        return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in others)])
+        following = self._first(arguments[1:])
+        return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in following)])
 
     def _listed(self, nodes: tuple[SyntaxNode, ...]) -> str:
         return ", ".join(map(self.text, self._first(nodes)))

@@ -85,7 +85,7 @@ class Checker:
         self._calls = 0
         self._functions = functions
         self._device = device
-        self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
+        self._types = Substitution(max(self._meter.remaining // STEP_UNITS, 0))
         self._literals: list[tuple[Type, ast.SyntaxNode, Type]] = []
         self._open_variables_used: list[tuple[Type, str, ast.SyntaxNode]] = []
         self._enclosing_formats = 0
@@ -248,13 +248,13 @@ class Checker:
         self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode
     ) -> typed_ast.TypedNode | None:
         """Return the node of a comparison or selection whose types fit without unification, as most do."""
-        one, other = left.type, right.type
-        if one.free or other.free:
+        left_type, right_type = left.type, right.type
+        if left_type.free or right_type.free:
             return None
         if name == "_[_]":
-            fits = one.kind == "map" and other is one.parameters[0]
-            return typed_ast.Index(node, one.parameters[1], left, right, optional=False) if fits else None
-        if one is other or one.kind == "dyn" or other.kind == "dyn":
+            fits = left_type.kind == "map" and right_type is left_type.parameters[0]
+            return typed_ast.Index(node, left_type.parameters[1], left, right, optional=False) if fits else None
+        if left_type is right_type or left_type.kind == "dyn" or right_type.kind == "dyn":
             function = self._functions[name]
             return typed_ast.Invoke(node, BOOL, function, function.overloads, (left, right), member=False)
         return None
@@ -314,10 +314,10 @@ class Checker:
         checked twice here, too, if the first check bound type variables.
         """
         flat = node.kind == "opt_flat_map"
-        known = self._open_variables(scopes)
+        variables = self._open_variables(scopes)
         source = self._check(node.source, scopes)
         self._value_of(source)
-        if known and self._open_variables(scopes) != known:
+        if variables and self._open_variables(scopes) != variables:
             source = self._check(node.source, scopes)
         value = self._value_of(source)
         self._dispatch_dynamically_if_free(value)
@@ -445,30 +445,30 @@ class Checker:
             raise self._error(f"expected type 'optional_type' but found '{self.final(value)}'", written)
         return value
 
-    def _join(self, known: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
+    def _join(self, types: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
         """Add an element to the types of a literal; `_require_homogeneous` checks them once all types are final."""
-        if known is None:
+        if types is None:
             return item, item
-        first, common = known
+        first, common = types
         if item is common and item is first:
-            return known
+            return types
         self._types.step(0 if common is item else common.weight // 2)
         if not self._enclosing_formats:
             self._literals.append((first, written, item))
         return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
 
-    def _joined(self, known: _Common | None) -> Type:
+    def _joined(self, types: _Common | None) -> Type:
         """Return the type that all elements fit; a fresh variable for an empty literal."""
-        return self._types.fresh() if known is None else known[1]
+        return self._types.fresh() if types is None else types[1]
 
     def _require_homogeneous(self) -> None:
-        known = expected = None
-        for first, node, other in self._literals:
-            if expected is None or first is not known:
-                known, expected = first, self.final(first)
-            given = self.final(other)
-            if not self._types.same(expected, given):
-                raise self._error(f"expected type '{expected}' but found '{given}'", node)
+        literal = expected = None
+        for first, node, item in self._literals:
+            if expected is None or first is not literal:
+                literal, expected = first, self.final(first)
+            actual = self.final(item)
+            if not self._types.same(expected, actual):
+                raise self._error(f"expected type '{expected}' but found '{actual}'", node)
 
     _RULES: ClassVar[Mapping[type[ast.SyntaxNode], Callable[[Any, Any, Scopes], typed_ast.TypedNode]]] = {
         ast.Literal: _literal,

@@ -24,18 +24,18 @@ class Overload(msgspec.Struct, frozen=True):
     """One signature of a function, with the types of its arguments and result, and its implementation.
 
     Attributes:
-        metered: `run` takes the evaluation's frame before its arguments, and charges its work itself.
-        unguarded: `run` takes any run-time values and checks their types itself (cel-go's DisableTypeGuards).
+        metered: `implementation` takes the evaluation's frame before its arguments, and charges its work itself.
+        unguarded: `implementation` takes any run-time values and checks their types itself (cel-go's DisableTypeGuards).
         hidden: Chosen by run-time types only, never by the type check.
         member: It is called on its first argument, as `first.name(others)`.
         extra: The cost above one unit. As upstream does, it is charged only if this overload is the only candidate at compile time;
             `Function.extra` is charged in any case.
-        native: The native function that `run` is; its worst case is charged before each call.
+        native: The native function that `implementation` is; its worst case is charged before each call.
     """
 
     parameters: tuple[Type, ...]
     result: Type
-    run: Implementation
+    implementation: Implementation
     metered: bool = False
     unguarded: bool = False
     hidden: bool = False
@@ -79,7 +79,7 @@ def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Fun
 def overload(
     parameters: tuple[Type, ...],
     result: Type,
-    run: Implementation | NativeFunction,
+    implementation: Implementation | NativeFunction,
     *,
     member: bool = False,
     metered: bool = False,
@@ -87,9 +87,16 @@ def overload(
     extra: Extra | None = None,
 ) -> Overload:
     """Declare `name(arguments)`."""
-    native, call = (run, run.run) if isinstance(run, NativeFunction) else (None, run)
+    native = implementation if isinstance(implementation, NativeFunction) else None
     return Overload(
-        parameters, result, call, member=member, metered=metered, unguarded=unguarded, extra=extra, native=native
+        parameters,
+        result,
+        implementation.function if isinstance(implementation, NativeFunction) else implementation,
+        member=member,
+        metered=metered,
+        unguarded=unguarded,
+        extra=extra,
+        native=native,
     )
 
 
@@ -102,17 +109,19 @@ def merge_libraries(*libraries: Iterable[Function]) -> Library:
     merged: dict[str, Function] = {}
     for library in libraries:
         for item in library:
-            known = merged.get(item.name)
-            if known is None:
+            declared = merged.get(item.name)
+            if declared is None:
                 merged[item.name] = item
             else:
-                merged[item.name] = Function(item.name, known.overloads + item.overloads, known.extra or item.extra)
+                merged[item.name] = Function(
+                    item.name, declared.overloads + item.overloads, declared.extra or item.extra
+                )
     return merged
 
 
 _RUNTIME: Final = {
     TYPE_NAMES[name].name if name in TYPE_NAMES else name: frozenset(
-        kind for kind, other in KIND_NAMES.items() if other == name
+        kind for kind, kind_name in KIND_NAMES.items() if kind_name == name
     )
     for name in KIND_NAMES.values()
 }
@@ -121,11 +130,11 @@ _RUNTIME: Final = {
 
 def accepts(parameter: Type, value: Any) -> bool:
     """Return whether a run-time value may be passed; like upstream, it looks at the first element of a list or map only."""
-    known = _RUNTIME.get(parameter.name)
-    if known is None:
+    kinds = _RUNTIME.get(parameter.name)
+    if kinds is None:
         return parameter.kind != "opaque"
     kind = type(value)
-    if kind not in known:
+    if kind not in kinds:
         return False
     if kind in LISTS:
         return not value or accepts(parameter.parameters[0], value[0])

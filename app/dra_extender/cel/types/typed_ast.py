@@ -64,11 +64,11 @@ class Logical(TypedNode, frozen=True, gc=False):
 
 
 class Conditional(TypedNode, frozen=True, gc=False):
-    """`condition ? chosen : other`."""
+    """`condition ? then_branch : else_branch`."""
 
     condition: TypedNode
-    chosen: TypedNode
-    other: TypedNode
+    then_branch: TypedNode
+    else_branch: TypedNode
 
 
 class Invoke(TypedNode, frozen=True, gc=False):
@@ -142,7 +142,7 @@ def operands(node: TypedNode) -> tuple[TypedNode, ...]:
         case Logical():
             return node.terms
         case Conditional():
-            return (node.condition, node.chosen, node.other)
+            return (node.condition, node.then_branch, node.else_branch)
         case Invoke():
             return node.arguments
         case MakeList():

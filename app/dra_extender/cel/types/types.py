@@ -153,10 +153,10 @@ class Substitution:
 
     def _renamed(self, item: Type, names: dict[Type, Type]) -> Type:
         if item.kind == "variable":
-            known = names.get(item)
-            if known is None:
-                known = names[item] = self.fresh()
-            return known
+            fresh = names.get(item)
+            if fresh is None:
+                fresh = names[item] = self.fresh()
+            return fresh
         parts = [self._renamed(parameter, names) if parameter.free else parameter for parameter in item.parameters]
         return Type(item.kind, item.name, tuple(parts), item.weight, free=True, open=True)
 
@@ -191,12 +191,12 @@ class Substitution:
             return item if free is None else free
         return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
-    def same(self, one: Type, other: Type) -> bool:
+    def same(self, left: Type, right: Type) -> bool:
         """Return whether two types are equal; larger types count as more steps."""
-        if one is other:
+        if left is right:
             return True
-        self.step(1 + min(one.weight, other.weight) // _COMPARED_PER_STEP)
-        return one == other
+        self.step(1 + min(left.weight, right.weight) // _COMPARED_PER_STEP)
+        return left == right
 
     def step(self, steps: int = 1) -> None:
         """Count comparisons, which variables that share their bindings can make endless."""
@@ -224,7 +224,7 @@ class Substitution:
         if kind == "type":
             return True
         pairs = zip(value.parameters, target.parameters, strict=True)
-        return all(self._assignable(one, other) for one, other in pairs)
+        return all(self._assignable(value_parameter, target_parameter) for value_parameter, target_parameter in pairs)
 
     def _bind(self, value: Type, target: Type) -> bool | None:
         """Bind a variable to a type, or to the more general one if it is bound; None if the type contains the variable."""
@@ -260,25 +260,25 @@ class Substitution:
         return any(self._occurs(item, parameter) for parameter in within.parameters)
 
 
-def most_general(one: Type, other: Type) -> Type:
+def most_general(left: Type, right: Type) -> Type:
     """Return the less specific of two types that fit each other."""
-    if one is other:
-        return one
-    return one if equal_or_less_specific(one, other) else other
+    if left is right:
+        return left
+    return left if equal_or_less_specific(left, right) else right
 
 
-def equal_or_less_specific(one: Type, other: Type) -> bool:
-    """Return whether `one` says no more than `other`."""
-    if one.kind in UNSPECIFIC:
+def equal_or_less_specific(left: Type, right: Type) -> bool:
+    """Return whether `left` says no more than `right`."""
+    if left.kind in UNSPECIFIC:
         return True
-    if other.kind in UNSPECIFIC:
+    if right.kind in UNSPECIFIC:
         return False
-    if one.kind != other.kind or one.name != other.name:
+    if left.kind != right.kind or left.name != right.name:
         return False
-    if one.kind == "type":
+    if left.kind == "type":
         return True
-    pairs = zip(one.parameters, other.parameters, strict=True)
-    return all(equal_or_less_specific(left, right) for left, right in pairs)
+    pairs = zip(left.parameters, right.parameters, strict=True)
+    return all(equal_or_less_specific(left_parameter, right_parameter) for left_parameter, right_parameter in pairs)
 
 
 TYPE_NAMES: Final[Mapping[str, Type]] = {

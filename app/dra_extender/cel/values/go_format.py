@@ -48,15 +48,15 @@ def format_double(value: float) -> str:
     """Return the double with the fewest digits that tell it apart, and an exponent outside of 1e-4 to 1e6."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    sign, rest = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
-    mantissa, _, exponent = rest.partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    sign, digits_and_exponent = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
+    mantissa, _, exponent = digits_and_exponent.partition("e")
+    integral, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
+    digits = (integral + fraction).lstrip("0")
     if not digits:
         return f"{sign}0"
-    leading = len(whole + fraction) - len(digits)
-    scale = len(whole) - leading - 1 + int(exponent or 0)
+    leading = len(integral + fraction) - len(digits)
+    scale = len(integral) - leading - 1 + int(exponent or 0)
     digits = digits.rstrip("0")
     # The digits with a point behind the first one, times ten to the power of `scale`, written out where that is short.
     if scale < _LEAST_EXPONENT or scale >= _MOST_EXPONENT:

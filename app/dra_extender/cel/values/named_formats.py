@@ -112,9 +112,9 @@ def _label_value(text: str) -> list[str]:
     return [*problems, _shape(rule, _VALUE, "MyValue", "my_value", "12345")]
 
 
-def _prefix_of(whole: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+def _prefix_of(check_name: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """Return the format of prefixes of generated names, which may end with a dash behind another character."""
-    return lambda text: whole(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
+    return lambda text: check_name(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
 def _uri(text: str) -> list[str]:

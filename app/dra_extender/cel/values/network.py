@@ -52,9 +52,9 @@ class Cidr(msgspec.Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
 
-    def contains(self, other: "Cidr") -> bool:
+    def contains(self, network: "Cidr") -> bool:
         """Return whether every address of the other network is in this one."""
-        return self.bits <= other.bits and other.address.within(self)
+        return self.bits <= network.bits and network.address.within(self)
 
     def masked(self) -> "Cidr":
         """Return the same network, written with its lowest address."""
@@ -179,9 +179,9 @@ def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
         return Url("", "", "*", "", f"*{_fragment(fragment)}")
     if text.startswith(":"):
         raise UrlError("missing protocol scheme")
-    before, colon, rest = text.partition(":")
-    scheme, rest = (before.lower(), rest) if colon and _SCHEME.fullmatch(before) else ("", text)
-    head, mark, query = rest.partition("?")
+    before, colon, after_scheme = text.partition(":")
+    scheme, after_scheme = (before.lower(), after_scheme) if colon and _SCHEME.fullmatch(before) else ("", text)
+    head, mark, query = after_scheme.partition("?")
     if not head.startswith("/"):
         if not scheme:
             raise UrlError("invalid URI for request")

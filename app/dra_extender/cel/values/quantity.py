@@ -67,10 +67,10 @@ def _parsed(text: str) -> int:
             f"cannot read quantity {_shown(text)}: "
             "expected an optional sign, digits, and a suffix such as k, M, Gi, m or e3",
         )
-    sign, whole, fraction, suffix = match.groups(default="")
-    if not (whole or fraction) and _needs_digits(suffix):
+    sign, integral, fraction, suffix = match.groups(default="")
+    if not (integral or fraction) and _needs_digits(suffix):
         raise QuantityError(f"cannot read quantity {_shown(text)}: expected digits before {suffix!r}")
-    digits = int(f"0{whole}{fraction}")
+    digits = int(f"0{integral}{fraction}")
     nano = _magnitude(text, digits, len(fraction), suffix)
     return -nano if sign == "-" else nano
 
@@ -91,8 +91,8 @@ def format_quantity(nano: int) -> str:
 
 def counter_text(nano: int) -> str:
     """Spell the size of a counter, whose own spelling is not kept: sizes of memory as binary quantities, others as decimal ones."""
-    units, rest = divmod(nano, NANO)
-    if rest or units < _LEAST_MEMORY or units % _BINARY_STEP:
+    units, remainder = divmod(nano, NANO)
+    if remainder or units < _LEAST_MEMORY or units % _BINARY_STEP:
         return format_quantity(nano)
     return binary_text(units)
 
@@ -185,17 +185,17 @@ def read_uncached(text: str) -> Quantity:
     match = _PARTS.fullmatch(text)
     if match is None:
         raise QuantityError(f"cannot read quantity {text!r}")
-    whole, fraction, suffix = match[1] or "0", match[2], match[3]
+    integral, fraction, suffix = match[1] or "0", match[2], match[3]
     binary = BINARY_EXPONENTS.get(suffix)
     exponent = 0 if binary is not None else DECIMAL_EXPONENTS.get(suffix)
     scale = (int(suffix[1:]) if exponent is None else exponent) - len(fraction)
-    digits = len(whole) + len(fraction)
+    digits = len(integral) + len(fraction)
     if binary is not None:
         short = not fraction and digits + 3 * binary // 10 < _MOST_DIGITS - 3
     else:
         short = digits <= _MOST_DIGITS and scale >= _NANO_SCALE
     if short:
-        value = int(whole + fraction) << (binary or 0)
+        value = int(integral + fraction) << (binary or 0)
         return Quantity(nano, -value if text[0] == "-" else value, scale, decimal=False)
     if nano == 0:
         return Quantity(0, 0, max(scale, _LEAST_SCALE), decimal=True)
@@ -242,33 +242,33 @@ def _power_of_ten(power: int) -> float:
     return float(f"1e-{32 * large}") / float(f"1e{small}")
 
 
-def added(one: Quantity, other: Quantity) -> QuantitySum:
+def added(left: Quantity, right: Quantity) -> QuantitySum:
     """Return the sum, in the smaller scale of both."""
-    if not (one.decimal or other.decimal):
-        made = _short_sum(one, other.value, other.scale)
-        if made is not None:
-            return made
-    return _decimal_sum(one, other, 1)
+    if not (left.decimal or right.decimal):
+        short_sum = _short_sum(left, right.value, right.scale)
+        if short_sum is not None:
+            return short_sum
+    return _decimal_sum(left, right, 1)
 
 
-def subtracted(one: Quantity, other: Quantity) -> QuantitySum:
+def subtracted(left: Quantity, right: Quantity) -> QuantitySum:
     """Return the difference; the least 64-bit integer has no opposite, and is added where upstream subtracts it."""
-    if not (one.decimal or other.decimal):
-        opposite = other.value if other.value == MIN_INT else -other.value
-        made = _short_sum(one, opposite, other.scale)
-        if made is not None:
-            return made
-    return _decimal_sum(one, other, -1)
+    if not (left.decimal or right.decimal):
+        opposite = right.value if right.value == MIN_INT else -right.value
+        short_sum = _short_sum(left, opposite, right.scale)
+        if short_sum is not None:
+            return short_sum
+    return _decimal_sum(left, right, -1)
 
 
-def _short_sum(one: Quantity, value: int, scale: int) -> QuantitySum | None:
+def _short_sum(left: Quantity, value: int, scale: int) -> QuantitySum | None:
     """Return the sum of two short numbers, None if it is too large to be short."""
     if value == 0:
-        return QuantitySum(one.nano, one.value, one.scale, decimal=False)
-    if one.value == 0:
+        return QuantitySum(left.nano, left.value, left.scale, decimal=False)
+    if left.value == 0:
         return _short(value, scale)
-    least = min(one.scale, scale)
-    first, second = one.value * 10 ** (one.scale - least), value * 10 ** (scale - least)
+    least = min(left.scale, scale)
+    first, second = left.value * 10 ** (left.scale - least), value * 10 ** (scale - least)
     total = first + second
     fits = all(MIN_INT <= part <= MAX_INT for part in (first, second, total))
     return _short(total, least) if fits else None
@@ -278,10 +278,10 @@ def _short(value: int, scale: int) -> QuantitySum:
     return QuantitySum(value * 10 ** (scale - _NANO_SCALE), value, scale, decimal=False)
 
 
-def _decimal_sum(one: Quantity, other: Quantity, sign: int) -> QuantitySum:
-    least = min(one.scale, other.scale)
-    first, second = (amount.value and amount.value * 10 ** (amount.scale - least) for amount in (one, other))
-    return QuantitySum(one.nano + sign * other.nano, first + sign * second, least, decimal=True)
+def _decimal_sum(left: Quantity, right: Quantity, sign: int) -> QuantitySum:
+    least = min(left.scale, right.scale)
+    first, second = (amount.value and amount.value * 10 ** (amount.scale - least) for amount in (left, right))
+    return QuantitySum(left.nano + sign * right.nano, first + sign * second, least, decimal=True)
 
 
 def quantity(text: str) -> Quantity:

@@ -34,20 +34,20 @@ _LONGEST: Final = 2**63
 
 def parse_go_duration(text: str, spend: Callable[[int], None] | None = None) -> int:
     """Return the nanoseconds of a duration, within 64 bits.  `spend` gets the cost of each number before the number is read."""
-    sign, rest = (text[0], text[1:]) if text[:1] in {"-", "+"} else ("", text)
-    if rest == "0":
+    sign, terms = (text[0], text[1:]) if text[:1] in {"-", "+"} else ("", text)
+    if terms == "0":
         return 0
     total = position = 0
-    while position < len(rest):
+    while position < len(terms):
         if spend is not None:
             spend(_TERM_WORK)
-        match = _TERM.match(rest, position)
+        match = _TERM.match(terms, position)
         nanos = None if match is None else _term(match)
         if match is None or nanos is None or total + nanos > _LONGEST:
             raise _no_duration(text)
         total += nanos
         position = match.end()
-    if not rest or (sign != "-" and total >= _LONGEST):
+    if not terms or (sign != "-" and total >= _LONGEST):
         raise _no_duration(text)
     return -total if sign == "-" else total
 
@@ -58,12 +58,14 @@ def _no_duration(text: str) -> ValueError:
 
 def _term(match: re.Match[str]) -> int | None:
     """Return the nanoseconds of a number with a unit; fractions are computed in doubles, as Go does."""
-    whole, fraction, unit = match.groups()
+    integral, fraction, unit = match.groups()
     size = _UNITS.get(unit)
-    whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
-    if size is None or not (match[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
+    integral = (
+        integral.lstrip("0") if integral and (size is not None) and len(integral) > _FRACTION_DIGITS else integral
+    )
+    if size is None or not (match[1] or fraction) or len(integral) > _FRACTION_DIGITS + 1:
         return None
-    nanos = int(whole or "0") * size
+    nanos = int(integral or "0") * size
     if fraction:
         digits = fraction[:_FRACTION_DIGITS]
         nanos += int(float(int(digits)) * (float(size) / 10.0 ** len(digits)))
@@ -152,8 +154,8 @@ def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Dur
 
 def seconds_text(nanos: int) -> str:
     """Return the seconds as the shortest decimal of their double, with the unit: "3601.5s"."""
-    whole, rest = divmod(abs(nanos), SECOND)
-    seconds = whole + rest / 1e9
+    full_seconds, nano_rest = divmod(abs(nanos), SECOND)
+    seconds = full_seconds + nano_rest / 1e9
     text = f"{Decimal(repr(seconds)):f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return f"{'-' if nanos < 0 else ''}{text}s"
@@ -180,9 +182,9 @@ def _seconds(year: int, month: int, day: int, hour: int = 0, minute: int = 0, se
     """Return seconds since 1970, or None if there is no such date or time of day."""
     if hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - a clock
         return None
-    cycles, rest = divmod(year, _CYCLE_YEARS)
+    cycles, year_of_cycle = divmod(year, _CYCLE_YEARS)
     try:
-        days = date(_CYCLE_YEARS + rest, month, day).toordinal() + (cycles - 1) * _CYCLE_DAYS - _EPOCH_DAY
+        days = date(_CYCLE_YEARS + year_of_cycle, month, day).toordinal() + (cycles - 1) * _CYCLE_DAYS - _EPOCH_DAY
     except ValueError:
         return None
     return ((days * 24 + hour) * 60 + minute) * 60 + second
@@ -199,15 +201,15 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int | N
 
 def civil(moment: Timestamp, offset: int) -> Civil:
     """Return the calendar date and time of day of a moment, at an offset from UTC in seconds."""
-    whole, nano = divmod(moment.nanos, SECOND)
-    days, second = divmod(whole + offset, _DAY_SECONDS)
-    cycles, rest = divmod(days + _EPOCH_DAY - 1, _CYCLE_DAYS)
-    here = date.fromordinal(rest + 1)
+    full_seconds, nano = divmod(moment.nanos, SECOND)
+    days, second = divmod(full_seconds + offset, _DAY_SECONDS)
+    cycles, day_of_cycle = divmod(days + _EPOCH_DAY - 1, _CYCLE_DAYS)
+    local_date = date.fromordinal(day_of_cycle + 1)
     return Civil(
-        year=here.year + cycles * _CYCLE_YEARS,
-        month=here.month,
-        day=here.day,
-        year_day=here.timetuple().tm_yday - 1,
+        year=local_date.year + cycles * _CYCLE_YEARS,
+        month=local_date.month,
+        day=local_date.day,
+        year_day=local_date.timetuple().tm_yday - 1,
         week_day=(days + 4) % 7,
         hour=second // 3600,
         minute=second // 60 % 60,
@@ -218,9 +220,9 @@ def civil(moment: Timestamp, offset: int) -> Civil:
 
 def timestamp_text(moment: Timestamp) -> str:
     """Return the moment in the form of RFC 3339, in the zone it was written in."""
-    here = civil(moment, moment.offset)
-    fraction = f".{here.nano:09d}".rstrip("0") if here.nano else ""
+    local_time = civil(moment, moment.offset)
+    fraction = f".{local_time.nano:09d}".rstrip("0") if local_time.nano else ""
     minutes = abs(moment.offset) // 60
     zone = f"{'-' if moment.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}" if moment.offset else "Z"
-    date = f"{here.year:04d}-{here.month:02d}-{here.day:02d}"
-    return f"{date}T{here.hour:02d}:{here.minute:02d}:{here.second:02d}{fraction}{zone}"
+    date = f"{local_time.year:04d}-{local_time.month:02d}-{local_time.day:02d}"
+    return f"{date}T{local_time.hour:02d}:{local_time.minute:02d}:{local_time.second:02d}{fraction}{zone}"

@@ -113,7 +113,7 @@ class Competitors:
     def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
         """Return whether the pod competes for one of the devices, or if the budget is spent."""
         budget.spend(POD_COST * max(1, len(pod.claims)))
-        if budget.left <= 0:
+        if budget.remaining <= 0:
             return True
         ledger = self._ledger
         if pod.gates:
@@ -144,7 +144,7 @@ class Competitors:
     def _admits(self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], budget: CallBudget) -> bool:
         """Return whether the pod may run on the node, or if the budget is spent."""
         budget.spend(NODE_COST)
-        if budget.left <= 0:
+        if budget.remaining <= 0:
             return True
         refusals = (unusable_on(node, claim, self._ledger) for claim in allocated)
         return self._ledger.member_fit.admits(pod.uid, node.name) and not any(

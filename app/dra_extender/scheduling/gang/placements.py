@@ -118,7 +118,7 @@ class PlacementOracle:
 
     def out_of_time(self) -> bool:
         """Return whether the time for planning is up; the end of a slice is a pause, not the end of the time."""
-        return self.budget.left <= 0
+        return self.budget.remaining <= 0
 
     def pause_due(self) -> bool:
         """Return whether the search has to pause now, between two questions."""

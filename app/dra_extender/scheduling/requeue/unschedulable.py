@@ -95,7 +95,7 @@ class EventNotes:
             allowance = Budget(share, strict=True)
             found = self._unmet[key] = self._survey(reason, demand, allowance)
             if budget is not None:
-                budget.spend(share - allowance.left)
+                budget.spend(share - allowance.remaining)
         return found
 
     def _survey(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
@@ -113,7 +113,7 @@ class EventNotes:
         ]
         skipped = sum(request.skipped for request in surveyed)
         parts = [*unmet[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
-        return ", ".join(parts) or (CUT if allowance.left <= 0 else "")
+        return ", ".join(parts) or (CUT if allowance.remaining <= 0 else "")
 
 
 def with_why_command(parts: Sequence[str], pod: Pod) -> str:

@@ -83,7 +83,7 @@ def _compared(found: Difference) -> bool:
 
 
 def _changing(item: Function) -> Function:
-    overloads = (msgspec.structs.replace(each, run=_turning(each.run)) for each in item.overloads)
+    overloads = (msgspec.structs.replace(each, implementation=_turning(each.implementation)) for each in item.overloads)
     return Function(item.name, tuple(overloads), item.extra)
 
 
@@ -95,7 +95,7 @@ def _grown(found: Difference) -> bool:
         def run(frame: EvaluationFrame, one: Any, other: Any) -> Any:
             if not one and other:
                 met.append(one)
-            return item.run(frame, one, other)
+            return item.implementation(frame, one, other)
 
         return msgspec.structs.replace(item, run=run) if item.result.kind == "list" else item
 
