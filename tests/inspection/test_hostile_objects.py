@@ -90,4 +90,4 @@ def test_redacted_snapshot_of_objects_of_any_shape_has_nothing_that_was_planted(
             chance.choice((spoil, planted))(cluster, chance)
         found = redacted(cluster.made.cluster(), chance)
         assert not any(SECRET.encode() in each for items in found.objects.by_kind.values() for each in items), seed
-        assert SECRET not in found.kept
+        assert SECRET not in found.kept_names

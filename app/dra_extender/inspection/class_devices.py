@@ -22,7 +22,7 @@ class ClassDevices:
         self._classes = view.ledger.classes
         self._programs = ProgramCache()
         self._left = MOST_JUDGED
-        self._known: dict[str, frozenset[DeviceId] | None] = {}
+        self._by_class: dict[str, frozenset[DeviceId] | None] = {}
         self._kinds: dict[object, tuple[ResourceSlice, int]] = {}
         self._devices: defaultdict[object, list[DeviceId]] = defaultdict(list)
         slices = view.ledger.slices
@@ -35,16 +35,18 @@ class ClassDevices:
 
     def of_class(self, name: str) -> frozenset[DeviceId] | None:
         """Return the devices of a class; None if there is no such class, or if too many kinds of devices have been judged."""
-        if name not in self._known:
-            found = self._classes.get(name)
+        if name not in self._by_class:
+            device_class = self._classes.get(name)
             expressions = [
-                each.cel.expression for each in (found.spec.selectors if found else ()) if each.cel is not None
+                selector.cel.expression
+                for selector in (device_class.spec.selectors if device_class else ())
+                if selector.cel is not None
             ]
             self._left -= len(self._kinds) if expressions else 0
             selectors = SelectorList(expressions, self._programs)
-            self._known[name] = (
+            self._by_class[name] = (
                 None
-                if found is None or self._left < 0
+                if device_class is None or self._left < 0
                 else frozenset(
                     device
                     for kind, (published, position) in self._kinds.items()
@@ -52,7 +54,7 @@ class ClassDevices:
                     for device in self._devices[kind]
                 )
             )
-        return self._known[name]
+        return self._by_class[name]
 
 
 def _means(selectors: SelectorList, published: ResourceSlice, position: int) -> bool:

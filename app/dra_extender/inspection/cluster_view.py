@@ -180,12 +180,12 @@ class ClusterView:
     @cached_property
     def all_facts(self) -> Mapping[tuple[str, str], PodFacts]:
         """Return `facts` of all pods by (namespace, name)."""
-        found: dict[tuple[str, str], PodFacts] = {}
+        facts_by_key: dict[tuple[str, str], PodFacts] = {}
         for data in self._objects.of_kind("pods"):
             with suppress(ModelError):
                 facts = read_pod_facts(data)
-                found[facts.key] = facts
-        return found
+                facts_by_key[facts.key] = facts
+        return facts_by_key
 
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return the object of a plural kind as changes have left it, decoded; None if it is not there."""
@@ -201,8 +201,8 @@ class ClusterView:
         for data in self._objects.of_kind(kind):
             if mark in data:
                 with suppress(ModelError):
-                    found = decode(kind, _IDENTIFIED, data).metadata
-                    if (found.namespace, found.name) == (namespace, name):
+                    metadata = decode(kind, _IDENTIFIED, data).metadata
+                    if (metadata.namespace, metadata.name) == (namespace, name):
                         return data
         return None
 
@@ -224,8 +224,8 @@ class ClusterView:
         """Return whether no PodDisruptionBudget that was read forbids to evict these pods (`namespace/name`) together."""
         if BUDGETS not in self._objects.by_kind:
             return True
-        known = (self.all_facts.get(split_key(pod)) for pod in pods)
-        return not self.budgets.forbidding(facts for facts in known if facts is not None)
+        pod_facts = (self.all_facts.get(split_key(pod)) for pod in pods)
+        return not self.budgets.forbidding(facts for facts in pod_facts if facts is not None)
 
     @cached_property
     def events(self) -> ObjectEvents:
@@ -234,8 +234,8 @@ class ClusterView:
     @cached_property
     def acting_schedulers(self) -> frozenset[str]:
         """Return the schedulers that have placed a pod, reported why they have not, or have devices for one."""
-        asked = {uid for hold in self.held.holds for _, uid in hold.pods}
-        asked |= {
+        with_devices = {uid for hold in self.held.holds for _, uid in hold.pods}
+        with_devices |= {
             consumer.uid for record in self.ledger.claims.records() for consumer in record.claim.status.reserved_for
         }
         by_key = {(pod.namespace, pod.name): pod for pod in self.ledger.pods.all()}
@@ -243,7 +243,7 @@ class ClusterView:
             pod.scheduler_name
             for key, pod in by_key.items()
             if pod.node_name
-            or pod.uid in asked
+            or pod.uid in with_devices
             or (key in self.all_facts and self.all_facts[key].reason not in ("", SCHEDULING_GATED))
             or any(event.reason == FAILED_SCHEDULING for event in self.events.about("Pod", *key, pod.uid))
         )

@@ -54,14 +54,14 @@ class SnapshotDifference(Value, frozen=True):
     drawn_on: str = ""
 
 
-def snapshot_differences(device: Device, held: Sequence[HeldDevice]) -> tuple[SnapshotDifference, ...]:
+def snapshot_differences(device: Device, allocated: Sequence[HeldDevice]) -> tuple[SnapshotDifference, ...]:
     """Return the differences of a published device, by counter set; allocations with the same differences are one."""
     claims: defaultdict[SnapshotDifference, list[str]] = defaultdict(list)
-    for holder, holding in held:
+    for holder, holding in allocated:
         if not holding.admin and holding.is_frozen:
             for difference in _differences(holding.drawn(device), device.consumes_counters):
                 claims[difference].append(holder.claim)
-    merged = (msgspec.structs.replace(found, claims=tuple(sorted(names))) for found, names in claims.items())
+    merged = (msgspec.structs.replace(difference, claims=tuple(sorted(names))) for difference, names in claims.items())
     return tuple(sorted(merged, key=lambda difference: (difference.counter_set, difference.claims)))
 
 
@@ -258,22 +258,26 @@ def devices_report(
     holders = view.holders
     pool_ids = [pool_id for pool_id in _pool_ids(view, node) if driver is None or pool_id[0] == driver]
     verdicts = free_devices(view, pool_ids)
-    found = [_pool(view, pool_id, holders, verdicts, free=free) for pool_id in pool_ids]
+    pools = [_pool(view, pool_id, holders, verdicts, free=free) for pool_id in pool_ids]
     if namespace is not None:
-        found = [_in_namespace(pool, namespace) for pool in found]
-        found = [pool for pool in found if pool.devices or pool.gone]
-    pools = sorted(found, key=lambda each: (each.node, each.driver, each.pool))
-    return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(pools))
+        pools = [_in_namespace(pool, namespace) for pool in pools]
+        pools = [pool for pool in pools if pool.devices or pool.gone]
+    ordered = sorted(pools, key=lambda pool: (pool.node, pool.driver, pool.pool))
+    return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(ordered))
 
 
 def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
     """Return all pools, or those with a slice or a device for the node."""
     slices = view.ledger.slices
-    found: Iterable[ResourceSlice] = slices.by_name.values()
+    reachable: Iterable[ResourceSlice] = slices.by_name.values()
     if node is not None:
-        there = view.ledger.nodes[node]
-        found = (each for each in (*slices.local(node), *slices.near(there)) if is_for(each, there))
-    return sorted({each.pool_id for each in found})
+        node_object = view.ledger.nodes[node]
+        reachable = (
+            published
+            for published in (*slices.local(node), *slices.near(node_object))
+            if is_for(published, node_object)
+        )
+    return sorted({published.pool_id for published in reachable})
 
 
 def _pool(
@@ -283,25 +287,25 @@ def _pool(
     pool = published_pool(pool_id, published)
     usage = view.ledger.claims.usage.pool(pool_id)
     members = list(held_consumption(pool.published, usage))
-    nodes = {each.node_name for each in pool.published}
+    nodes = {part.node_name for part in pool.published}
     names = {device.name for part in pool.published for device in part.devices}
-    found = slice_finding(pool_id, published)
+    problem = slice_finding(pool_id, published)
     devices = [
         _device(view, part, device, holders, usage.get(device.name, ()), verdicts.get((*pool_id, device.name)))
         for part in pool.published
         for device in part.devices
     ]
     gone = [
-        DeviceUse(name=name, holders=tuple(each.holder for each in holders.of_device((*pool_id, name))))
+        DeviceUse(name=name, holders=tuple(user.holder for user in holders.of_device((*pool_id, name))))
         for name in sorted(set(usage) - names)
     ]
     return PoolUse(
         driver=pool_id[0],
         pool=pool_id[1],
         node=(nodes.pop() or NO_NODE) if len(nodes) == 1 else NO_NODE,
-        generation=max((each.generation for each in pool.published), default=0),
-        complete=found is None,
-        problem="" if found is None else found.detail,
+        generation=max((part.generation for part in pool.published), default=0),
+        complete=problem is None,
+        problem="" if problem is None else problem.detail,
         counter_sets=tuple(_counter_sets(pool, members)),
         devices=tuple(device for device in devices if device.is_free or not free),
         gone=() if free else tuple(gone),
@@ -322,7 +326,7 @@ def _in_namespace(pool: PoolUse, namespace: str) -> PoolUse:
         pool,
         devices=devices,
         gone=of_namespace(pool.gone),
-        counter_sets=tuple(each for each in pool.counter_sets if each.name in drawn_on),
+        counter_sets=tuple(counter_set for counter_set in pool.counter_sets if counter_set.name in drawn_on),
     )
 
 
@@ -361,34 +365,34 @@ def _device(
     published: ResourceSlice,
     device: Device,
     holders: Holders,
-    held: Sequence[DeviceHolding],
+    holdings: Sequence[DeviceHolding],
     verdict: DeviceAvailability | None,
 ) -> DeviceUse:
     device_id = (*published.pool_id, device.name)
-    found = holders.of_device(device_id)
-    frozen = frozen_view(held, device) or FrozenView.from_published(device)
-    differences = snapshot_differences(device, found)
+    held_by = holders.of_device(device_id)
+    frozen = frozen_view(holdings, device) or FrozenView.from_published(device)
+    differences = snapshot_differences(device, held_by)
     return DeviceUse(
         name=device.name,
-        counter_sets=tuple(each.counter_set for each in device.consumes_counters),
-        draws=tuple((each.counter_set, each.counters) for each in frozen.consumption),
+        counter_sets=tuple(entry.counter_set for entry in device.consumes_counters),
+        draws=tuple((entry.counter_set, entry.counters) for entry in frozen.consumption),
         groups=tuple(
-            (each.counter_set, each.compatibility_groups)
-            for each in device.consumes_counters
-            if each.compatibility_groups
+            (entry.counter_set, entry.compatibility_groups)
+            for entry in device.consumes_counters
+            if entry.compatibility_groups
         ),
         taints=tuple(map(taint_text, device.taints)),
         binding_conditions=device.binding_conditions or (),
         shared=device.allow_multiple_allocations,
-        capacity=tuple(_capacity(device, held)) if device.allow_multiple_allocations else (),
-        holders=tuple(each.holder for each in found),
+        capacity=tuple(_capacity(device, holdings)) if device.allow_multiple_allocations else (),
+        holders=tuple(held_device.holder for held_device in held_by),
         shares=tuple(
-            ShareUse(claim=each.holder.claim, share_id=each.holding.share_id, capacity=each.holding.consumed_capacity)
-            for each in found
-            if each.holding.share_id is not None
+            ShareUse(claim=holder.claim, share_id=holding.share_id, capacity=holding.consumed_capacity)
+            for holder, holding in held_by
+            if holding.share_id is not None
         ),
-        bound_to=tuple(sorted(bound_nodes(published, device, held))),
-        conditions=tuple(_conditions(view, device_id, found)),
+        bound_to=tuple(sorted(bound_nodes(published, device, holdings))),
+        conditions=tuple(_conditions(view, device_id, held_by)),
         drift=tuple(dict.fromkeys(difference.counter_set for difference in differences)),
         differences=differences,
         availability="" if verdict is None else verdict.availability.value,
@@ -396,18 +400,18 @@ def _device(
     )
 
 
-def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]) -> Iterator[ConditionState]:
+def _conditions(view: ClusterView, device: DeviceId, held_by: Sequence[HeldDevice]) -> Iterator[ConditionState]:
     """Yield what is not true yet of the conditions that were frozen with each allocation of the device."""
-    for each in found:
-        record = view.ledger.claims.by_key(*split_key(each.holder.claim))
-        if record is None or each.holding.admin or not conditional_devices(record.claim):
+    for held_device in held_by:
+        record = view.ledger.claims.by_key(*split_key(held_device.holder.claim))
+        if record is None or held_device.holding.admin or not conditional_devices(record.claim):
             continue
         timeout = view.options.binding_timeout_seconds
         verdict = evaluate_conditions(record.claim, now=view.now, waiting_since=view.now, timeout=timeout)
         for problem in verdict.problems:
             if problem.device == device:
                 yield ConditionState(
-                    claim=each.holder.claim,
+                    claim=held_device.holder.claim,
                     conditions=problem.conditions,
                     state=verdict.readiness.value,
                     limit=Moment(verdict.deadline),
@@ -415,9 +419,9 @@ def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]
                 )
 
 
-def _capacity(device: Device, held: Sequence[DeviceHolding]) -> Iterator[CapacityUse]:
-    taken: Counter[str] = Counter()
-    for each in held:
-        taken.update(dict(each.consumed_capacity))
+def _capacity(device: Device, holdings: Sequence[DeviceHolding]) -> Iterator[CapacityUse]:
+    consumed: Counter[str] = Counter()
+    for holding in holdings:
+        consumed.update(dict(holding.consumed_capacity))
     for name, capacity in device.capacity:
-        yield CapacityUse(name=name, total=capacity.value, taken=taken[name])
+        yield CapacityUse(name=name, total=capacity.value, taken=consumed[name])

@@ -37,7 +37,7 @@ def fewest_ends(
         suffices: Says whether something fits after the end of a set.  False where nothing more may be tried makes the answer
             larger, not wrong.
     """
-    allowed = [each for each in staying if may_be_ended(each)]
+    allowed = [candidate for candidate in staying if may_be_ended(candidate)]
     if len(allowed) < len(staying) and suffices([*leaving, *allowed]):
         staying = allowed
     ended: Sequence[T] = ()
@@ -48,8 +48,8 @@ def fewest_ends(
 
 def irreducible(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]) -> Sequence[T]:
     """Return candidates that suffice, of which none can be left out; all suffice, and the preferred ones come first and stay."""
-    for each in reversed(candidates):
-        fewer = [other for other in candidates if other is not each]
+    for candidate in reversed(candidates):
+        fewer = [kept_candidate for kept_candidate in candidates if kept_candidate is not candidate]
         if suffices(fewer):
             candidates = fewer
     return candidates
@@ -58,10 +58,10 @@ def irreducible(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]
 def _fewest(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]) -> Sequence[T]:
     """Return the smallest set of candidates that was found to suffice; all of them do."""
     first = 1 + bisect_left(range(1, len(candidates)), True, key=lambda number: suffices(candidates[:number]))
-    found = irreducible(candidates[:first], suffices)
-    while len(found) > 1:
-        smaller = next(filter(suffices, islice(combinations(candidates, len(found) - 1), MOST_SETS)), None)
+    fewest = irreducible(candidates[:first], suffices)
+    while len(fewest) > 1:
+        smaller = next(filter(suffices, islice(combinations(candidates, len(fewest) - 1), MOST_SETS)), None)
         if smaller is None:
             break
-        found = smaller
-    return found
+        fewest = smaller
+    return fewest

@@ -102,8 +102,8 @@ class _Search:
 
     def steps(self, pools: Sequence[PoolId]) -> Iterator[None]:
         for pool_id in pools:
-            names, taken = published_names(self._ledger, pool_id), taken_devices(self._ledger.usage().pool(pool_id))
-            free = [(*pool_id, name) for name in names if name not in taken]
+            names, in_use = published_names(self._ledger, pool_id), taken_devices(self._ledger.usage().pool(pool_id))
+            free = [(*pool_id, name) for name in names if name not in in_use]
             self.free += free
             self._open[pool_id] = set(free)
             yield None
@@ -114,9 +114,9 @@ class _Search:
         """Return whether the device is usable; where no open node offers it, why none does; None if the bound came first."""
         if device in self._undecided:
             return None
-        found = self._found.get(device)
-        if found is not None:
-            return found
+        verdict = self._found.get(device)
+        if verdict is not None:
+            return verdict
         pool_id = device[:2]
         if pool_id not in self._problems:
             self._problems[pool_id] = self._problem(pool_id)
@@ -155,8 +155,8 @@ class _Search:
                 device, code = diagnosis.device_id, diagnosis.code
                 waiting = self._open.get(device[:2], ())
                 if device in waiting and code is not Code.OTHER_NODE:
-                    found = self._found[device] = availability(code)
-                    if not found.depends_on_node:
+                    verdict = self._found[device] = availability(code)
+                    if not verdict.depends_on_node:
                         self._open[device[:2]].discard(device)
                 yield None
         yield None

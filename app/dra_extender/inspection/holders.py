@@ -85,12 +85,12 @@ class Holders:
     def _add(self, holder: Holder, holdings: Iterable[DeviceHolding]) -> None:
         observer = msgspec.structs.replace(holder, admin=True)
         for holding in holdings:
-            held = HeldDevice(observer if holding.admin else holder, holding)
-            self._by_device[holding.driver, holding.pool, holding.device].append(held)
+            held_device = HeldDevice(observer if holding.admin else holder, holding)
+            self._by_device[holding.driver, holding.pool, holding.device].append(held_device)
 
     def of_device(self, device: DeviceId) -> Sequence[HeldDevice]:
         """Return the holders of a device (driver, pool, device), by claim."""
-        return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
+        return sorted(self._by_device.get(device, ()), key=lambda held_device: held_device.holder.claim)
 
 
 def _leaving(claim: ClaimHead, ledger: Ledger) -> str:
@@ -165,30 +165,30 @@ class HeldDevices(Value, frozen=True):
 
 def held_devices(ledger: Ledger, report: HoldReport) -> tuple[HeldDevices, ...]:
     """Return what a running extender holds and what counts as taken in the ledger, by claim and node."""
-    found = (
+    rows = (
         HeldDevices(
-            claim=f"{hold.namespace}/{hold.claim}" if hold.claim else unmade_claim(ledger, kept),
+            claim=f"{hold.namespace}/{hold.claim}" if hold.claim else unmade_claim(ledger, live_hold),
             pods=tuple(name or uid for name, uid in hold.pods),
             node=at.node,
             devices=tuple(f"{device.driver}/{device.pool}/{device.device}" for device in at.devices),
             until=hold.until,
         )
         for hold in report.holds
-        if (kept := ledger.holds.get(hold.claim_uid)) is not None
+        if (live_hold := ledger.holds.get(hold.claim_uid)) is not None
         for at in hold.nodes
     )
-    return tuple(sorted(found, key=lambda each: (each.claim, each.node)))
+    return tuple(sorted(rows, key=lambda row: (row.claim, row.node)))
 
 
-def held_lines(held: Sequence[HeldDevices], width: int) -> Iterator[str]:
+def held_lines(rows: Sequence[HeldDevices], width: int) -> Iterator[str]:
     """Yield e.g. `held for ml/first until 09:47:05Z: gpu-0 on n1`, wrapped."""
-    for each in islice(held, MOST_LINES):
-        devices = listed([name.rpartition("/")[2] for name in each.devices])
-        pods = listed(each.pods) or f"claim {each.claim}"
-        text = f"held for {pods} until {clock_text(each.until)}: {devices} on {each.node}"
+    for row in islice(rows, MOST_LINES):
+        devices = listed([name.rpartition("/")[2] for name in row.devices])
+        pods = listed(row.pods) or f"claim {row.claim}"
+        text = f"held for {pods} until {clock_text(row.until)}: {devices} on {row.node}"
         yield from wrap(text, width, subsequent_indent=_FURTHER_INDENT, break_long_words=False)
-    if len(held) > MOST_LINES:
-        yield f"and {len(held) - MOST_LINES} more holds"
+    if len(rows) > MOST_LINES:
+        yield f"and {len(rows) - MOST_LINES} more holds"
 
 
 def place_holds(ledger: Ledger, report: HoldReport) -> None:
@@ -204,9 +204,7 @@ def place_holds(ledger: Ledger, report: HoldReport) -> None:
         pods = {uid for _, uid in hold.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
         if not pods or (record is not None and record.claim.status.allocation is not None):
             continue
-        placements = {
-            held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in hold.nodes
-        }
+        placements = {at.node: ClaimPlacement(allocation=AllocationResult(), holdings=at.devices) for at in hold.nodes}
         versions = {node: ledger.state.version(node) for node in placements}
         ledger.hold_book.place(
             Hold(hold.claim_uid, placements, versions, math.inf, pods, namespace=hold.namespace, unit=min(pods))
@@ -217,7 +215,7 @@ def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterat
     """Say what the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`)."""
     for hold in report.holds:
         if any(uid == pod_uid for _, uid in hold.pods):
-            nodes = listed(sorted(held.node for held in hold.nodes), _MOST_NAMED)
+            nodes = listed(sorted(at.node for at in hold.nodes), _MOST_NAMED)
             yield f"devices for claim {hold.claim} are held on {nodes} until {clock_text(hold.until)}"
     for plan in report.plans:
         if plan.pod_group == group:

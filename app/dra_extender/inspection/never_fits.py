@@ -59,7 +59,7 @@ class _Question(NamedTuple):
     pod together.
     """
 
-    asked: _Written
+    subject: _Written
     what: str
     field: FieldPath
     claims: Sequence[tuple[StoredKind, Json]]
@@ -88,40 +88,40 @@ def never_fits(
         for document in file.objects:
             with suppress(ChangeError):
                 by_file[-1].append(_Written(file.name, document, read_object(file.name, document, namespace)))
-    everything = [written for found in by_file for written in found]
+    everything = [written for objects_of_file in by_file for written in objects_of_file]
     if objects is not None:
         require(objects.origin, _DEVICES)
         yield from _never_fits(objects, everything, everything)
         return
     # A folder may hold several clusters: a file with slices is one.
-    others = list[_Written]()
-    for found in by_file:
-        if any(each.written.kind is StoredKind.SLICE for each in found):
-            yield from _never_fits(_NO_CLUSTER, found, found)
+    without_slices = list[_Written]()
+    for objects_of_file in by_file:
+        if any(entry.written.kind is StoredKind.SLICE for entry in objects_of_file):
+            yield from _never_fits(_NO_CLUSTER, objects_of_file, objects_of_file)
         else:
-            others += found
-    if len(others) < len(everything):
-        yield from _never_fits(_NO_CLUSTER, everything, others)
+            without_slices += objects_of_file
+    if len(without_slices) < len(everything):
+        yield from _never_fits(_NO_CLUSTER, everything, without_slices)
 
 
 def _never_fits(
     objects: ClusterObjects, written: Sequence[_Written], asking: Sequence[_Written]
 ) -> Iterator[PlacedFinding]:
     """Yield the findings about the claims among `asking`, with the devices of the cluster and of all objects that are `written`."""
-    kept = {kind: found for kind, found in objects.by_kind.items() if kind in _DEVICES}
-    copy = CopiedCluster(objects._replace(by_kind=kept, holds=None))
-    for each in written:
-        if each.written.kind in _DEVICES:
-            copy.put(each.written.kind, each.written.item)
-    for each in written:
-        if each.written.kind == StoredKind.SLICE:
+    device_kinds = {kind: items for kind, items in objects.by_kind.items() if kind in _DEVICES}
+    copy = CopiedCluster(objects._replace(by_kind=device_kinds, holds=None))
+    for entry in written:
+        if entry.written.kind in _DEVICES:
+            copy.put(entry.written.kind, entry.written.item)
+    for entry in written:
+        if entry.written.kind == StoredKind.SLICE:
             # Such files leave nodes out.
-            name = each.written.item["spec"].get("nodeName")
+            name = entry.written.item["spec"].get("nodeName")
             if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
                 copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
-    claims = {(each.written.kind, each.written.key): each for each in written if each.written.kind in _REQUESTS}
-    questions = [question for each in asking for question in _of_claim(each)]
-    questions += [question for each in asking for question in _of_pod(each, claims)]
+    claims = {(entry.written.kind, entry.written.key): entry for entry in written if entry.written.kind in _REQUESTS}
+    questions = [question for entry in asking for question in _of_claim(entry)]
+    questions += [question for entry in asking for question in _of_pod(entry, claims)]
     for number, question in enumerate(questions[:_MOST_QUESTIONS]):
         _ask(copy, f"lint-{number}", question)
     generate_claims(copy)
@@ -165,10 +165,10 @@ def _of_pod(pod: _Written, claims: Mapping[tuple[StoredKind, tuple[str, str]], _
         for field, kind in CLAIM_SOURCES.items()
         if entry.get(field)
     }
-    found = [claims[key] for key in sorted(named) if key in claims]
-    if len(found) > 1 and len(found) == len(entries):
-        asked = [(claim.written.kind, claim.written.item) for claim in found]
-        yield _Question(pod, _TOGETHER, _ENTRIES, asked, [claim.place for claim in found])
+    claims_in_files = [claims[key] for key in sorted(named) if key in claims]
+    if len(claims_in_files) > 1 and len(claims_in_files) == len(entries):
+        requested = [(claim.written.kind, claim.written.item) for claim in claims_in_files]
+        yield _Question(pod, _TOGETHER, _ENTRIES, requested, [claim.place for claim in claims_in_files])
 
 
 def _ask(copy: CopiedCluster, name: str, question: _Question) -> None:
@@ -211,14 +211,14 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
         details.append(closest.nearest.detail)
     if closest.count is not None:
         details.append(f"at most {closest.count.available} of {closest.count.wanted} devices, on {closest.count.node}")
-    told = (f"request {branch.request}: " if branch.request else "") + "; ".join(details)
-    message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {told}"
+    reason = (f"request {branch.request}: " if branch.request else "") + "; ".join(details)
+    message = f"{question.what} no node of {view.origin.source}, even if nobody held a device: {reason}"
     return _placed(question, message, steps[0].text if steps else "")
 
 
 def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
-    asked, finding = question.asked, warning(LintCode.NEVER_FITS, 0, message, advice)
-    label = f"{asked.written.kind.singular} {asked.written.key[1]}"
+    subject, finding = question.subject, warning(LintCode.NEVER_FITS, 0, message, advice)
+    label = f"{subject.written.kind.singular} {subject.written.key[1]}"
     return PlacedFinding(
-        asked.file, asked.document.position_of(question.field), label, finding, path_text(question.field)
+        subject.file, subject.document.position_of(question.field), label, finding, path_text(question.field)
     )

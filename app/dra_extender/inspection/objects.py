@@ -166,7 +166,7 @@ def _scoped(missing: Sequence[MissingKind]) -> str:
     partly = [kind for kind in missing if kind.namespace]
     if not partly:
         return ", ".join(wholly)
-    kinds = [each.kind for each in partly]
+    kinds = [kind.kind for kind in partly]
     listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     outside = f"{listed} outside namespace {partly[0].namespace}"
     return f"{', '.join(wholly)}, nor {outside}" if wholly else outside
@@ -187,29 +187,29 @@ def _fields(struct: type[Value]) -> Fields:
     """Return the fields of an object that snapshots keep, by the annotations of the struct that describes it."""
     if struct is OpaqueConfiguration:
         return _OPAQUE
-    found: dict[str, Fields | None] = {}
+    fields: dict[str, Fields | None] = {}
     for field in fields_of(struct):
         if Mark.LEFT_OUT not in field.marks:
             shape = field.shape.item if isinstance(field.shape, ListOf) else field.shape
-            found[field.name] = (
+            fields[field.name] = (
                 _fields(shape.struct) if isinstance(shape, Record) and Mark.WHOLE not in field.marks else None
             )
-    return MappingProxyType(found)
+    return MappingProxyType(fields)
 
 
 _KEPT: Final[Mapping[str, Fields]] = MappingProxyType({kind: _fields(struct) for kind, struct in WATCHED.items()})
 
 
-def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+def keep_fields(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object with the fields that the structs of the model describe, and no others.
 
     No environment, arguments, commands, contents of volumes or opaque parameters of drivers: these may hold secrets, and no
     decision reads them.  Parameters of our own domain stay.
     """
-    found: dict[str, Any] = _cut_to(item, _KEPT[kind])
-    metadata = found.get("metadata")
+    reduced: dict[str, Any] = _cut_to(item, _KEPT[kind])
+    metadata = reduced.get("metadata")
     if not isinstance(metadata, dict):
-        return found
+        return reduced
     if kind not in LABELLED:
         metadata.pop("labels", None)
     annotations = metadata.get("annotations")
@@ -219,7 +219,7 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
             for name, text in annotations.items()
             if name.startswith(_OUR_ANNOTATIONS) or name in _KEPT_ANNOTATIONS
         }
-    return found
+    return reduced
 
 
 def _cut_to(value: Any, fields: Fields) -> Any:

@@ -59,7 +59,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
         key=pod.metadata.key,
         phase=pod.status.phase or "",
         created=seconds_of(pod.metadata.creation_timestamp),
-        gates=tuple(each.name for each in pod.spec.scheduling_gates or ()),
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates or ()),
         reason="" if waiting is None else waiting.reason,
         message="" if waiting is None else waiting.message,
         uid=pod.metadata.uid,
@@ -118,8 +118,8 @@ class ObjectEvents:
 
     def about(self, kind: str, namespace: str, name: str, uid: str = "") -> Sequence[ObjectEvent]:
         """Return the Events about an object, the newest first; with `uid`, none about an earlier object of the name."""
-        known = self._by_object.get((kind, namespace, name), ())
-        own = [event for event in known if not uid or event.uid in ("", uid)]
+        about_object = self._by_object.get((kind, namespace, name), ())
+        own = [event for event in about_object if not uid or event.uid in ("", uid)]
         return sorted(own, key=lambda event: -(event.last or 0.0))
 
     def reporters(self, reason: str) -> frozenset[str]:
@@ -152,19 +152,19 @@ class DisruptionBudgets:
 
         The API server evicts no pod that has several budgets; such a pod has `a beside b`.
         """
-        left: dict[tuple[str, str], int] = {}
-        found: dict[tuple[str, str], str] = {}
+        remaining: dict[tuple[str, str], int] = {}
+        forbidden: dict[tuple[str, str], str] = {}
         for pod in pods:
             if pod.deleting or pod.phase in _UNGUARDED:
                 continue
             of_namespace = self._by_namespace.get(pod.key[0], ())
             budgets = [budget for selector, budget in of_namespace if selector.matches(pod.labels)]
             if len(budgets) > 1:
-                found[pod.key] = " beside ".join(budget.metadata.name for budget in budgets[:2])
+                forbidden[pod.key] = " beside ".join(budget.metadata.name for budget in budgets[:2])
             elif budgets:
                 key = budgets[0].metadata.key
-                if left.setdefault(key, budgets[0].status.disruptions_allowed) > 0:
-                    left[key] -= 1
+                if remaining.setdefault(key, budgets[0].status.disruptions_allowed) > 0:
+                    remaining[key] -= 1
                 else:
-                    found[pod.key] = budgets[0].metadata.name
-        return found
+                    forbidden[pod.key] = budgets[0].metadata.name
+        return forbidden

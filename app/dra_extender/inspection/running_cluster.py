@@ -17,7 +17,7 @@ from dra_extender.inspection.objects import (
     GateState,
     MissingKind,
     Origin,
-    kept,
+    keep_fields,
     unread,
 )
 from dra_extender.kube.client.errors import ApiCallError
@@ -56,12 +56,12 @@ async def read_live(
 async def with_events(objects: ClusterObjects, settings: KubeSettings) -> ClusterObjects:
     """Return the objects with the Events as they are now; without Events if the API server does not answer."""
     try:
-        found = objects_of(await read_cluster(settings, (EVENTS,), objects.namespace))
+        events = objects_of(await read_cluster(settings, (EVENTS,), objects.namespace))
     except ClusterError:
         return objects
-    missing = (*objects.origin.missing, *found.origin.missing)
+    missing = (*objects.origin.missing, *events.origin.missing)
     origin = msgspec.structs.replace(objects.origin, missing=missing)
-    return objects._replace(origin=origin, by_kind={**objects.by_kind, **found.by_kind})
+    return objects._replace(origin=origin, by_kind={**objects.by_kind, **events.by_kind})
 
 
 def objects_of(reading: ClusterReading) -> ClusterObjects:
@@ -85,8 +85,8 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
         release=facts.git_version,
         missing=tuple(missing),
         gates=tuple(
-            AssumedGate(gate=each.gate.gate_name, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
-            for each in OPTIONAL_FIELDS
+            AssumedGate(gate=field.gate.gate_name, state=_STATES[facts.fields.get(field.name, Support.UNKNOWN)])
+            for field in OPTIONAL_FIELDS
         ),
     )
     return ClusterObjects(origin, reading.by_kind, reading.namespace)
@@ -205,10 +205,10 @@ def _places(pods: Sequence[bytes]) -> Iterator[tuple[str, str, int]]:
             continue
         labels = pod.metadata.labels or {}
         ours = ("dra-extender", "extender")
-        found = (labels.get("app.kubernetes.io/name"), labels.get("app.kubernetes.io/component"))
-        if found == ours and pod.status.phase == "Running":
+        labelled = (labels.get("app.kubernetes.io/name"), labels.get("app.kubernetes.io/component"))
+        if labelled == ours and pod.status.phase == "Running":
             containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-            ports = (port for each in containers if each.name == "extender" for port in each.ports or ())
+            ports = (port for container in containers if container.name == "extender" for port in container.ports or ())
             port = next((port.container_port for port in ports if port.name == "http"), _PORT)
             yield pod.metadata.namespace, pod.metadata.name, port
 
@@ -242,10 +242,10 @@ class KeptObjects:
         return [data for _, data in sorted(self._objects.items())]
 
     def changed(self, data: bytes) -> None:
-        found: dict[str, Any] = decode(self._kind, _DECODER, data)
-        if not isinstance(found.get("metadata"), dict):
+        decoded: dict[str, Any] = decode(self._kind, _DECODER, data)
+        if not isinstance(decoded.get("metadata"), dict):
             raise ModelError(f"{self._kind}: field metadata: expected an object")
-        item = kept(self._kind, found)
+        item = keep_fields(self._kind, decoded)
         metadata = item["metadata"]
         key = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         self._objects[key] = msgspec.json.encode(item)
@@ -334,9 +334,9 @@ class FollowedCluster:
                 async with asyncio.timeout(HOLD_SECONDS if self._view.summary else None):
                     await self._changed.wait()
             except TimeoutError:
-                before = _held(self._view)
+                before = _holds_and_plans(self._view)
                 await self._ask_extender()
-                if _held(self._view) != before:
+                if _holds_and_plans(self._view) != before:
                     return
 
     async def objects(self) -> ClusterObjects:
@@ -367,8 +367,8 @@ class FollowedCluster:
         await self._follower.stop()
 
 
-def _held(view: ExtenderView) -> object:
-    """Return what is held and planned; the ends of holds move with each answer, and are left out."""
+def _holds_and_plans(view: ExtenderView) -> object:
+    """Return the holds and plans; the ends of holds move with each answer, and are left out."""
     if view.report is None:
         return view.summary
     return [(hold.claim_uid, hold.nominated, hold.nodes) for hold in view.report.holds], view.report.plans

@@ -11,7 +11,15 @@ from typing import IO, BinaryIO, Final
 
 import msgspec
 
-from dra_extender.inspection.objects import ALL_KINDS, KINDS, AssumedGate, ClusterObjects, MissingKind, Origin, kept
+from dra_extender.inspection.objects import (
+    ALL_KINDS,
+    KINDS,
+    AssumedGate,
+    ClusterObjects,
+    MissingKind,
+    Origin,
+    keep_fields,
+)
 from dra_extender.manifests.files import opened, title
 from dra_extender.model.api_json import ModelError, Value, decode_object
 from dra_extender.model.metadata import Moment, decoded_moment, encoded_moment
@@ -73,8 +81,8 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             gates=origin.gates,
         )
         _add(archive, _ABOUT, msgspec.json.encode(about, enc_hook=encoded_moment) + b"\n")
-        for kind in (each for each in ALL_KINDS if each in KINDS or each in objects.by_kind):
-            kept_of_kind = (kept(kind, decode_object(kind, data)) for data in objects.of_kind(kind))
+        for kind in (kind for kind in ALL_KINDS if kind in KINDS or kind in objects.by_kind):
+            kept_of_kind = (keep_fields(kind, decode_object(kind, data)) for data in objects.of_kind(kind))
             _add(archive, kind + _SUFFIX, b"".join(msgspec.json.encode(item) + b"\n" for item in kept_of_kind))
     data = buffer.getvalue()
     try:
@@ -194,7 +202,7 @@ def _records(file: IO[bytes], kind: str, path: Path, budget: _Budget) -> Iterato
         if not line:
             continue
         try:
-            yield msgspec.json.encode(kept(kind, decode_object(kind, line)))
+            yield msgspec.json.encode(keep_fields(kind, decode_object(kind, line)))
         except (ModelError, UnicodeEncodeError, RecursionError):
             yield line
 

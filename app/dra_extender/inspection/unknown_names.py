@@ -64,7 +64,7 @@ class _Written(NamedTuple):
         return PlacedFinding(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
 
 
-class _Known:
+class _ExistingObjects:
     """The claims, claim templates and PodGroups of files and cluster, by key.
 
     `source` says where they are; `complete` has the kinds of which all objects are known.
@@ -82,7 +82,9 @@ class _Known:
                     thing: Json = msgspec.json.decode(data)
                     self.stored[_key(kind, thing["metadata"].get("namespace", NAMESPACE), thing)] = thing
         own = {
-            _key(KIND_OF[each.kind], each.namespace, each.thing): each.thing for each in written if each.kind in KIND_OF
+            _key(KIND_OF[entry.kind], entry.namespace, entry.thing): entry.thing
+            for entry in written
+            if entry.kind in KIND_OF
         }
         self._things = self.stored | own
         self._names: dict[tuple[StoredKind, str], list[str]] = {}
@@ -126,80 +128,86 @@ def unknown_names(
             if isinstance(metadata, dict):
                 namespace = str(metadata.get("namespace") or own_namespace)
                 written.append(_Written(file.name, document, str(thing.get("kind")), namespace, thing))
-    known = _Known(objects, written)
-    for each in written:
-        if each.kind in _POD_SPECS:
-            yield from _unknown_in(each, _POD_SPECS[each.kind], known, pods=True)
-        elif each.kind == StoredKind.POD_GROUP.singular:
-            yield from _unknown_in(each, ("spec",), known, pods=False)
-        elif each.kind == "Workload":
-            for index, _ in enumerate(list_at(each.thing, ("spec", "podGroupTemplates"))):
-                yield from _unknown_in(each, ("spec", "podGroupTemplates", index), known, pods=False)
-        yield from _changed(each, known)
+    existing = _ExistingObjects(objects, written)
+    for entry in written:
+        if entry.kind in _POD_SPECS:
+            yield from _unknown_in(entry, _POD_SPECS[entry.kind], existing, pods=True)
+        elif entry.kind == StoredKind.POD_GROUP.singular:
+            yield from _unknown_in(entry, ("spec",), existing, pods=False)
+        elif entry.kind == "Workload":
+            for index, _ in enumerate(list_at(entry.thing, ("spec", "podGroupTemplates"))):
+                yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
+        yield from _changed(entry, existing)
 
 
 def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
     return Key(kind, namespace, str(thing["metadata"].get("name", "")))
 
 
-def _unknown_in(each: _Written, spec: FieldPath, known: _Known, *, pods: bool) -> Iterator[PlacedFinding]:
+def _unknown_in(
+    written: _Written, spec: FieldPath, existing: _ExistingObjects, *, pods: bool
+) -> Iterator[PlacedFinding]:
     group = (*spec, "schedulingGroup", "podGroupName")
     if pods:
-        yield from _unknown(each, group, StoredKind.POD_GROUP, known)
+        yield from _unknown(written, group, StoredKind.POD_GROUP, existing)
     claims: dict[str, tuple[StoredKind, str]] = {}
     entries = (*spec, "resourceClaims")
-    for index, entry in enumerate(list_at(each.thing, entries)):
+    for index, entry in enumerate(list_at(written.thing, entries)):
         for field, kind in CLAIM_SOURCES.items():
             name = value_at(entry, (field,))
             if isinstance(name, str):
                 claims[str(entry.get("name"))] = kind, name
-                yield from _unknown(each, (*entries, index, field), kind, known)
+                yield from _unknown(written, (*entries, index, field), kind, existing)
     for field in ("initContainers", "containers") if pods else ():
-        for number, _ in enumerate(list_at(each.thing, (*spec, field))):
+        for number, _ in enumerate(list_at(written.thing, (*spec, field))):
             uses = (*spec, field, number, "resources", "claims")
-            for index, use in enumerate(list_at(each.thing, uses)):
+            for index, use in enumerate(list_at(written.thing, uses)):
                 if isinstance(use, dict) and str(use.get("name")) in claims:
-                    yield from _unknown_request(each, (*uses, index, "request"), claims[str(use["name"])], known)
+                    yield from _unknown_request(written, (*uses, index, "request"), claims[str(use["name"])], existing)
 
 
-def _unknown(each: _Written, field: FieldPath, kind: StoredKind, known: _Known) -> Iterator[PlacedFinding]:
-    name = value_at(each.thing, field)
-    if not isinstance(name, str) or known.find(key := Key(kind, each.namespace, name)) is not None:
+def _unknown(
+    written: _Written, field: FieldPath, kind: StoredKind, existing: _ExistingObjects
+) -> Iterator[PlacedFinding]:
+    name = value_at(written.thing, field)
+    if not isinstance(name, str) or existing.find(key := Key(kind, written.namespace, name)) is not None:
         return
-    instead = known.instead(key)
-    if kind in known.complete or instead:
-        message = f"{kind.singular} {each.namespace}/{name} is not in {known.source}{instead}"
-        yield each.finding(field, LintCode.UNKNOWN_NAME, message)
+    instead = existing.instead(key)
+    if kind in existing.complete or instead:
+        message = f"{kind.singular} {written.namespace}/{name} is not in {existing.source}{instead}"
+        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
 def _unknown_request(
-    each: _Written, field: FieldPath, claim: tuple[StoredKind, str], known: _Known
+    written: _Written, field: FieldPath, claim: tuple[StoredKind, str], existing: _ExistingObjects
 ) -> Iterator[PlacedFinding]:
     """Yield a finding if a container names a request that the claim does not have: the container gets no device then."""
     kind, name = claim
-    wanted, thing = value_at(each.thing, field), known.find(Key(kind, each.namespace, name))
-    if not isinstance(wanted, str) or thing is None:
+    request_name, thing = value_at(written.thing, field), existing.find(Key(kind, written.namespace, name))
+    if not isinstance(request_name, str) or thing is None:
         return
     requests = [str(value_at(request, ("name",))) for request in list_at(thing, (*_CLAIM_SPECS[kind], "requests"))]
-    if requests and wanted not in requests:
-        message = f"{kind.singular} {name} has no request {wanted}, and the container gets no device"
-        yield each.finding(field, LintCode.UNKNOWN_NAME, message + names_there(wanted, requests))
+    if requests and request_name not in requests:
+        message = f"{kind.singular} {name} has no request {request_name}, and the container gets no device"
+        yield written.finding(field, LintCode.UNKNOWN_NAME, message + names_there(request_name, requests))
 
 
-def _changed(each: _Written, known: _Known) -> Iterator[PlacedFinding]:
-    kind = KIND_OF.get(each.kind)
-    stored = None if kind is None else known.stored.get(_key(kind, each.namespace, each.thing))
-    if kind is None or stored is None or each.thing.get("apiVersion") in _OLDER:
+def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    kind = KIND_OF.get(written.kind)
+    stored = None if kind is None else existing.stored.get(_key(kind, written.namespace, written.thing))
+    if kind is None or stored is None or written.thing.get("apiVersion") in _OLDER:
         return
     try:
-        wanted, there = _comparable(kind, each.thing), _comparable(kind, stored)
+        declared, stored_value = _comparable(kind, written.thing), _comparable(kind, stored)
     except (AttributeError, TypeError, KeyError, ValueError):
         # A field has a wrong type, which is a finding of its own.
         return
     for field in _FIXED.get(kind, ()):
-        if value_at(wanted, field) != value_at(there, field):
-            message = f"{each.label} exists in namespace {each.namespace} with another value, which cannot be changed"
-            yield each.finding(field, LintCode.IMMUTABLE, message, "another name, or delete the object first")
+        if value_at(declared, field) != value_at(stored_value, field):
+            message = (
+                f"{written.label} exists in namespace {written.namespace} with another value, which cannot be changed"
+            )
+            yield written.finding(field, LintCode.IMMUTABLE, message, "another name, or delete the object first")
 
 
 def _comparable(kind: StoredKind, thing: Json) -> Any:

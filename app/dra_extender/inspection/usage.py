@@ -96,7 +96,7 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
     sums: dict[_Key, _Sums] = {}
     drawn: set[DeviceId] = set()
     in_use: set[DeviceId] = set()
-    for record in sorted(view.ledger.claims.counted(), key=lambda each: each.claim.metadata.key):
+    for record in sorted(view.ledger.claims.counted(), key=lambda record: record.claim.metadata.key):
         classes = list(_classes(record))
         for index, holding in enumerate(record.counted):
             device_class = classes[index] if index < len(classes) else UNKNOWN_CLASS
@@ -112,15 +112,15 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
             namespace=place,
             device_class=device_class,
             driver=driver,
-            claims=len(found.claims),
-            pods=len(found.pods),
-            devices=found.devices,
-            shares=found.shares,
-            observed=found.observed,
-            counters=tuple(sorted(found.counters.items())),
-            capacity=tuple(sorted(found.capacity.items())),
+            claims=len(row_sums.claims),
+            pods=len(row_sums.pods),
+            devices=row_sums.devices,
+            shares=row_sums.shares,
+            observed=row_sums.observed,
+            counters=tuple(sorted(row_sums.counters.items())),
+            capacity=tuple(sorted(row_sums.capacity.items())),
         )
-        for (place, device_class, driver), found in sorted(sums.items())
+        for (place, device_class, driver), row_sums in sorted(sums.items())
         if namespace in (None, place)
     )
     drivers = () if unread(view.origin, _COUNTED) else tuple(_drivers(view, published, used))
@@ -130,12 +130,12 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
 def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Counter[str]) -> Iterator[DriverUse]:
     free: dict[str, list[DeviceAvailability]] = defaultdict(list)
     is_known = not unread(view.origin, DEVICES)
-    for device, verdict in free_devices(view, [each[:2] for each in published]).items() if is_known else ():
+    for device, verdict in free_devices(view, [device_id[:2] for device_id in published]).items() if is_known else ():
         free[device[0]].append(verdict)
     for driver, devices in sorted(Counter(driver for driver, _, _ in published).items()):
-        held = devices - used[driver] - len(free[driver]) if is_known else 0
+        held_count = devices - used[driver] - len(free[driver]) if is_known else 0
         split = counted(free[driver]) if is_known else None
-        yield DriverUse(driver=driver, devices=devices, in_use=used[driver], held=held, free=split)
+        yield DriverUse(driver=driver, devices=devices, in_use=used[driver], held=held_count, free=split)
 
 
 def _classes(record: ClaimRecord) -> Iterator[str]:

@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 import pytest
 from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
-from dra_extender.inspection.objects import ClusterObjects, MissingKind, kept
+from dra_extender.inspection.objects import ClusterObjects, MissingKind, keep_fields
 from dra_extender.inspection.redaction.names import OrderedNames, UnorderableNameError
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
@@ -128,7 +128,7 @@ def test_example_is_answered_alike_with_and_without_its_names() -> None:
     done = redacted_with(objects)
     back = NamesPutBack(done)
     assert [back.into(each) for each in answers(done.objects)] == answers(objects)
-    assert done.kept == ()
+    assert done.kept_names == ()
 
 
 def test_claim_of_an_extended_resource_is_found_by_its_place_in_the_redacted_pod() -> None:
@@ -255,7 +255,7 @@ def test_values_that_a_function_looks_into_stay_and_are_listed() -> None:
     made.gpus("n1", device("gpu-0", attributes={"model": "A100", "serial": "4711"}))
     made.pod("train", request("gpu", "gpu"))
     done = redacted_with(made.cluster())
-    assert done.kept == ("A1", "A100")
+    assert done.kept_names == ("A1", "A100")
     assert [NamesPutBack(done).into(each) for each in answers(done.objects)] == answers(made.cluster())
 
 
@@ -413,7 +413,7 @@ def test_snapshot_keeps_the_described_fields_and_redaction_hides_what_is_in_them
     shape = Record(WATCHED[kind])
     if kind not in LABELLED:
         made.get("metadata", {}).pop("labels", None)
-    assert fields_in(shape, kept(kind, made)) == fields_in(shape, made)
+    assert fields_in(shape, keep_fields(kind, made)) == fields_in(shape, made)
 
     objects_of_kind = {kind: [msgspec.json.encode(made)]}
     done = redacted(ClusterObjects(ORIGIN, objects_of_kind), Random(1))
@@ -421,7 +421,7 @@ def test_snapshot_keeps_the_described_fields_and_redaction_hides_what_is_in_them
     (found,) = done.objects.of_kind(kind)
     assert fields_in(shape, msgspec.json.decode(found)) == fields_in(shape, made)
     # A label that is compared with a number keeps its value.
-    assert done.kept or MADE not in found.decode()
+    assert done.kept_names or MADE not in found.decode()
 
 
 def test_choices_of_the_api_stay_as_they_are() -> None:
@@ -446,9 +446,9 @@ NAMES = st.sets(st.text("ab0-.Z", max_size=4), max_size=30)
 def test_other_names_are_in_the_order_of_the_names_and_have_nothing_of_them(names: set[str], seed: int) -> None:
     ordered = OrderedNames()
     for each in names:
-        ordered.of(each)
+        ordered.new_name(each)
     ordered.resolve(Random(seed))
-    others = [ordered.of(each) for each in sorted(names)]
+    others = [ordered.new_name(each) for each in sorted(names)]
     assert others == sorted(set(others))
     assert all(each.startswith("r") and len(each) == 12 for each in others if each)
 
@@ -458,21 +458,21 @@ def test_names_that_stay_stay_in_the_order_of_all(names: set[str], stay: set[str
     ordered = OrderedNames()
     ordered.keep(*stay)
     for each in names | stay:
-        ordered.of(each)
+        ordered.new_name(each)
     try:
         ordered.resolve(Random(1))
     except UnorderableNameError:
         return
-    others = [ordered.of(each) for each in sorted(names | stay)]
+    others = [ordered.new_name(each) for each in sorted(names | stay)]
     assert others == sorted(set(others))
-    assert all(ordered.of(each) == each for each in stay)
+    assert all(ordered.new_name(each) == each for each in stay)
 
 
 def test_names_without_room_between_them_are_refused_with_both() -> None:
     ordered = OrderedNames()
     ordered.keep("a", "a+")
     for each in ("a", "a!", "a+"):
-        ordered.of(each)
+        ordered.new_name(each)
     with pytest.raises(UnorderableNameError, match=r"'a' and 'a\+' have to stay"):
         ordered.resolve(Random(1))
 
@@ -482,7 +482,7 @@ def test_two_resolutions_have_other_names() -> None:
     drawn = []
     for seed in range(2):
         ordered = OrderedNames()
-        ordered.of("a")
+        ordered.new_name("a")
         ordered.resolve(Random(seed))
-        drawn.append(ordered.of("a"))
+        drawn.append(ordered.new_name("a"))
     assert drawn[0] != drawn[1]

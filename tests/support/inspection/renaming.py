@@ -25,7 +25,7 @@ class NamesPutBack:
 
     def __init__(self, done: Redacted) -> None:
         tables = (done.names.texts, done.names.members, done.names.resources)
-        self._names = {other: name for each in tables for name, other in each.others.items() if other != name}
+        self._names = {new: name for table in tables for name, new in table.new_names.items() if new != name}
         self._names |= {other: version for version, other in done.names.versions.items()}
         longest_first = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")

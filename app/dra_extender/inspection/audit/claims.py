@@ -114,7 +114,9 @@ def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupR
         return f"was generated for its PodGroup, {_UNSUPPORTED}"
     if not claim.reserved_by(pod.uid):
         # The name counts, since a pod does not know the UID of its group.
-        if group is None or not any(is_group(each) and each.name == group for each in claim.status.reserved_for):
+        if group is None or not any(
+            is_group(consumer) and consumer.name == group for consumer in claim.status.reserved_for
+        ):
             return "is not reserved for it"
         if not accepted:
             return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
@@ -159,9 +161,9 @@ def pod_violations(
     """Find why the kubelet of a bound pod would not start it, and what it lacks on its node (None if that is not known)."""
     if not pod.node_name or pod.finished:
         return
-    for found in admission_failures(pod, find_claim, kubelets, node):
-        rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
-        yield InvariantViolation(rule=rule, about=pod.key, detail=f"{found.subject}: {found.why}")
+    for failure in admission_failures(pod, find_claim, kubelets, node):
+        rule = ORPHANED if failure.missing and pod.phase == _RUNNING else KUBELET
+        yield InvariantViolation(rule=rule, about=pod.key, detail=f"{failure.subject}: {failure.why}")
     for what in _lacking_on_node(pod, find_claim, node):
         yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
 
@@ -187,7 +189,7 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
 def _lacking_on_node(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
     """Yield what the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
     labels = {} if node is None else node.labels
-    for use in (each for each in used_claims(pod) if isinstance(each, UsedClaim)):
+    for use in (use for use in used_claims(pod) if isinstance(use, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
         try:
@@ -230,8 +232,10 @@ def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[Au
     deleted = seconds_of(claim.metadata.deletion_timestamp)
     used = any(is_live(ledger, claim.metadata.namespace, consumer) for consumer in reserved)
     if deleted is not None and now - deleted > STUCK_SECONDS and not used:
-        kept = ", ".join(claim.metadata.finalizers) or "none that is known"
-        text = f"is being deleted since {claim.metadata.deletion_timestamp}, and no pod uses it; finalizers: {kept}"
+        finalizers = ", ".join(claim.metadata.finalizers) or "none that is known"
+        text = (
+            f"is being deleted since {claim.metadata.deletion_timestamp}, and no pod uses it; finalizers: {finalizers}"
+        )
         yield finding(Check.STUCK_CLAIM, about, text)
     if allocation is not None and not is_reachable(allocation, ledger):
         names = ", ".join(sorted(named_nodes(allocation) or ())) or "none"
@@ -300,22 +304,24 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
         if record.claim.status.allocation is not None:
             metadata, allocated = record.claim.metadata, seconds_of(allocated_at(record.claim))
             created = seconds_of(metadata.creation_timestamp)
-            found = _Allocation(claim_name(record.claim), created if allocated is None else allocated, allocated)
+            allocation = _Allocation(claim_name(record.claim), created if allocated is None else allocated, allocated)
             for pool_id in {holding.pool_id for holding in record.holdings if not holding.admin}:
-                pools.setdefault(pool_id, ([], []))[is_snapshotted(record.claim)].append(found)
+                pools.setdefault(pool_id, ([], []))[is_snapshotted(record.claim)].append(allocation)
         yield None
     for pool_id, (foreign, own) in pools.items():
         if _went_on_after(foreign, own) and _went_on_after(own, foreign):
+            own_claims = [allocation.claim for allocation in own]
+            foreign_claims = [allocation.claim for allocation in foreign]
             detail = (
                 f"dra-extender allocated {len(own)} claims and another scheduler {len(foreign)}, in turns; "
-                f"the first by name are {min(each.claim for each in own)} and {min(each.claim for each in foreign)}"
+                f"the first by name are {min(own_claims)} and {min(foreign_claims)}"
             )
             yield finding(Check.TWO_ALLOCATORS, f"pool {'/'.join(pool_id)}", detail)
         yield None
 
 
-def _went_on_after(these: Sequence[_Allocation], others: Sequence[_Allocation]) -> bool:
-    """Return whether one of these was made for certain after one of the others."""
-    began = max((each.earliest for each in these if each.earliest is not None), default=-inf)
-    ended = min((each.latest for each in others if each.latest is not None), default=inf)
+def _went_on_after(allocations: Sequence[_Allocation], earlier: Sequence[_Allocation]) -> bool:
+    """Return whether one of the allocations was certainly made after one of the earlier ones."""
+    began = max((allocation.earliest for allocation in allocations if allocation.earliest is not None), default=-inf)
+    ended = min((allocation.latest for allocation in earlier if allocation.latest is not None), default=inf)
     return began > ended

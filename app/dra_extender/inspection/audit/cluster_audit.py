@@ -93,15 +93,17 @@ def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding
     return sort_findings(step for step in steps if step is not None and not step.check.kinds & absent)
 
 
-def sort_findings(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+def sort_findings(findings: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
     """Sort findings by severity, check and object."""
     places = {check: place for place, check in enumerate(Check)}
-    return tuple(sorted(found, key=lambda each: (each.severity, places[each.check], each.about, each.detail)))
+    return tuple(
+        sorted(findings, key=lambda finding: (finding.severity, places[finding.check], finding.about, finding.detail))
+    )
 
 
 def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
     unnamed: list[InvariantViolation] = []
-    pools = {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}
+    pools = {*ledger.claims.usage.pools, *(resource_slice.pool_id for resource_slice in ledger.slices.by_name.values())}
     slice_findings.forget_all_but(pools)
     for pool_id in pools:
         published = ledger.slices.of_pool(pool_id)
@@ -112,11 +114,11 @@ def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
         usage = ledger.claims.usage.pool(pool_id)
         if not usage:
             continue
-        for found in chain(pool_violations(pool_id, published, usage), _neighbours(pool_id, published, ledger)):
-            if found is not None and not found.detail:
-                unnamed.append(found)
+        for violation in chain(pool_violations(pool_id, published, usage), _neighbours(pool_id, published, ledger)):
+            if violation is not None and not violation.detail:
+                unnamed.append(violation)
             else:
-                yield None if found is None else finding_of(found)
+                yield None if violation is None else finding_of(violation)
     yield from _name_claims(unnamed, ledger)
 
 
@@ -126,27 +128,31 @@ def _neighbours(
     """Find what `compatibleOnlyWith` of devices of this pool refuses: in it, or in pools beside it if a rule is about the node."""
     usage = ledger.claims.usage
     scopes = {
-        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
+        device.neighbours_on for part in published for device in part.devices if device.compatible_only_with is not None
     }
     if usage.has_compatibility_rules(pool_id):
-        held = (each for found in usage.pool(pool_id).values() for each in found)
-        scopes.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
+        in_use = (holding for holdings in usage.pool(pool_id).values() for holding in holdings)
+        scopes.update(holding.neighbours_on for holding in in_use if holding.compatible_only_with is not None)
     if not scopes:
         return ()
-    beside = {pool_id}
+    pool_ids = {pool_id}
     if NODE in scopes:
-        nodes = {each.node_name for each in published if each.node_name is not None}
-        beside.update(each.pool_id for node in nodes for each in ledger.slices.local(node))
-    holdings: list[DeviceHolding] = [
-        each for one in sorted(beside) for found in usage.pool(one).values() for each in found if not each.admin
+        nodes = {part.node_name for part in published if part.node_name is not None}
+        pool_ids.update(part.pool_id for node in nodes for part in ledger.slices.local(node))
+    neighbours: list[DeviceHolding] = [
+        holding
+        for neighbour_pool in sorted(pool_ids)
+        for holdings in usage.pool(neighbour_pool).values()
+        for holding in holdings
+        if not holding.admin
     ]
-    slices = [published for one in sorted(beside) for published in ledger.slices.of_pool(one)]
-    return neighbour_violations(holdings, slices, (pool_id,))
+    slices = [part for neighbour_pool in sorted(pool_ids) for part in ledger.slices.of_pool(neighbour_pool)]
+    return neighbour_violations(neighbours, slices, (pool_id,))
 
 
 def _name_claims(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
     """Yield violations about claims that have one device, with the names of these claims."""
-    claims: dict[str, list[str]] = {each.about: [] for each in unnamed}
+    claims: dict[str, list[str]] = {violation.about: [] for violation in unnamed}
     for record in tuple(ledger.claims.counted()) if unnamed else ():
         for holding in record.counted:
             device = f"{holding.driver}/{holding.pool}/{holding.device}"
@@ -207,10 +213,10 @@ def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
     pod = ledger.pods.by_uid(uid)
     of_pod = ledger.claims.for_extended_resources(namespace, uid)
     is_first = not of_pod or of_pod[0].claim.metadata.uid == claim.metadata.uid
-    found = extended_claim_violation(
+    violation = extended_claim_violation(
         claim, pod if pod is not None and pod.namespace == namespace else None, is_first=is_first
     )
-    return () if found is None else (found,)
+    return () if violation is None else (violation,)
 
 
 def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
@@ -234,7 +240,7 @@ def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> It
     """Find NoExecute taints of the devices with which the pod runs."""
     if not pod.node_name or pod.finished or pod.deleting:
         return
-    for use in (each for each in used_claims(pod) if isinstance(each, UsedClaim)):
+    for use in (use for use in used_claims(pod) if isinstance(use, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
         for result in () if allocation is None else allocation.devices.results:

@@ -77,25 +77,25 @@ def neighbour_violations(
         newest[part.pool_id] = max(newest.get(part.pool_id, 0), part.generation)
     current = [part for part in slices if part.generation == newest[part.pool_id]]
     published = {(*part.pool_id, device.name): (part, device) for part in current for device in part.devices}
-    held: dict[DeviceId, list[DeviceHolding]] = {}
+    holdings_of: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:
-        held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
-    scopes = _scopes(held, current, published)
-    programs, wanted = ProgramCache(), None if pools is None else frozenset(pools)
-    for device_id, found in held.items():
-        for rule in frozen_rules(found, published[device_id][1] if device_id in published else None):
-            for other, scope in scopes.items():
+        holdings_of.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
+    scopes = _scopes(holdings_of, current, published)
+    programs, reported_pools = ProgramCache(), None if pools is None else frozenset(pools)
+    for device_id, device_holdings in holdings_of.items():
+        for rule in frozen_rules(device_holdings, published[device_id][1] if device_id in published else None):
+            for neighbour, scope in scopes.items():
                 problem = ""
-                if other != device_id and is_neighbour(rule.on, scopes[device_id], scope):
-                    problem = _incompatibility(rule.expression, published.get(other), programs)
-                if problem and (wanted is None or device_id[:2] in wanted):
-                    detail = f"compatible only with {rule.expression}, {problem} {other[2]}"
+                if neighbour != device_id and is_neighbour(rule.on, scopes[device_id], scope):
+                    problem = _incompatibility(rule.expression, published.get(neighbour), programs)
+                if problem and (reported_pools is None or device_id[:2] in reported_pools):
+                    detail = f"compatible only with {rule.expression}, {problem} {neighbour[2]}"
                     yield InvariantViolation(rule=NEIGHBOURS, about="/".join(device_id), detail=detail)
                 yield None
 
 
 def _scopes(
-    held: Mapping[DeviceId, Sequence[DeviceHolding]],
+    holdings_of: Mapping[DeviceId, Sequence[DeviceHolding]],
     current: Sequence[ResourceSlice],
     published: Mapping[DeviceId, tuple[ResourceSlice, Device]],
 ) -> Mapping[DeviceId, NeighbourScope]:
@@ -105,9 +105,9 @@ def _scopes(
         if part.devices:
             nodes.setdefault(part.pool_id, set()).add(part.node_name)
     scopes: dict[DeviceId, NeighbourScope] = {}
-    for device_id, found in held.items():
+    for device_id, device_holdings in holdings_of.items():
         where, live = published.get(device_id, (None, None))
-        counter_sets = frozenset(entry.counter_set for holding in found for entry in holding.drawn(live))
+        counter_sets = frozenset(entry.counter_set for holding in device_holdings for entry in holding.drawn(live))
         if where is None or live is None:
             of_pool = nodes.get(device_id[:2], set())
             node = next(iter(of_pool)) if len(of_pool) == 1 else None
@@ -117,12 +117,12 @@ def _scopes(
     return scopes
 
 
-def _incompatibility(expression: str, other: tuple[ResourceSlice, Device] | None, programs: ProgramCache) -> str:
+def _incompatibility(expression: str, neighbour: tuple[ResourceSlice, Device] | None, programs: ProgramCache) -> str:
     """Return why it is not true for the other device, as the clause before the device's name; empty if it is true."""
-    if other is None:
+    if neighbour is None:
         return "but no slice publishes"
-    part, device = other
-    capacity = {name: each.text for name, each in device.capacity}
+    part, device = neighbour
+    capacity = {name: value.text for name, value in device.capacity}
     facts = prepare_device(part.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)
     try:
         return "" if programs.compile(expression).matches(facts) else "which is false for"

@@ -49,10 +49,10 @@ class PublishedDevices:
     def named(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
         pool_id = device_id[:2]
         slices = self._ledger.slices.of_pool(pool_id)
-        known = self._pools.get(pool_id)
-        if known is None or known[0] is not slices:
-            known = self._pools[pool_id] = (slices, _by_name(_newest(slices)))
-        return known[1].get(device_id[2], ())
+        cached = self._pools.get(pool_id)
+        if cached is None or cached[0] is not slices:
+            cached = self._pools[pool_id] = (slices, _by_name(_newest(slices)))
+        return cached[1].get(device_id[2], ())
 
     def absence(self, device_id: DeviceId) -> str:
         """Say that no slice publishes the device; empty if one does, or if its pool is being published anew."""
@@ -73,18 +73,18 @@ class PublishedDevices:
             for toleration in result.tolerations
             if toleration.toleration_seconds is None or toleration.toleration_seconds > 0
         ]
-        found = None
-        for each in self.named(result.device_id):
-            if each.published.node_name in (None, node):
-                taints = (taint for taint in each.device.taints if taint.effect == _NO_EXECUTE)
-                found = untolerated(taints, tolerations)
-                if found is None:
+        taint = None
+        for candidate in self.named(result.device_id):
+            if candidate.published.node_name in (None, node):
+                taints = (taint for taint in candidate.device.taints if taint.effect == _NO_EXECUTE)
+                taint = untolerated(taints, tolerations)
+                if taint is None:
                     return None
-        return found
+        return taint
 
     def contradicting_nodes(self, allocation: AllocationResult, device_id: DeviceId) -> str:
         """Say on which node a device is that the node selector of the allocation does not select; empty if it selects one."""
-        nodes = {each.published.node_name for each in self.named(device_id)}
+        nodes = {candidate.published.node_name for candidate in self.named(device_id)}
         local = {node for node in nodes if node is not None}
         if not local or None in nodes:
             return ""
@@ -110,11 +110,11 @@ def _newest(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
 
 
 def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[DeviceInSlice]]:
-    found: dict[str, list[DeviceInSlice]] = {}
+    devices: dict[str, list[DeviceInSlice]] = {}
     for published in slices:
         for position, device in enumerate(published.devices):
-            found.setdefault(device.name, []).append(DeviceInSlice(published, position))
-    return found
+            devices.setdefault(device.name, []).append(DeviceInSlice(published, position))
+    return devices
 
 
 _NOTHING: Final = "matches none of {} published devices"
@@ -140,17 +140,17 @@ class SliceFindings:
     """The finding about each pool, which is looked for again once the slices of the pool have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
+        self._by_pool: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
 
     def of_pool(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
         """Return `slice_finding` of the pool.  `published` must be another object when a slice has changed."""
-        known = self._known.get(pool_id)
-        if known is None or known[0] is not published:
-            known = self._known[pool_id] = (published, slice_finding(pool_id, published))
-        return known[1]
+        cached = self._by_pool.get(pool_id)
+        if cached is None or cached[0] is not published:
+            cached = self._by_pool[pool_id] = (published, slice_finding(pool_id, published))
+        return cached[1]
 
     def forget_all_but(self, pools: Collection[PoolId]) -> None:
-        self._known = {pool_id: known for pool_id, known in self._known.items() if pool_id in pools}
+        self._by_pool = {pool_id: entry for pool_id, entry in self._by_pool.items() if pool_id in pools}
 
 
 def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceSlice]) -> Iterator[AuditFinding | None]:
@@ -211,12 +211,12 @@ def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[Resourc
 
     Names of devices are not among what expressions see.
     """
-    seen: set[object] = set()
+    kinds: set[object] = set()
     for published in slices:
         for position, device in enumerate(published.devices):
             kind = device_kind(published, device)
-            if kind not in seen:
-                seen.add(kind)
+            if kind not in kinds:
+                kinds.add(kind)
                 yield published, position
         yield published, None
 
@@ -232,20 +232,20 @@ def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[Resour
 
     Selectors that differ may select one node all the same; that is not looked for.
     """
-    everywhere = [each for each in current if each.all_nodes]
+    everywhere = [published for published in current if published.all_nodes]
     groups: dict[object, list[ResourceSlice]] = {}
-    for each in current:
-        if each.node_name is not None:
-            groups.setdefault(("node", each.node_name), []).append(each)
-        elif each.node_selector is not None:
-            groups.setdefault(("selector", repr(each.node_selector)), []).append(each)
-        elif not each.all_nodes:
+    for published in current:
+        if published.node_name is not None:
+            groups.setdefault(("node", published.node_name), []).append(published)
+        elif published.node_selector is not None:
+            groups.setdefault(("selector", repr(published.node_selector)), []).append(published)
+        elif not published.all_nodes:
             # Its devices name their nodes.
-            groups.setdefault(("slice", each.name), []).append(each)
+            groups.setdefault(("slice", published.name), []).append(published)
     if not groups and everywhere:
         yield everywhere
     if len(groups) * len(everywhere) > len(current) * _MOST_TOGETHER:
         yield everywhere
         everywhere = []
-    for found in groups.values():
-        yield [*found, *everywhere]
+    for group in groups.values():
+        yield [*group, *everywhere]

@@ -58,7 +58,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
     unjudged = UnjudgedClaims()
     unread_kinds = unread(view.origin, EVERYTHING)
     missing = [kind.kind for kind in view.origin.missing if kind.served]
-    found = findings_of(audit_steps(cluster, unjudged), missing)
+    findings = findings_of(audit_steps(cluster, unjudged), missing)
     left_out = []
     checks = tuple(check for check in Check if check.kinds & {kind.kind for kind in unread_kinds})
     if checks:
@@ -78,7 +78,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
     return _report(
         view.origin,
         {kind: number for kind, number in counts.items() if kind not in missing},
-        [each for each in found if namespace in (None, each.namespace or namespace)],
+        [finding for finding in findings if namespace in (None, finding.namespace or namespace)],
         (*left_out, *unjudged.checks(missing)),
         held_devices(view.ledger, view.held),
     )
@@ -90,25 +90,25 @@ def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
     The kinds of a running cluster are read one after the other, and controllers clean up after pods in their own time.  A finding
     that two readings have is there.
     """
-    known = frozenset(first.findings)
-    both = tuple(finding for finding in second.findings if finding in known)
+    first_findings = frozenset(first.findings)
+    both = tuple(finding for finding in second.findings if finding in first_findings)
     return _report(second.origin, second.objects, both, second.unjudged, second.held)
 
 
 def _report(
     origin: Origin,
     objects: dict[str, int],
-    found: Sequence[AuditFinding],
+    findings: Sequence[AuditFinding],
     unjudged: tuple[UnjudgedCheck, ...],
-    held: tuple[HeldDevices, ...],
+    holds: tuple[HeldDevices, ...],
 ) -> AuditReport:
-    verdict = Soundness.UNSOUND if found else Soundness.UNKNOWN if unjudged else Soundness.SOUND
+    verdict = Soundness.UNSOUND if findings else Soundness.UNKNOWN if unjudged else Soundness.SOUND
     return AuditReport(
         format=FORMAT,
         origin=origin,
         verdict=verdict,
         objects=objects,
-        findings=tuple(found),
+        findings=tuple(findings),
         unjudged=unjudged,
-        held=held,
+        held=holds,
     )

@@ -110,27 +110,27 @@ class RequestAudit:
     def findings(self, record: ClaimRecord) -> Iterator[AuditFinding]:
         """Find where the stored allocation of the claim is not what the claim asks for."""
         allocation = record.claim.status.allocation
-        asked = None if allocation is None or record.unreadable else self._asked_by(record)
-        if allocation is None or asked is None:
+        requested = None if allocation is None or record.unreadable else self._asked_by(record)
+        if allocation is None or requested is None:
             return
         about = f"claim {claim_name(record.claim)}"
-        for detail in _deviations(asked, allocation.devices.results):
+        for detail in _deviations(requested, allocation.devices.results):
             yield finding(Check.REQUEST_NOT_MET, about, detail)
-        if isinstance(asked.demand, Rejection):
-            self._unjudged.without_selection(claim_name(record.claim), self._reason(asked, asked.demand))
+        if isinstance(requested.demand, Rejection):
+            self._unjudged.without_selection(claim_name(record.claim), self._reason(requested, requested.demand))
             return
         for result in allocation.devices.results:
-            option = asked.demand.option("", result.request)
+            option = requested.demand.option("", result.request)
             if option is not None:
                 yield from self._device(record, option, result, about)
-        for option in (option for request in asked.demand.claims[0].requests for option in request.options):
+        for option in (option for request in requested.demand.claims[0].requests for option in request.options):
             if option.count == ALL and any(result.request == option.name for result in allocation.devices.results):
                 yield from self._left_out(record, allocation, option, about)
 
     def _asked_by(self, record: ClaimRecord) -> AskedDevices | None:
         key = record.spec_digest or record.claim.metadata.uid.encode()
-        known = self._asked.get(key)
-        if known is None:
+        cached = self._asked.get(key)
+        if cached is None:
             try:
                 claim = record.claim_with_spec
             except ModelError as problem:
@@ -149,17 +149,17 @@ class RequestAudit:
             )
             options = dict(_options(claim.spec))
             requests = tuple(request.name for request in claim.spec.devices.requests or ())
-            known = AskedDevices(options, requests, demand)
+            cached = AskedDevices(options, requests, demand)
             if len(self._asked) >= _MOST_SPECS:
                 self._asked.clear()
-            self._asked[key] = known
-        return known
+            self._asked[key] = cached
+        return cached
 
-    def _reason(self, asked: AskedDevices, rejection: Rejection) -> str:
+    def _reason(self, requested: AskedDevices, rejection: Rejection) -> str:
         """Return why no demand can be prepared; claims with one reason have one text."""
         if rejection.code is Code.SEARCH_LIMIT:
             return SELECTORS_TOO_LONG
-        classes = (option.device_class_name for option in asked.options.values())
+        classes = (option.device_class_name for option in requested.options.values())
         gone = next((name for name in classes if name not in self._ledger.classes), "")
         if rejection.code is Code.CLASS_MISSING and gone:
             return f"device class {gone} does not exist"
@@ -207,7 +207,7 @@ class RequestAudit:
         node = self._ledger.nodes.get(min(named)) if named is not None and len(named) == 1 else None
         if node is None:
             return
-        taken = {result.device_id for result in allocation.devices.results}
+        allocated = {result.device_id for result in allocation.devices.results}
         slices = self._ledger.slices
         for published in (*slices.local(node.name), *slices.near(node)):
             if _is_as_old(record, option.device_class, published) and is_for(published, node):
@@ -218,7 +218,11 @@ class RequestAudit:
                     except ModelError:
                         offered = False
                     candidate = DeviceInSlice(published, position)
-                    if offered and device_id not in taken and self._selector_problem(record, option, candidate) == "":
+                    if (
+                        offered
+                        and device_id not in allocated
+                        and self._selector_problem(record, option, candidate) == ""
+                    ):
                         detail = f"request {option.name} asks for all devices and has not {'/'.join(device_id)}"
                         yield finding(Check.REQUEST_NOT_MET, about, detail)
 
@@ -232,23 +236,23 @@ def _options(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:
             yield request.name, request.exactly
 
 
-def _deviations(asked: AskedDevices, results: Sequence[DeviceResult]) -> Iterator[str]:
+def _deviations(requested: AskedDevices, results: Sequence[DeviceResult]) -> Iterator[str]:
     """Say which results no request asks for, and which requests have other numbers of devices than they ask for."""
     for result in results:
-        option = asked.options.get(result.request)
+        option = requested.options.get(result.request)
         if option is not None and bool(option.admin_access) != bool(result.admin_access):
             access = "with" if option.admin_access else "without"
             yield f"request {result.request} asks for devices {access} admin access, {result.device} is allocated otherwise"
     numbers = Counter(result.request for result in results)
-    for name in sorted(numbers.keys() - asked.options.keys()):
+    for name in sorted(numbers.keys() - requested.options.keys()):
         yield f"a device is allocated for request {name}, which the claim does not have"
-    for request in asked.requests:
-        names = [name for name in asked.options if name.partition("/")[0] == request and name in numbers]
+    for request in requested.requests:
+        names = [name for name in requested.options if name.partition("/")[0] == request and name in numbers]
         if not names:
             yield f"request {request} has no device"
         elif len(names) > 1:
             yield f"request {request} has devices of several alternatives: {', '.join(names)}"
-        for option, name in ((asked.options[name], name) for name in names):
+        for option, name in ((requested.options[name], name) for name in names):
             if option.allocation_mode != _ALL_MODE and numbers[name] != (option.count or 1):
                 yield f"request {name} asks for {option.count or 1} devices and has {numbers[name]}"
 
@@ -258,15 +262,15 @@ def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candi
     capacity = candidate.device.capacity
     try:
         amounts = needs(option.capacity, capacity, fractional=True)
-        taken = {name: parse_quantity(text) for name, text in (result.consumed_capacity or {}).items()}
+        consumed = {name: parse_quantity(text) for name, text in (result.consumed_capacity or {}).items()}
     except (CapacityError, QuantityError) as problem:
         return str(problem)
     if isinstance(amounts, CapacityMismatch):
         return f"it {amounts.reason}"
     for (name, published), amount in zip(capacity, amounts, strict=True):
-        if taken.get(name, 0) != amount:
-            share, asked = (amount_text(each, published.text) for each in (taken.get(name, 0), amount))
-            return f"its share takes {share} of {name}, the request gives {asked}"
+        if consumed.get(name, 0) != amount:
+            share, expected = (amount_text(quantity, published.text) for quantity in (consumed.get(name, 0), amount))
+            return f"its share takes {share} of {name}, the request gives {expected}"
     return ""
 
 

@@ -24,91 +24,91 @@ class UnorderableNameError(ValueError):
 
 
 class OrderedNames:
-    """Learns names with `of`; after `resolve`, `of` answers with the other names.
+    """Learns names with `new_name`; after `resolve`, `new_name` returns the new names.
 
-    The other names compare as the names do, are as different, and say nothing of them.  They are words of letters and digits that
+    The new names compare as the names do, are as different, and say nothing of them.  They are words of letters and digits that
     begin with a letter where no name has to stay.  Names that have to stay are given to `keep` before `resolve`.
     """
 
     def __init__(self, ending: str = "") -> None:
-        """Every other name ends with `ending`."""
+        """Every new name ends with `ending`."""
         self._ending = ending
-        self._known: set[str] = set()
+        self._learned: set[str] = set()
         self._kept: set[str] = set()
-        self._others: dict[str, str] = {}
+        self._new_names: dict[str, str] = {}
         self._resolved = False
 
     @property
-    def kept(self) -> frozenset[str]:
+    def kept_names(self) -> frozenset[str]:
         """The names that stay and occur."""
-        return frozenset(self._kept & self._known)
+        return frozenset(self._kept & self._learned)
 
     @property
-    def others(self) -> dict[str, str]:
-        """The other name of each name, after `resolve`."""
-        return self._others
+    def new_names(self) -> dict[str, str]:
+        """The new name of each name, after `resolve`."""
+        return self._new_names
 
     def keep(self, *names: str) -> None:
         """Have these names stay as they are."""
         self._kept.update(names)
 
-    def of(self, name: str) -> str:
-        """Return the other name; before `resolve`, the name itself.  The empty text stays."""
+    def new_name(self, name: str) -> str:
+        """Return the new name; before `resolve`, the name itself.  The empty text stays."""
         if not name:
             return name
         if self._resolved:
-            return self._others[name]
-        self._known.add(name)
+            return self._new_names[name]
+        self._learned.add(name)
         return name
 
     def resolve(self, random: Random) -> None:
-        """Give a name to each name.
+        """Give a new name to each name.
 
         Raises:
             UnorderableNameError: names have to stay that leave no room for others between them.
         """
         self._resolved = True
-        self._others = {name: name for name in self._kept}
+        self._new_names = {name: name for name in self._kept}
         fences = sorted(self._kept)
-        parts = _parts(sorted(self._known - self._kept), fences)
+        parts = _parts(sorted(self._learned - self._kept), fences)
         for (lower, upper), names in zip(pairwise(["", *fences, ""]), parts, strict=True):
             if names:
                 prefix = _prefix(lower, upper)
-                found: set[str] = set()
-                while len(found) < len(names):
-                    found.add("".join(random.choices(_DIGITS, k=_LENGTH)))
-                self._others.update(
-                    zip(names, [f"{prefix}{_MARK}{each}{self._ending}" for each in sorted(found)], strict=True)
+                endings: set[str] = set()
+                while len(endings) < len(names):
+                    endings.add("".join(random.choices(_DIGITS, k=_LENGTH)))
+                self._new_names.update(
+                    zip(names, [f"{prefix}{_MARK}{ending}{self._ending}" for ending in sorted(endings)], strict=True)
                 )
 
     def end(self, name: str, ending: str) -> None:
         """After `resolve`: put this behind the other name of a name that does not stay."""
         if name and name not in self._kept:
-            self._others[name] += ending
+            self._new_names[name] += ending
 
 
 def _parts(names: Sequence[str], fences: Sequence[str]) -> Iterator[list[str]]:
     """Return the names below the first fence, between each two, and above the last."""
-    rest = iter(names)
-    name = next(rest, None)
+    remaining = iter(names)
+    name = next(remaining, None)
     for fence in [*fences, None]:
         part = []
         while name is not None and (fence is None or name < fence):
             part.append(name)
-            name = next(rest, None)
+            name = next(remaining, None)
         yield part
 
 
 def _prefix(lower: str, upper: str) -> str:
-    """A beginning such that every text that begins so stands between the two (an empty upper one: above the lower)."""
+    """Return a prefix of texts that all sort between the two names (an empty upper name: above the lower)."""
     if not upper:
         return lower + "0" if lower else ""
     bases = [lower] if not upper.startswith(lower) else [upper[:end] for end in range(len(lower), len(upper))]
     for base in bases:
         for ending in _BELOW:
-            found = base + ending
-            if lower < found < upper and not upper.startswith(found):
-                return found
+            prefix = base + ending
+            if lower < prefix < upper and not upper.startswith(prefix):
+                return prefix
     raise UnorderableNameError(f"{lower!r} and {upper!r} have to stay, and no name stands between them")
 
 
@@ -151,9 +151,9 @@ class ClusterNames:
         self._natives.keep(*_NATIVE)
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def kept_names(self) -> tuple[str, ...]:
         """The names and values that stay, because an expression or a selector looks into them."""
-        return tuple(sorted({*self.texts.kept, *self.members.kept}))
+        return tuple(sorted({*self.texts.kept_names, *self.members.kept_names}))
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -161,7 +161,7 @@ class ClusterNames:
         return self._ranks or {}
 
     def resolve(self, random: Random) -> None:
-        """Give every name another one.
+        """Give a new name to each name.
 
         Raises:
             UnorderableNameError: names that have to stay leave no room for others between them.
@@ -169,21 +169,21 @@ class ClusterNames:
         self._keep_what_selectors_read()
         # They are renamed anew with the other names.
         self._expressions.clear()
-        for each in (self.texts, self.members, self.resources, self._natives):
-            each.resolve(random)
+        for table in (self.texts, self.members, self.resources, self._natives):
+            table.resolve(random)
         for uid in self._waiting:
-            self.texts.end(uid, _ending(self.texts.of(uid), zlib.crc32(uid.encode())))
-        keys = sorted({each.key for each in self._versions.values()})
+            self.texts.end(uid, _ending(self.texts.new_name(uid), zlib.crc32(uid.encode())))
+        keys = sorted({version.key for version in self._versions.values()})
         ranks = {key: f"{_FIRST_VERSION + rank}.0.0" for rank, key in enumerate(keys, 1)}
         self._ranks = {text: ranks[version.key] for text, version in self._versions.items()}
 
     def text(self, text: str) -> str:
         """See NamesOfExpressions."""
-        return self.texts.of(text)
+        return self.texts.new_name(text)
 
     def member(self, name: str) -> str:
         """See NamesOfExpressions."""
-        return self.members.of(name)
+        return self.members.new_name(name)
 
     def driver(self, name: str) -> str:
         self._drivers.add(name)
@@ -238,14 +238,14 @@ class ClusterNames:
             return name
         if name.startswith(IMPLICIT_RESOURCE_PREFIX):
             return IMPLICIT_RESOURCE_PREFIX + self.text(name.removeprefix(IMPLICIT_RESOURCE_PREFIX))
-        return (self.resources if "/" in name else self._natives).of(name)
+        return (self.resources if "/" in name else self._natives).new_name(name)
 
     def expression(self, text: str) -> str:
-        """An expression that means the same of renamed devices; one that does not parse becomes a name."""
-        found = self._expressions.get(text)
-        if found is None:
-            found = self._expressions[text] = renamed(text, self) or self.text(text)
-        return found
+        """Return an expression that means the same of renamed devices; one that does not parse becomes a name."""
+        renamed_expression = self._expressions.get(text)
+        if renamed_expression is None:
+            renamed_expression = self._expressions[text] = renamed(text, self) or self.text(text)
+        return renamed_expression
 
     def _keep_what_selectors_read(self) -> None:
         for key in self._ordered_labels:
@@ -256,17 +256,17 @@ class ClusterNames:
             if parts.drivers:
                 self.texts.keep(*self._drivers)
             if parts.attributes is None:
-                for name, found in self._values.items():
+                for name, values in self._values.items():
                     domain, _, member = name.rpartition("/")
-                    self.texts.keep(*filter(None, (domain, *found)))
+                    self.texts.keep(*filter(None, (domain, *values)))
                     self.members.keep(member)
                 continue
             for attribute in parts.attributes:
                 domain, _, member = attribute.rpartition("/")
-                for name, found in self._values.items():
+                for name, values in self._values.items():
                     # A domain that is an expression stands for any.
                     if name == attribute or (domain == _ANY and name.rpartition("/")[2] == member):
-                        self.texts.keep(*found)
+                        self.texts.keep(*values)
 
 
 def _ending(text: str, checksum: int) -> str:
@@ -285,9 +285,9 @@ def _effects() -> Sequence[tuple[int, int]]:
     for bit in range(_ENDING * _BITS):
         place, value = divmod(bit, _BITS)
         ending = f"{_ZEROS[:place]}{1 << value}{_ZEROS[place + 1 :]}"
-        found = _reduced(zlib.crc32(ending.encode()) ^ zlib.crc32(_ZEROS.encode()), 1 << bit, basis)
-        if found[0]:
-            basis = sorted((*basis, found), reverse=True)
+        effect = _reduced(zlib.crc32(ending.encode()) ^ zlib.crc32(_ZEROS.encode()), 1 << bit, basis)
+        if effect[0]:
+            basis = sorted((*basis, effect), reverse=True)
     return tuple(basis)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, assert_never
 import msgspec
 
 from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
-from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, kept
+from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, keep_fields
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.why.reported import mark_of, reworded
 from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
@@ -187,7 +187,7 @@ def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]
         case Format.DNS_LABEL:
             return _redact_label
         case Format.REQUEST:
-            return lambda text, names: "/".join(_redact_label(each, names) for each in text.split("/"))
+            return lambda text, names: "/".join(_redact_label(label, names) for label in text.split("/"))
         case Format.COUNTER_SET:
             return _redact_counter_set
         case Format.SUPPLIED_FIELD:
@@ -265,52 +265,54 @@ def _redact_annotations(value: Any, names: ClusterNames) -> Any:
 def _redact_snapshot(value: Any, names: ClusterNames) -> Any:
     """Redact the annotation that freezes an allocation; `digest` is put right when the allocation is redacted."""
     try:
-        given = msgspec.json.decode(value)
+        snapshot = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, TypeError):
         return names.text(value) if isinstance(value, str) else None
-    return msgspec.json.encode(_FROZEN(given, names)).decode()
+    return msgspec.json.encode(_FROZEN(snapshot, names)).decode()
 
 
 def _redact_requirement(value: Any, names: ClusterNames) -> Any:
     """Redact a requirement of a node selector; with Gt and Lt it compares numbers."""
-    found = _redact_record(_REQUIREMENT, value, names)
+    requirement = _redact_record(_REQUIREMENT, value, names)
     if isinstance(value, Mapping) and value.get("operator") in ("Gt", "Lt") and isinstance(value.get("key"), str):
-        given = value.get("values")
-        if isinstance(given, list):
-            found["values"] = [names.compared(value["key"], text) for text in given if isinstance(text, str)]
-    return found
+        numbers = value.get("values")
+        if isinstance(numbers, list):
+            requirement["values"] = [names.compared(value["key"], text) for text in numbers if isinstance(text, str)]
+    return requirement
 
 
 def _redact_slice_spec(value: Any, names: ClusterNames) -> Any:
     """Redact the spec of a slice; attributes without a domain are those of the slice's driver."""
-    found = _redact_record(_SLICE_SPEC, value, names)
+    spec = _redact_record(_SLICE_SPEC, value, names)
     if not isinstance(value, Mapping) or not isinstance(value.get("devices"), list):
-        return found
+        return spec
     own = value.get("driver")
-    for given, redacted in zip(value["devices"], found["devices"], strict=True):
-        if isinstance(given, Mapping) and "attributes" in given:
-            redacted["attributes"] = _attributes(own if isinstance(own, str) else "", given["attributes"], names)
-    return found
+    for device, redacted in zip(value["devices"], spec["devices"], strict=True):
+        if isinstance(device, Mapping) and "attributes" in device:
+            redacted["attributes"] = _attributes(own if isinstance(own, str) else "", device["attributes"], names)
+    return spec
 
 
 def _attributes(own: str, value: Any, names: ClusterNames) -> Any:
     if not isinstance(value, Mapping):
         return _misplaced(value, names)
-    found = {}
-    for key, given in value.items():
+    attributes = {}
+    for key, attribute in value.items():
         domain, _, short = key.rpartition("/")
-        found[names.qualified(key)] = _redact_record(_record(AttributeBody, f"{domain or own}/{short}"), given, names)
-    return found
+        attributes[names.qualified(key)] = _redact_record(
+            _record(AttributeBody, f"{domain or own}/{short}"), attribute, names
+        )
+    return attributes
 
 
 def _redact_pod(value: Any, names: ClusterNames) -> Any:
     """Redact a pod; the UID of one that is not bound matters beyond its order."""
-    found = _redact_record(_POD, value, names)
-    metadata, spec = found.get("metadata"), found.get("spec")
+    pod = _redact_record(_POD, value, names)
+    metadata, spec = pod.get("metadata"), pod.get("spec")
     is_bound = isinstance(spec, dict) and spec.get("nodeName")
     if isinstance(metadata, dict) and isinstance(metadata.get("uid"), str) and not is_bound:
         metadata["uid"] = names.waiting_pod(value["metadata"]["uid"])
-    return found
+    return pod
 
 
 _DEVICE: Final[dict[str, Rule]] = {}
@@ -320,11 +322,11 @@ def _redact_opaque(value: Any, names: ClusterNames) -> Any:
     """Redact configuration of a driver without its parameters; of our own domain the preferred attributes stay, renamed."""
     if isinstance(value, Mapping) and value.get("driver") == DOMAIN:
         try:
-            found = read_preferences(msgspec.json.encode(value.get("parameters")))
+            preferences = read_preferences(msgspec.json.encode(value.get("parameters")))
         except PreferencesError:
             return {"driver": DOMAIN}
-        attributes = tuple(map(names.qualified, found.match_attributes))
-        renamed = msgspec.structs.replace(found, match_attributes=attributes)
+        attributes = tuple(map(names.qualified, preferences.match_attributes))
+        renamed = msgspec.structs.replace(preferences, match_attributes=attributes)
         return {"driver": DOMAIN, "parameters": msgspec.to_builtins(renamed)}
     return _redact_record(_OPAQUE, value, names)
 
@@ -362,7 +364,7 @@ class Redacted(NamedTuple):
     """The objects with other names, and the names that had to stay; `names` has both, and is not to be kept."""
 
     objects: ClusterObjects
-    kept: tuple[str, ...]
+    kept_names: tuple[str, ...]
     names: ClusterNames
 
 
@@ -376,7 +378,7 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
         UnorderableNameError: names that have to stay leave no room for another one between them.
     """
     decoded = {
-        kind: [kept(kind, decode_object(kind, data)) for data in objects.of_kind(kind)]
+        kind: [keep_fields(kind, decode_object(kind, data)) for data in objects.of_kind(kind)]
         for kind in ALL_KINDS
         if kind in objects.by_kind
     }
@@ -388,12 +390,12 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     names.resolve(random)
     by_kind: dict[str, list[bytes]] = {}
     for kind, items in decoded.items():
-        found = [RULES[kind](item, names) for item in items]
-        for before, after in zip(items, found, strict=True) if kind == "resourceclaims" else ():
+        redacted_items = [RULES[kind](item, names) for item in items]
+        for before, after in zip(items, redacted_items, strict=True) if kind == "resourceclaims" else ():
             _put_digest_right(before, after)
-        by_kind[kind] = [msgspec.json.encode(item) for item in found]
+        by_kind[kind] = [msgspec.json.encode(item) for item in redacted_items]
     origin = msgspec.structs.replace(objects.origin, source=_SOURCE, missing=_missing(objects, names))
-    return Redacted(ClusterObjects(origin, by_kind), names.kept, names)
+    return Redacted(ClusterObjects(origin, by_kind), names.kept_names, names)
 
 
 def _missing(objects: ClusterObjects, names: ClusterNames) -> tuple[MissingKind, ...]:
@@ -404,12 +406,12 @@ def _missing(objects: ClusterObjects, names: ClusterNames) -> tuple[MissingKind,
     )
 
 
-def _put_digest_right(item: Mapping[str, Any], found: Any) -> None:
+def _put_digest_right(item: Mapping[str, Any], redacted_claim: Any) -> None:
     """Let the annotation of the redacted allocation have its digest, if that of the allocation has."""
-    before, after = _frozen(item), _frozen(found)
+    before, after = _frozen(item), _frozen(redacted_claim)
     if before is not None and after is not None and before["digest"] == _digest(item, before):
-        after["digest"] = _digest(found, after)
-        found["metadata"]["annotations"][SNAPSHOT_ANNOTATION] = msgspec.json.encode(after).decode()
+        after["digest"] = _digest(redacted_claim, after)
+        redacted_claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION] = msgspec.json.encode(after).decode()
 
 
 def _frozen(item: Mapping[str, Any]) -> Any:
@@ -417,10 +419,10 @@ def _frozen(item: Mapping[str, Any]) -> Any:
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     text = annotations.get(SNAPSHOT_ANNOTATION) if isinstance(annotations, dict) else None
     try:
-        found = msgspec.json.decode(text) if isinstance(text, str) else None
+        snapshot = msgspec.json.decode(text) if isinstance(text, str) else None
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "digest" in found else None
+    return snapshot if isinstance(snapshot, dict) and "digest" in snapshot else None
 
 
 def _digest(item: Mapping[str, Any], frozen: Mapping[str, Any]) -> str | None:

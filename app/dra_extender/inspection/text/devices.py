@@ -98,20 +98,24 @@ def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> 
     """Yield the groups of the device by counter set, and those in force there where they are others."""
     declared = dict(device.groups)
     for name in device.counter_sets:
-        own, others = declared.get(name, ()), in_force.get(name)
-        if own or others is not None:
-            beside = "" if others is None or set(others) == set(own) else f" in force [{', '.join(others)}]"
-            yield f"{name} [{', '.join(own)}]{beside}"
+        own, in_force_groups = declared.get(name, ()), in_force.get(name)
+        if own or in_force_groups is not None:
+            suffix = (
+                ""
+                if in_force_groups is None or set(in_force_groups) == set(own)
+                else f" in force [{', '.join(in_force_groups)}]"
+            )
+            yield f"{name} [{', '.join(own)}]{suffix}"
 
 
 def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
     """Yield what the claim takes of how much, or what all claims take where no claim has the row."""
-    totals = {each.name: each for each in device.capacity}
+    totals = {capacity.name: capacity for capacity in device.capacity}
     shares: list[ShareUse] = [share for share in device.shares if share.claim == holder.claim]
-    taken = [amount for share in shares for amount in share.capacity]
+    amounts = [amount for share in shares for amount in share.capacity]
     if not shares:
-        taken = [(each.name, each.taken) for each in device.capacity]
-    for name, amount in taken:
+        amounts = [(capacity.name, capacity.taken) for capacity in device.capacity]
+    for name, amount in amounts:
         total = f"/{quantity_text(totals[name].total)}" if name in totals else ""
         yield f"{name}={quantity_text(amount)}{total}"
 
@@ -124,15 +128,15 @@ def _conditions(device: DeviceUse, holder: Holder) -> Iterator[str]:
     yield from (condition for condition in device.binding_conditions if condition not in named)
 
 
-def condition_text(found: ConditionState) -> str:
-    """E.g. `FabricAttached pending`, `CableFailed failed: no carrier`."""
-    return f"{', '.join(found.conditions)} {found.state}{found.message and f': {found.message}'}"
+def condition_text(condition: ConditionState) -> str:
+    """Return for example `FabricAttached pending`, `CableFailed failed: no carrier`."""
+    return f"{', '.join(condition.conditions)} {condition.state}{condition.message and f': {condition.message}'}"
 
 
 def _notes(pool: PoolUse, device: DeviceUse) -> Iterator[str]:
     if device.availability and (device.holders or device.unusable_because not in ("", pool.problem)):
         yield device.availability_text
-    yield from (f"bound to node {each}" for each in device.bound_to)
+    yield from (f"bound to node {node}" for node in device.bound_to)
     if device.drift:
         yield f"drift {', '.join(device.drift)}"
     if pool.problem:
@@ -148,13 +152,13 @@ def devices_tree(report: DevicesReport, now: float) -> Iterator[str]:
     """Lay the report out as lines; `now` is when the objects were read, seconds since the epoch."""
     if not report.pools:
         yield "no devices"
-    for node, pools in groupby(report.pools, key=lambda each: each.node):
+    for node, pools in groupby(report.pools, key=lambda pool: pool.node):
         yield _SHARED if node == NO_NODE else node
         for pool in pools:
             problem = f", {pool.problem}" if pool.problem else ""
             yield f"  {pool.driver}/{pool.pool}  generation {pool.generation}{problem}"
-            width = max((len(each.name) for each in (*pool.devices, *pool.gone)), default=0)
-            on_sets: dict[str, list[DeviceUse]] = {each.name: [] for each in pool.counter_sets}
+            width = max((len(device.name) for device in (*pool.devices, *pool.gone)), default=0)
+            on_sets: dict[str, list[DeviceUse]] = {counter_set.name: [] for counter_set in pool.counter_sets}
             alone: list[DeviceUse] = []
             for device in pool.devices:
                 on_sets.get(device.counter_sets[0] if device.counter_sets else "", alone).append(device)
@@ -170,35 +174,35 @@ def devices_tree(report: DevicesReport, now: float) -> Iterator[str]:
                 yield f"{last}, not published any more"
 
 
-def _counter_set(found: CounterSetUse) -> str:
-    name = found.name
+def _counter_set(counter_set: CounterSetUse) -> str:
+    name = counter_set.name
     if name.startswith(PHYSICAL_DEVICE):
         name = f"physical device {name.removeprefix(PHYSICAL_DEVICE)}"
-    counters = "  ".join(f"{counter.name} {_bar(counter.drawn, counter.total)}" for counter in found.counters)
-    groups = "" if found.groups is None else f"  groups [{', '.join(found.groups)}]"
+    counters = "  ".join(f"{counter.name} {_bar(counter.drawn, counter.total)}" for counter in counter_set.counters)
+    groups = "" if counter_set.groups is None else f"  groups [{', '.join(counter_set.groups)}]"
     return f"{name}  {counters}{groups}".rstrip()
 
 
-def _bar(taken: int, total: int) -> str:
-    filled = _BAR * taken // total if total > 0 else 0
+def _bar(used: int, total: int) -> str:
+    filled = _BAR * used // total if total > 0 else 0
     bar = "#" * max(0, min(filled, _BAR))
-    return f"[{bar:<{_BAR}}] {quantity_text(taken)}/{quantity_text(total)}"
+    return f"[{bar:<{_BAR}}] {quantity_text(used)}/{quantity_text(total)}"
 
 
 def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[str]:
     """Yield the device with its holders; those that have shares of it stand below, each with what it takes."""
     amounts = {share.claim: share.capacity for share in device.shares}
-    parts = [f"{each.name} {_bar(each.taken, each.total)}" for each in device.capacity]
-    whole = [holder for holder in device.holders if holder.claim not in amounts]
-    if whole:
-        parts.insert(0, ", ".join(holder_text(each, now, with_claim=True) for each in whole))
+    parts = [f"{capacity.name} {_bar(capacity.taken, capacity.total)}" for capacity in device.capacity]
+    whole_holders = [holder for holder in device.holders if holder.claim not in amounts]
+    if whole_holders:
+        parts.insert(0, ", ".join(holder_text(holder, now, with_claim=True) for holder in whole_holders))
     if device.availability:
         parts.insert(0, device.availability_text)
     parts += (f"{condition_text(condition)} for {condition.claim}" for condition in device.conditions)
     if len(device.counter_sets) > 1:
         parts.append(f"draws on {', '.join(device.counter_sets)}")
     parts += (f"taint {taint}" for taint in device.taints)
-    parts += (f"bound to node {each}" for each in device.bound_to)
+    parts += (f"bound to node {node}" for node in device.bound_to)
     if device.drift:
         parts.append(
             f"allocated otherwise than the slice has it now: {'; '.join(map(difference_text, device.differences))}"
@@ -206,8 +210,8 @@ def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Ite
     yield f"{indent}{device.name:<{width}}  {'; '.join(parts)}".rstrip()
     for holder in device.holders:
         if holder.claim in amounts:
-            taken = " ".join(f"{name} {quantity_text(amount)}" for name, amount in amounts[holder.claim])
-            yield f"{indent}  {holder_text(holder, now, with_claim=True)}{taken and f'  {taken}'}"
+            share_text = " ".join(f"{name} {quantity_text(amount)}" for name, amount in amounts[holder.claim])
+            yield f"{indent}  {holder_text(holder, now, with_claim=True)}{share_text and f'  {share_text}'}"
 
 
 _USAGE_HEADER: Final = (
@@ -231,11 +235,11 @@ def usage_tree(report: UsageReport) -> Iterator[str]:
         yield "no devices"
     for namespace, group in groupby(report.rows, key=lambda row: row.namespace):
         rows = tuple(group)
-        yield f"{namespace}  {_taken(rows)}"
+        yield f"{namespace}  {_amounts_text(rows)}"
         labels = [f"{row.device_class or _UNKNOWN} ({row.driver})" for row in rows]
         width = max(map(len, labels))
         for label, row in zip(labels, rows, strict=True):
-            parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
+            parts = [_amounts_text((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
             parts += [f"counters {' '.join(_named(row.counters))}"] if row.counters else []
             parts += [f"capacity {' '.join(_named(row.capacity))}"] if row.capacity else []
             yield f"  {label:<{width}}  {'; '.join(parts)}"
@@ -247,7 +251,7 @@ def usage_tree(report: UsageReport) -> Iterator[str]:
         yield f"{driver.driver:<{width}}  {', '.join(parts)}"
 
 
-def _taken(rows: Sequence[UsageRow]) -> str:
+def _amounts_text(rows: Sequence[UsageRow]) -> str:
     devices, shares, observed = (sum(getattr(row, name) for row in rows) for name in ("devices", "shares", "observed"))
     parts = [number_of(devices, "device")] if devices else []
     parts += [number_of(shares, "share")] if shares else []

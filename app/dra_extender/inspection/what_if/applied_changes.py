@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import compile_expression
-from dra_extender.inspection.objects import KINDS, kept
+from dra_extender.inspection.objects import KINDS, keep_fields
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, UnreadableChangeError, WrittenObject
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
@@ -204,7 +204,7 @@ def _without_version(metadata: Json, *more: str) -> Json:
 
 
 def _spec_differs(kind: StoredKind, item: Json, before: Json) -> bool:
-    return bool(kept(kind, item).get("spec") != kept(kind, before).get("spec"))
+    return bool(keep_fields(kind, item).get("spec") != keep_fields(kind, before).get("spec"))
 
 
 def stays_on_its_node(pod: Json) -> bool:
