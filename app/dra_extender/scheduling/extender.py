@@ -245,9 +245,9 @@ class Extender:
         Devices beside counter sets count where the API server's release has them, unless the setting says otherwise.
         """
         cluster, options = self._cluster, self._options
-        beside = options.devices_beside_counters
-        counted = beside is DevicesBesideCounters.ALWAYS or (
-            beside is DevicesBesideCounters.AUTO and cluster.has_devices_beside_counters
+        setting = options.devices_beside_counters
+        counted = setting is DevicesBesideCounters.ALWAYS or (
+            setting is DevicesBesideCounters.AUTO and cluster.has_devices_beside_counters
         )
         self.allocator.count_devices_beside_counters(counted=counted)
         self._ledger.serves_extended_resources = options.extended_resources and cluster.keeps_extended_claims
@@ -293,7 +293,7 @@ class Extender:
         observers = (self.conflict_monitor, self._claim_reports, self.guards, self.guard_reservations)
         self._subscriptions = [subscription for observer in observers for subscription in observer.subscribe()]
         keep = self.supervisor.keep
-        self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
+        self._background = tuple(keep(task, partial(self._unless_stopping, loop)) for task, loop in work.items())
 
     async def stop(self, reason: str = STOPPING) -> None:
         """Answer every bind that waits with the reason; let writes in flight end, stop the background work.
@@ -367,9 +367,9 @@ class Extender:
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """Return the score of each node, from 0 to 10."""
-        known = None if self._plain_pods is None else self._ledger.pods.by_uid(pod.uid)
-        if self._plain_pods is not None and known is not None and not known.needs_devices:
-            return self._plain_pods.score(known, nodes)
+        delivered = None if self._plain_pods is None else self._ledger.pods.by_uid(pod.uid)
+        if self._plain_pods is not None and delivered is not None and not delivered.needs_devices:
+            return self._plain_pods.score(delivered, nodes)
         return self._offers.score(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
@@ -398,15 +398,15 @@ class Extender:
         """Return the nodes on which the eviction of these pods lets the pod have its devices."""
         self._check_running()
         with self._metrics.upstream.execution("PostFilter") as execution:
-            kept = await self._preempt.keep_feasible(await self._pods.resolve(pod), victims)
-            if not kept:
+            feasible_nodes = await self._preempt.keep_feasible(await self._pods.resolve(pod), victims)
+            if not feasible_nodes:
                 execution.status = UNSCHEDULABLE
-            return kept
+            return feasible_nodes
 
     def _check_running(self) -> None:
         if self._shutdown.reason is not None:
             raise RetryableError(self._shutdown.reason)
 
-    async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def _unless_stopping(self, work: Callable[[], Awaitable[None]]) -> None:
         if self._shutdown.reason is None:
-            await run()
+            await work()

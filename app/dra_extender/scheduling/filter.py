@@ -220,8 +220,8 @@ class Filter:
             result = self._evaluate_query(adopting, nodes, budget)
             if not result.fits and result.unfinished is None:
                 usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, ledger))
-                others = [name for name in nodes if name not in usable]
-                result = _with_new_claim(result, self._evaluate_query(query, others, budget), usable)
+                other_nodes = [name for name in nodes if name not in usable]
+                result = _with_new_claim(result, self._evaluate_query(query, other_nodes, budget), usable)
                 if not (result.fits or result.multi_node_holds or result.unfinished):
                     result = rejected_everywhere(
                         nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
@@ -235,19 +235,19 @@ class Filter:
         claims, uid = query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
         for extended_claim, names in self._reject_excluded_nodes(query, nodes, result):
-            wanted = claims.open if extended_claim is None else (*claims.open, extended_claim)
-            if not wanted:
+            open_claims = claims.open if extended_claim is None else (*claims.open, extended_claim)
+            if not open_claims:
                 result.fits.update(dict.fromkeys(names))
                 continue
             of_open_claims = query.demand if extended_claim is None else None
-            demand = of_open_claims or self.evaluator.allocator.demand(wanted, budget)
+            demand = of_open_claims or self.evaluator.allocator.demand(open_claims, budget)
             if isinstance(demand, UnreadSpecs):
                 return FilterResult(unfinished=demand)
             if isinstance(demand, Rejection):
                 result.limited |= demand.code is Code.SEARCH_LIMIT
                 result.reject_all(names, demand)
                 continue
-            result.open, result.demand = max(result.open, wanted, key=len), demand
+            result.open, result.demand = max(result.open, open_claims, key=len), demand
             # Beginning at a place that depends on the pod, so that pods spread.
             in_order = rotated(names, zlib.crc32(uid.encode()))
             max_feasible = self.options.offered_nodes - len(result.fits)

@@ -92,8 +92,8 @@ class HoldReporter:
 
     def report(self, *, leads: bool) -> HoldReport:
         """Report what is held now; the work is bounded by the limits of a report."""
-        holds, left_out = self._held()
-        plans = tuple(self._planned())
+        holds, left_out = self._held_claims()
+        plans = tuple(self._reported_plans())
         return HoldReport(
             format=FORMAT,
             taken_at=Moment(self.clock.now()),
@@ -104,14 +104,14 @@ class HoldReporter:
             binding_timeout_seconds=self.binding_timeout,
         )
 
-    def _held(self) -> tuple[tuple[HeldClaim, ...], int]:
+    def _held_claims(self) -> tuple[tuple[HeldClaim, ...], int]:
         """Return the holds that fit into the limit, and how many do not."""
         claims: list[HeldClaim] = []
-        left = MOST_DEVICES
+        devices_left = MOST_DEVICES
         holds = self.ledger.holds
         for hold in holds.all():
-            left -= sum(len(placement.holdings) for placement in hold.placements.values())
-            if left < 0:
+            devices_left -= sum(len(placement.holdings) for placement in hold.placements.values())
+            if devices_left < 0:
                 break
             record = self.ledger.claims.by_uid(hold.claim_uid)
             claims.append(
@@ -129,11 +129,11 @@ class HoldReporter:
             )
         return tuple(claims), len(holds) - len(claims)
 
-    def _planned(self) -> Iterator[ReportedPlan]:
-        left = MOST_MEMBERS
+    def _reported_plans(self) -> Iterator[ReportedPlan]:
+        members_left = MOST_MEMBERS
         for (namespace, name), plan in islice(self.plans.items(), MOST_MEMBERS):
-            left -= len(plan.assignments)
-            if left < 0:
+            members_left -= len(plan.assignments)
+            if members_left < 0:
                 return
             group = self.ledger.pod_groups.get(namespace, name)
             waiting = self.permit.waiting_gang(plan.group_uid)

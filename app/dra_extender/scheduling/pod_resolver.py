@@ -36,12 +36,13 @@ class PodResolver:
 
     async def resolve(self, sent: Pod | RequestPod) -> Pod:
         """Return the pod to place; a pod that is unknown and needs no devices is used as sent: no decision depends on it."""
-        known = self._ledger.pods.by_uid(sent.uid)
-        if known is not None and not (
-            names_missing(known) and version_number(sent.resource_version) > version_number(known.resource_version)
+        delivered = self._ledger.pods.by_uid(sent.uid)
+        if delivered is not None and not (
+            names_missing(delivered)
+            and version_number(sent.resource_version) > version_number(delivered.resource_version)
         ):
-            pod = known
-        elif known is None and not self._needs_devices(sent):
+            pod = delivered
+        elif delivered is None and not self._needs_devices(sent):
             return sent if isinstance(sent, Pod) else sent.read()
         else:
             pod = await self.read(sent.namespace, sent.name, sent.uid)

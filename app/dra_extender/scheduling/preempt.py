@@ -57,11 +57,11 @@ class Preempt:
             pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         while True:
-            kept = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
-            if not isinstance(kept, (Pending, UnreadSpecs)):
+            result = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
+            if not isinstance(result, (Pending, UnreadSpecs)):
                 self._slices.end(pod, budget)
-                return kept
-            await self._spec_reader.wait_for(pod, kept, budget)
+                return result
+            await self._spec_reader.wait_for(pod, result, budget)
 
     def _evaluate(
         self, pod: Pod, pod_claims: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget
@@ -71,7 +71,7 @@ class Preempt:
         claims = sort_claims(pod_claims, ledger)
         undecided = (*claims.held, *claims.open)
         need = extended_need(pod, ledger)
-        kept: dict[str, Sequence[str]] = {}
+        feasible_nodes: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
             if node is None or excluded(pod, node, claims, ledger):
@@ -79,8 +79,8 @@ class Preempt:
             claim_need = None if need is None else need.on(node)
             if isinstance(claim_need, Rejection):
                 continue
-            wanted = undecided if claim_need is None else (*undecided, claim_need.claim)
-            demand = self._allocator.demand(wanted, budget) if wanted else None
+            open_claims = undecided if claim_need is None else (*undecided, claim_need.claim)
+            demand = self._allocator.demand(open_claims, budget) if open_claims else None
             if isinstance(demand, UnreadSpecs):
                 return demand
             if isinstance(demand, Rejection):
@@ -91,8 +91,8 @@ class Preempt:
                 answer = self._allocator.search_in_call(demand, node, usage, budget, ("without", *uids))
                 if isinstance(answer, NoFit):
                     continue
-            kept[name] = uids
-        return kept
+            feasible_nodes[name] = uids
+        return feasible_nodes
 
     def _claims_freed_by(self, uids: Sequence[str]) -> list[ClaimRecord]:
         """Return the claims, deleted ones included, whose consumers are all among these pods."""

@@ -94,9 +94,9 @@ class RecentDecisions:
         namespace, name, node = namespace[:_LONGEST_NAME], name[:_LONGEST_NAME], node[:_LONGEST_NAME]
         reason, now = reason[:LONGEST_REASON], Moment(self._now())
         key = (namespace, name, verb, outcome, node, nodes, reason)
-        known = self._decisions.get(key)
-        if known is not None:
-            self._decisions[key] = replace(known, last=now, times=known.times + 1)
+        earlier = self._decisions.get(key)
+        if earlier is not None:
+            self._decisions[key] = replace(earlier, last=now, times=earlier.times + 1)
             self._decisions.move_to_end(key)
             self._by_namespace[namespace].move_to_end(key)
             return

@@ -264,5 +264,7 @@ class TimeSlices:
 
     def _contended(self, pod: Pod) -> bool:
         """Return whether pods of other namespaces wait, or have called a moment ago."""
-        other = self._last if self._last.namespace != pod.namespace else self._last_of_another
-        return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waiting.waiting_in_other_namespaces(pod)
+        other_call = self._last if self._last.namespace != pod.namespace else self._last_of_another
+        return self.clock.monotonic() - other_call.at < _RECENT_SECONDS or self._waiting.waiting_in_other_namespaces(
+            pod
+        )

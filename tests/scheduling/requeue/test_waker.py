@@ -8,7 +8,7 @@ import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import AskedNodes
+from dra_extender.scheduling.requeue.unschedulable import EvaluatedNodes
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
@@ -251,7 +251,7 @@ async def test_the_end_of_a_backoff_wakes_the_pod_of_the_device() -> None:
 @pytest.mark.parametrize("asked", [[], ["a"], ["a", "b", "c"], ["a", "b", "c", "d"], ["a", "gone"]])
 def test_asked_nodes_are_found_among_others_however_they_are_kept(asked: list[str]) -> None:
     known = dict.fromkeys("abcd")
-    kept = AskedNodes(dict.fromkeys(asked), known)
+    kept = EvaluatedNodes(dict.fromkeys(asked), known)
     assert list(kept.among(known)) == [name for name in known if name in asked]
     assert set(asked) != set(known) or kept.names == frozenset()
 
@@ -259,7 +259,7 @@ def test_asked_nodes_are_found_among_others_however_they_are_kept(asked: list[st
 @pytest.mark.parametrize("asked", [["a"], ["a", "b", "c", "d"]])
 def test_a_node_that_comes_later_was_not_asked_about(asked: list[str]) -> None:
     known = dict.fromkeys("abcd")
-    kept = AskedNodes(dict.fromkeys(asked), known)
+    kept = EvaluatedNodes(dict.fromkeys(asked), known)
     known["later"] = None
     assert list(kept.among(known)) == asked
 

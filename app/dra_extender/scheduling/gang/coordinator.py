@@ -108,8 +108,8 @@ class GangCoordinator:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
             self.shares.check_plan(group.metadata.uid, *group.metadata.key)
-            for key, known in list(self.plans.items()):
-                if not self._are_held(known.assignments):
+            for key, existing_plan in list(self.plans.items()):
+                if not self._are_held(existing_plan.assignments):
                     del self.plans[key]
             plan = GangPlan(group.metadata.uid)
         deleted = [uid for uid in plan.assignments if self.ledger.pods.was_deleted(uid)]
@@ -159,7 +159,7 @@ class GangCoordinator:
         if too_large(group, self.ledger) is not None:
             return False
         snapshot = take_snapshot(group, self.ledger)
-        if any(other.uid == pod.uid for other, _ in snapshot.missing):
+        if any(missing_pod.uid == pod.uid for missing_pod, _ in snapshot.missing):
             return False
         lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
         if lacks != lacking:
@@ -235,16 +235,16 @@ class GangCoordinator:
             limited |= result.limited
             return dict(result.assignments)
 
-        whole = planned(len(candidates), min(needed, len(candidates)))
-        if whole or not partly:
-            return whole, limited
+        all_assignments = planned(len(candidates), min(needed, len(candidates)))
+        if all_assignments or not partly:
+            return all_assignments, limited
         best: dict[str, Assignment] = {}
         fitting, failing = 0, len(candidates)
         while failing - fitting > 1:
             middle = (fitting + failing) // 2
-            found = planned(middle, middle)
-            if len(found) == middle:
-                best, fitting = found, middle
+            assignments = planned(middle, middle)
+            if len(assignments) == middle:
+                best, fitting = assignments, middle
             else:
                 failing = middle
         return best, limited
@@ -277,17 +277,17 @@ class GangCoordinator:
         if uid not in plan.announced and uid not in plan.replanned:
             return False
         plan.replanned.add(uid)
-        for other in list(plan.announced):
-            if other == uid or not self._covers(other, plan.assignments[other], unchanged=True):
-                plan.revoke(other)
-                self.holds.release_pods(other)
+        for member_uid in list(plan.announced):
+            if member_uid == uid or not self._covers(member_uid, plan.assignments[member_uid], unchanged=True):
+                plan.revoke(member_uid)
+                self.holds.release_pods(member_uid)
         return True
 
     def _extend(self, plan: GangPlan, call: _Call) -> bool:
         """Assign the pod and leave all others as they are; return whether that is possible.  It costs much less than a new plan."""
         pod, group, nodes, budget = call
-        others = plan.assignments.keys() - {pod.uid}
-        if not others or not all(self._covers(uid, plan.assignments[uid]) for uid in others - plan.announced):
+        other_uids = plan.assignments.keys() - {pod.uid}
+        if not other_uids or not all(self._covers(uid, plan.assignments[uid]) for uid in other_uids - plan.announced):
             return False
         plan.revoke(pod.uid)
         self.holds.release_pods(pod.uid)
@@ -316,7 +316,7 @@ class GangCoordinator:
         snapshot = take_snapshot(group, self.ledger, pod.uid)
         if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
-            not_ready = (why for other, why in snapshot.missing if other.uid == pod.uid)
+            not_ready = (why for missing_pod, why in snapshot.missing if missing_pod.uid == pod.uid)
             too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
             rejection = next(not_ready, too_few)
             return None if rejection is None else _Failure(rejected_everywhere(nodes, rejection), short=False)
@@ -370,8 +370,8 @@ class GangCoordinator:
             versions = {name: self.ledger.state.version(name) for name in nodes}
             self.holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
         for candidate in candidates:
-            for held in candidate.claims.held if candidate.pod.uid in assignments else ():
-                self.holds.extend(held.uid, candidate.pod.uid)
+            for held_claim in candidate.claims.held if candidate.pod.uid in assignments else ():
+                self.holds.extend(held_claim.uid, candidate.pod.uid)
 
     def _are_held(self, pods: Iterable[str]) -> bool:
         return any(self.ledger.holds.of_pod(uid) for uid in pods)

@@ -47,8 +47,8 @@ class _GangOffers:
 
     def put(self, pod_uid: str, names: Names, place: int) -> None:
         """Record the offer to a member; equal sets become one object."""
-        kept = {offer.nodes: offer.nodes for offer in self.offers.values()}
-        self.offers[pod_uid] = _Offer(kept.get(names, names), place)
+        shared_names = {offer.nodes: offer.nodes for offer in self.offers.values()}
+        self.offers[pod_uid] = _Offer(shared_names.get(names, names), place)
 
 
 class GangOffers:
@@ -66,80 +66,80 @@ class GangOffers:
         self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
 
     def record(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
-        """kube-scheduler offers the member these nodes and no others."""
+        """Record that kube-scheduler offers the member these nodes and no others."""
         key, uid = group.metadata.key, group.metadata.uid
-        known = self._gangs.get(key)
-        if known is None or known.uid != uid:
-            self.names -= 0 if known is None else known.size
-            known = _GangOffers(uid)
-        self._gangs[key] = known
-        before = known.size
+        gang_offers = self._gangs.get(key)
+        if gang_offers is None or gang_offers.uid != uid:
+            self.names -= 0 if gang_offers is None else gang_offers.size
+            gang_offers = _GangOffers(uid)
+        self._gangs[key] = gang_offers
+        before = gang_offers.size
         names, place = frozenset(nodes), self._ledger.node_changes.place
-        assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
+        assumed = gang_offers.offers.get(pod_uid) or next(iter(gang_offers.offers.values()), None)
         if assumed is None or assumed.nodes != names:
-            known.revision += 1
-            known.order |= dict.fromkeys(nodes)
-        known.put(pod_uid, names, place)
-        self.names += known.size - before
+            gang_offers.revision += 1
+            gang_offers.order |= dict.fromkeys(nodes)
+        gang_offers.put(pod_uid, names, place)
+        self.names += gang_offers.size - before
         while self.names > self._most_names and self._forget_some(pod_uid):
             pass
 
     def _forget_some(self, pod_uid: str) -> bool:
-        """Forget some offers, but not that to this member; whether there were any to forget."""
-        largest = max(self._gangs.values(), key=lambda known: known.size)
+        """Forget some offers, but not that to this member; return whether there were any to forget."""
+        largest = max(self._gangs.values(), key=lambda gang_offers: gang_offers.size)
         if len(self._gangs) > 1 and largest.size <= self._most_names // _LARGE:
             self._gangs.evict()
             return True
         before = largest.size
-        others = [uid for uid in largest.offers if uid != pod_uid]
-        for uid in others[: (len(others) + 1) // 2]:
+        other_uids = [uid for uid in largest.offers if uid != pod_uid]
+        for uid in other_uids[: (len(other_uids) + 1) // 2]:
             del largest.offers[uid]
         largest.revision += 1
         self.names += largest.size - before
-        if not others and len(self._gangs) > 1:
+        if not other_uids and len(self._gangs) > 1:
             self._gangs.evict()
-        return bool(others) or len(self._gangs) > 1
+        return bool(other_uids) or len(self._gangs) > 1
 
-    def _evicted(self, _: tuple[str, str], known: _GangOffers) -> None:
-        self.names -= known.size
+    def _evicted(self, _: tuple[str, str], gang_offers: _GangOffers) -> None:
+        self.names -= gang_offers.size
 
     def revision(self, group: PodGroup) -> int:
         """Return a number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
-        known = self._known(group)
-        return -1 if known is None else known.revision
+        gang_offers = self._offers_to(group)
+        return -1 if gang_offers is None else gang_offers.revision
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
         """Return the last offer to the member; empty if that is not known."""
-        known = self._known(group)
-        offer = None if known is None else known.offers.get(pod_uid)
+        gang_offers = self._offers_to(group)
+        offer = None if gang_offers is None else gang_offers.offers.get(pod_uid)
         return () if offer is None else offer.nodes
 
-    def _known(self, group: PodGroup) -> _GangOffers | None:
+    def _offers_to(self, group: PodGroup) -> _GangOffers | None:
         """Return the offers to this gang, not to an earlier PodGroup of the same name."""
-        known = self._gangs.get(group.metadata.key)
-        return known if known is not None and known.uid == group.metadata.uid else None
+        gang_offers = self._gangs.get(group.metadata.key)
+        return gang_offers if gang_offers is not None and gang_offers.uid == group.metadata.uid else None
 
     def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
         """Return the offers to the gang in a call that offers these `nodes` to the member with this UID."""
-        known = self._known(group) or _GangOffers(group.metadata.uid)
-        self._forget_invalid(known)
-        begin = min((offer.place for offer in known.offers.values()), default=0)
+        gang_offers = self._offers_to(group) or _GangOffers(group.metadata.uid)
+        self._forget_invalid(gang_offers)
+        begin = min((offer.place for offer in gang_offers.offers.values()), default=0)
         changes = self._ledger.node_changes.since(begin)[0] or ()
         changed = {name: begin + index for index, name in enumerate(changes, start=1)}
         exist = self._ledger.nodes
-        order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
-        return OfferedNodes(known.offers, frozenset(nodes), pod_uid, changed, order)
+        order = tuple(name for name in {**gang_offers.order, **dict.fromkeys(nodes)} if name in exist)
+        return OfferedNodes(gang_offers.offers, frozenset(nodes), pod_uid, changed, order)
 
-    def _forget_invalid(self, known: _GangOffers) -> None:
+    def _forget_invalid(self, gang_offers: _GangOffers) -> None:
         """Forget members that are bound, finished or gone, offers that are older than the journal, and deleted nodes."""
-        before, pods = known.size, self._ledger.pods
-        for uid, offer in list(known.offers.items()):
+        before, pods = gang_offers.size, self._ledger.pods
+        for uid, offer in list(gang_offers.offers.items()):
             if pods.is_resolved(uid) or self._ledger.node_changes.since(offer.place)[0] is None:
-                del known.offers[uid]
+                del gang_offers.offers[uid]
         exist = self._ledger.nodes
-        if any(name not in exist for name in known.order):
-            known.order = {name: None for name in known.order if name in exist}
-        self.names += known.size - before
+        if any(name not in exist for name in gang_offers.order):
+            gang_offers.order = {name: None for name in gang_offers.order if name in exist}
+        self.names += gang_offers.size - before
 
 
 class OfferedNodes:
@@ -166,24 +166,25 @@ class OfferedNodes:
     def to(self, pod_uid: str) -> Names:
         """Return the nodes of this member; equal sets are one object."""
         if pod_uid == self._pod_uid:
-            return self._one(self._now)
+            return self._interned(self._now)
         offer = self._offers.get(pod_uid)
         if offer is None:
-            return self._one(self._first)
-        known = self._by_offer.get(offer)
-        if known is None:
-            known = self._by_offer[offer] = self._one(self._valid(offer, self._first))
-        return known
+            return self._interned(self._first)
+        valid_nodes = self._by_offer.get(offer)
+        if valid_nodes is None:
+            valid_nodes = self._by_offer[offer] = self._interned(self._valid(offer, self._first))
+        return valid_nodes
 
     def is_known(self, pod_uid: str, node: str) -> bool:
         """Return whether kube-scheduler has offered or left out this node for the member since the node last changed."""
         offer = self._offers.get(pod_uid)
         return pod_uid == self._pod_uid or (offer is not None and self._changed.get(node, offer.place) <= offer.place)
 
-    def _valid(self, offer: _Offer, others: Names) -> Names:
-        """Return the offer, with that to `others` for the nodes that have changed since."""
+    def _valid(self, offer: _Offer, current_offer: Names) -> Names:
+        """Return the offer, updated by `current_offer` for the nodes that have changed since."""
         outdated = {name for name, place in self._changed.items() if place > offer.place}
-        return (offer.nodes - outdated) | (others & outdated) if outdated else offer.nodes
+        return (offer.nodes - outdated) | (current_offer & outdated) if outdated else offer.nodes
 
-    def _one(self, names: Names) -> Names:
+    def _interned(self, names: Names) -> Names:
+        """Return one object for equal sets of names."""
         return self._sets.setdefault(names, names)

@@ -88,33 +88,33 @@ class PlacementOracle:
         self.undecided = False
 
     def ask(
-        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+        self, claims: Sequence[str], node: str, holdings: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None.
+        """Return a placement for each claim on this node besides these `holdings` and `without` these devices, or None.
 
         Raises:
             SearchPaused: the slice is over; the search goes on when the same is asked again.
         """
         at = self._ledger.nodes[node]
-        wanted = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
+        open_claims = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
         placements = dict.fromkeys(claims, _NOTHING)
-        if not wanted:
+        if not open_claims:
             return placements
-        demand = self._demand(tuple(wanted.values()))
+        demand = self._demand(tuple(open_claims.values()))
         if isinstance(demand, Rejection):
             self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
         usage = BackoffUsage(self._usage, without) if without else self._usage
-        if kept:
+        if holdings:
             extra = UsageTable()
-            extra.add(kept)
+            extra.add(holdings)
             usage = Overlaid(usage, extra)
-        under = (tuple(kept), without, self._ledger.state.version(node), self._ledger.hold_versions.version(node))
+        under = (tuple(holdings), without, self._ledger.state.version(node), self._ledger.hold_versions.version(node))
         answer = self._allocator.search(demand, at, usage, self.budget, under)
         if isinstance(answer, NoFit):
             self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)
             return None
-        return placements | dict(zip(wanted, answer.claims, strict=True))
+        return placements | dict(zip(open_claims, answer.claims, strict=True))
 
     def out_of_time(self) -> bool:
         """Return whether the time for planning is up; the end of a slice is a pause, not the end of the time."""
@@ -169,22 +169,22 @@ class PlacementOracle:
         symmetry_class = self.symmetry_class(node)
         if symmetry_class is None:
             return None
-        key = symmetry_class, members[0].asks, len(members)
-        known = self._capacities.get(key)
-        if known is None:
+        key = symmetry_class, members[0].claim_kinds, len(members)
+        capacity = self._capacities.get(key)
+        if capacity is None:
             before, self.undecided = self.undecided, False
-            known = yield from self._count_fitting(members, node)
+            capacity = yield from self._count_fitting(members, node)
             undecided, self.undecided = self.undecided, before
             if undecided:
                 return None
-            self._capacities[key] = known
-        return known
+            self._capacities[key] = capacity
+        return capacity
 
     def _count_fitting(self, members: Sequence[GangMember], node: str) -> Pausable[int]:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
-            kept = [holding for placement in placed.values() for holding in placement.holdings]
-            added = yield from until_answered(self.ask, member.claims, node, kept, frozenset())
+            holdings = [holding for placement in placed.values() for holding in placement.holdings]
+            added = yield from until_answered(self.ask, member.claims, node, holdings, frozenset())
             if added is not None:
                 placed = {**placed, **added}
                 continue
@@ -232,8 +232,8 @@ class PlacementOracle:
             devices = self._devices[holding.pool_id] = {
                 device.name: (published.name, device) for published in slices for device in published.devices
             }
-        known = devices.get(holding.device)
-        if known is None:
+        slice_and_device = devices.get(holding.device)
+        if slice_and_device is None:
             return key
-        slice_name, device = known
+        slice_name, device = slice_and_device
         return slice_name, msgspec.json.encode(msgspec.structs.replace(device, name=""))

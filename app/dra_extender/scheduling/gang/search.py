@@ -80,13 +80,15 @@ class PartialAssignment:
             return None
         after = before
         if new := [uid for uid in member.claims if uid not in self._decided]:
-            others = [holding for other, held in self._wide.items() if other != node for holding in held]
-            here = [holding for placement in before.values() for holding in placement.holdings]
-            placed = yield from until_answered(self._oracle.ask, new, node, [*others, *here], without)
+            on_other_nodes = [
+                holding for other_node, holdings in self._wide.items() if other_node != node for holding in holdings
+            ]
+            on_node = [holding for placement in before.values() for holding in placement.holdings]
+            placed = yield from until_answered(self._oracle.ask, new, node, [*on_other_nodes, *on_node], without)
             if placed is not None:
                 placed = {**before, **placed}
             elif before:
-                placed = yield from until_answered(self._oracle.ask, [*before, *new], node, others, without)
+                placed = yield from until_answered(self._oracle.ask, [*before, *new], node, on_other_nodes, without)
             if placed is None:
                 # Valid as long as the present members stay, unless devices of other nodes are the reason.
                 if not (without or any(self._wide.values())):
@@ -96,11 +98,14 @@ class PartialAssignment:
             if not self._still_usable(before, after, node):
                 return None
         wide = [
-            held for placement in after.values() for held in placement.holdings if self._oracle.reach(held) is not None
+            holding
+            for placement in after.values()
+            for holding in placement.holdings
+            if self._oracle.reach(holding) is not None
         ]
         self.reached_further |= bool(wide)
-        had = {(held.driver, held.pool, held.device) for held in self._wide.get(node, ())}
-        further = [key for held in wide if (key := (held.driver, held.pool, held.device)) not in had]
+        had = {(holding.driver, holding.pool, holding.device) for holding in self._wide.get(node, ())}
+        further = [key for holding in wide if (key := (holding.driver, holding.pool, holding.device)) not in had]
         assigned = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, wide)
@@ -111,15 +116,15 @@ class PartialAssignment:
         """Undo an `assign`; the last one first."""
         node = assigned.node
         self._joined -= assigned.joined
-        left = self._on_node[node]
-        left.pop()
+        members = self._on_node[node]
+        members.pop()
         for uid in self._placements[node].keys() - assigned.before.keys():
             del self._decided[uid]
         self._set(node, assigned.before, assigned.wide)
         full = self._full.get(node)
         if full:
             self._full[node] = {
-                question: assignments for question, assignments in full.items() if assignments <= len(left)
+                question: assignments for question, assignments in full.items() if assignments <= len(members)
             }
 
     def is_full(self, member: GangMember, node: str) -> bool:
@@ -145,14 +150,18 @@ class PartialAssignment:
         state = self._states.get(node)
         if state is None:
             kinds = Counter(member.kind for member in members)
-            wide = Counter(self._oracle.reach(held) for held in self._wide.get(node, ()))
+            wide = Counter(self._oracle.reach(holding) for holding in self._wide.get(node, ()))
             shared = frozenset(uid for member in members for uid in member.shared if self._decided[uid][0] == node)
             state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
         return state
 
     def _question(self, member: GangMember) -> Hashable:
         """Return what the member asks for on a node, without the claims that are decided already."""
-        return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
+        return tuple(
+            claim_kind
+            for uid, claim_kind in zip(member.claims, member.claim_kinds, strict=True)
+            if uid not in self._decided
+        )
 
     def _set(self, node: str, placements: Mapping[str, ClaimPlacement], wide: Sequence[DeviceHolding]) -> None:
         self._placements[node], self._wide[node] = placements, wide
@@ -169,9 +178,9 @@ class PartialAssignment:
             not moved
             or not self._joined
             or all(
-                self._oracle.usable(after[uid], other)
-                for other, members in self._on_node.items()
-                if other != node
+                self._oracle.usable(after[uid], other_node)
+                for other_node, members in self._on_node.items()
+                if other_node != node
                 for member in members
                 for uid in moved.intersection(member.claims)
             )
@@ -189,24 +198,24 @@ class _Choice(NamedTuple):
 class _Level:
     """A decision level: the member at this position, its present choice and those not tried yet.
 
-    `spare`: how many members from this one on may stay without a node.  `others`: choices without some devices, which are tried
-    last; `known`: all that were ever among them.
+    `spare`: how many members from this one on may stay without a node.  `exchanges`: choices without some devices, which are tried
+    last; `earlier_exchanges`: all that were ever among them.
     """
 
     choices: Iterator[_Choice]
     spare: int
     node: int = 0
     assigned: AssignedMember | None = None
-    others: deque[_Choice] = field(default_factory=deque)
-    known: set[_Choice] = field(default_factory=set)
+    exchanges: deque[_Choice] = field(default_factory=deque)
+    earlier_exchanges: set[_Choice] = field(default_factory=set)
 
     def add_exchanges(self, choice: _Choice) -> None:
         """Add the same choice without each of the devices that other nodes reach and that it gave to the members of the node."""
         for device in () if self.assigned is None else self.assigned.further:
-            other = _Choice(choice.node, choice.without | {device})
-            if other not in self.known:
-                self.known.add(other)
-                self.others.append(other)
+            exchange = _Choice(choice.node, choice.without | {device})
+            if exchange not in self.earlier_exchanges:
+                self.earlier_exchanges.add(exchange)
+                self.exchanges.append(exchange)
 
 
 class GangSearch:
@@ -259,7 +268,7 @@ class GangSearch:
         for kind, member in self._kinds.items():
             if member.shared:
                 continue
-            members = [other for other in self._members if other.kind == kind]
+            members = [candidate for candidate in self._members if candidate.kind == kind]
             beyond = len(members)
             for index, node in enumerate(self._nodes):
                 if not beyond:
@@ -290,7 +299,7 @@ class GangSearch:
             if level.assigned is not None:
                 self._partial.unassign(level.assigned)
                 level.assigned = None
-            choice = next(level.choices, None) or (level.others.popleft() if level.others else None)
+            choice = next(level.choices, None) or (level.exchanges.popleft() if level.exchanges else None)
             if self.limited:
                 return None
             if choice is None:
@@ -298,9 +307,9 @@ class GangSearch:
                 if levels:
                     self._nogoods.add(self._state(len(levels), level.spare))
                 continue
-            left = level.spare
+            spare_left = level.spare
             if choice.node == _SKIPPED:
-                level.node, left = len(self._nodes), left - 1
+                level.node, spare_left = len(self._nodes), spare_left - 1
             else:
                 steps -= 1
                 if steps < 0:
@@ -315,8 +324,8 @@ class GangSearch:
                     level.add_exchanges(choice)
             if position + 1 == len(self._members):
                 return self._partial.assignments()
-            if not self._nogoods or self._state(position + 1, left) not in self._nogoods:
-                levels.append(_Level(self._choices(position + 1, level.node, left), left))
+            if not self._nogoods or self._state(position + 1, spare_left) not in self._nogoods:
+                levels.append(_Level(self._choices(position + 1, level.node, spare_left), spare_left))
         if exchanging or not self._partial.reached_further:
             return None
         return (yield from self._search(min(steps, MAX_EXCHANGES), spare, exchanging=True))
@@ -324,7 +333,7 @@ class GangSearch:
     def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
         """Yield the nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
         member = self._members[position]
-        seen: set[Hashable] = set()
+        states: set[Hashable] = set()
         for index in range(previous if self._follows_equal_member(position) else 0, len(self._nodes)):
             if self._is_out_of_time():
                 return
@@ -333,9 +342,9 @@ class GangSearch:
             symmetry_class = self._class_of(index)
             if symmetry_class is not None:
                 state = symmetry_class, self._partial.state_of(self._nodes[index])
-                if state in seen:
+                if state in states:
                     continue
-                seen.add(state)
+                states.add(state)
             yield _Choice(index)
         if spare:
             yield _Choice(_SKIPPED)
@@ -346,10 +355,10 @@ class GangSearch:
 
     def _is_allowed(self, member: GangMember, index: int) -> bool:
         key = member.kind, index
-        known = self._allowed.get(key)
-        if known is None:
-            known = self._allowed[key] = self._oracle.allowed(member, self._nodes[index])
-        return known
+        is_allowed = self._allowed.get(key)
+        if is_allowed is None:
+            is_allowed = self._allowed[key] = self._oracle.allowed(member, self._nodes[index])
+        return is_allowed
 
     def _class_of(self, index: int) -> Hashable | None:
         """Return a value that is equal for nodes that are equivalent to every member; None for one that has no equivalent."""

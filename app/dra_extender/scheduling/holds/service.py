@@ -172,8 +172,8 @@ class NodeOffers:
         holds = self._ledger.holds.of_pod(pod_uid)
         if not any(hold.score_terms for hold in holds):
             return [(node, 0) for node in nodes]
-        held = [node for node in nodes if all(node in hold.placements for hold in holds)]
-        score_terms = {node: total(hold.score_terms.get(node, _NO_TERMS) for hold in holds) for node in held}
+        held_nodes = [node for node in nodes if all(node in hold.placements for hold in holds)]
+        score_terms = {node: total(hold.score_terms.get(node, _NO_TERMS) for hold in holds) for node in held_nodes}
         rated = ratings(score_terms, self._options.weights)
         return [(node, round(rated.get(node, 0.0))) for node in nodes]
 
@@ -183,11 +183,11 @@ class NodeOffers:
         if len(names) <= self._options.offered_nodes:
             return names
         uids = (claim.record.claim.metadata.uid for claim in result.held)
-        held = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
+        hold_terms = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
         score_terms = result.score_terms
-        if held:
+        if hold_terms:
             score_terms = {
-                name: total((terms, *(of_hold[name] for of_hold in held if name in of_hold)))
+                name: total((terms, *(of_hold[name] for of_hold in hold_terms if name in of_hold)))
                 for name, terms in score_terms.items()
             }
         rated = ratings(score_terms, self._options.weights)

@@ -90,7 +90,7 @@ class HoldShares:
         # Pods that may wait because of holds, by UID.
         self.waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
         # By pool, how many pods wait for it, by namespace.
-        self._wanted: dict[PoolId, Counter[str]] = {}
+        self._waiting_namespaces: dict[PoolId, Counter[str]] = {}
         self._next_clean_up = 0.0
         self._offers: LruCache[str, _Offers] = LruCache(_MAX_KEPT)
         self._accounts: LruCache[str, _Account] = LruCache(_MAX_KEPT)
@@ -112,12 +112,12 @@ class HoldShares:
             self.end_waiting(pod.uid)
             return
         pools = frozenset(holding.pool_id for placement in without_holds for holding in placement.holdings)
-        now, known = self._clock.monotonic(), self.waiting.get(pod.uid)
+        now, earlier = self._clock.monotonic(), self.waiting.get(pod.uid)
         self.end_waiting(pod.uid)
-        since = now if known is None or known.until <= now else known.since
+        since = now if earlier is None or earlier.until <= now else earlier.since
         self.waiting[pod.uid] = waiting = _Waiting(pod.namespace, pools, since, now + WAITING_SECONDS)
         for pool_id in waiting.pools:
-            self._wanted.setdefault(pool_id, Counter())[waiting.namespace] += 1
+            self._waiting_namespaces.setdefault(pool_id, Counter())[waiting.namespace] += 1
         if pod.uid not in self._timers:
             self._recheck_later(pod.uid)
 
@@ -129,12 +129,12 @@ class HoldShares:
 
     def _stop_counting(self, _: str, waiting: _Waiting) -> None:
         for pool_id in waiting.pools:
-            wanted = self._wanted[pool_id]
-            wanted[waiting.namespace] -= 1
-            if not wanted[waiting.namespace]:
-                del wanted[waiting.namespace]
-                if not wanted:
-                    del self._wanted[pool_id]
+            namespaces = self._waiting_namespaces[pool_id]
+            namespaces[waiting.namespace] -= 1
+            if not namespaces[waiting.namespace]:
+                del namespaces[waiting.namespace]
+                if not namespaces:
+                    del self._waiting_namespaces[pool_id]
 
     def _recheck_later(self, pod_uid: str) -> None:
         self._timers.add(pod_uid)
@@ -154,14 +154,18 @@ class HoldShares:
         self._forget_resolved()
         if pools is None:
             return any(waiting.namespace != namespace for waiting in self.waiting.values())
-        return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
+        return any(
+            len(namespaces) > (namespace in namespaces)
+            for pool_id in pools
+            if (namespaces := self._waiting_namespaces.get(pool_id))
+        )
 
     def select(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
         """Return the nodes that the pod may be offered, at most `count` of `names`, in their order (best first)."""
         if not self.waiting or not any(self.contended(pod.namespace, _pools(fits[name])) for name in names[:count]):
             return names[:count]
-        most = self._most(pod.uid, pod.namespace, count)
-        if most >= count:
+        node_limit = self._node_limit(pod.uid, pod.namespace, count)
+        if node_limit >= count:
             # A pod of another namespace that has waited for long goes before.
             latest = self._clock.monotonic() - LONG_WAIT_SECONDS
             pools = {pool_id for name in names[:count] for pool_id in _pools(fits[name])}
@@ -173,33 +177,33 @@ class HoldShares:
         free = [name for name in names if not self.contended(pod.namespace, _pools(fits[name]))]
         if free:
             return free[:count]
-        if not most:
+        if not node_limit:
             raise self._pause(pod.uid, f"pod {pod.key}")
-        return names[: min(most, 1)]
+        return names[: min(node_limit, 1)]
 
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        if self.waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
+        if self.waiting and self.contended(namespace) and not self._node_limit(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 
     def offered(self, unit: str) -> None:
         """Count an offer: a pod was offered nodes on which devices are held for it, or a gang was planned."""
-        known = self._offers.get(unit)
-        if known is None:
+        offers = self._offers.get(unit)
+        if offers is None:
             self._offers[unit] = _Offers(count=1)
             return
         self._offers.move_to_end(unit)
-        known.count += 1
-        if known.count >= _FREE_OFFERS:
-            pause = min(2.0 ** min(known.count - _FREE_OFFERS, 10), LONGEST_PAUSE)
-            known.pause_until = self._clock.monotonic() + pause
+        offers.count += 1
+        if offers.count >= _FREE_OFFERS:
+            pause = min(2.0 ** min(offers.count - _FREE_OFFERS, 10), LONGEST_PAUSE)
+            offers.pause_until = self._clock.monotonic() + pause
 
     def revoked(self, unit: str) -> None:
         """Count the revocation of this pod's or gang's holds as an offer that failed."""
-        known = self._offers.setdefault(unit, _Offers())
-        known.count = max(known.count, _FREE_OFFERS - 1)
+        offers = self._offers.setdefault(unit, _Offers())
+        offers.count = max(offers.count, _FREE_OFFERS - 1)
         self.offered(unit)
 
-    def hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:
+    def hold_ended(self, hold: Hold, holdings: Sequence[DeviceHolding], allocated: bool) -> None:
         """Charge the namespace for a hold that has ended; `allocated`: its claim has the devices now."""
         now = self._clock.monotonic()
         seconds = max(now - hold.since, 0.0)
@@ -210,37 +214,37 @@ class HoldShares:
             self._stale_after = None
             if seconds <= self.stale_after:
                 return
-        if self.waiting and self.contended(hold.namespace, {holding.pool_id for holding in kept}):
-            spent = self._left(hold.namespace, now) + len(kept) * seconds
+        if self.waiting and self.contended(hold.namespace, {holding.pool_id for holding in holdings}):
+            spent = self._unrecovered(hold.namespace, now) + len(holdings) * seconds
             self._accounts[hold.namespace] = _Account(min(spent, DEEPEST), now)
 
     def spent(self, namespace: str) -> float:
         """Return the device-seconds that count against the namespace now, including those of present holds."""
         now = self._clock.monotonic()
-        spent = self._left(namespace, now)
+        spent = self._unrecovered(namespace, now)
         holds = self._ledger.holds
         for hold in holds.all():
             if hold.namespace == namespace and not hold.nominated and now - hold.since > self.stale_after:
                 spent += len(holds.holdings(hold.claim_uid)) * (now - hold.since)
         return spent
 
-    def _left(self, namespace: str, now: float) -> float:
-        """Return what is left of the charges to the namespace after its recovery."""
+    def _unrecovered(self, namespace: str, now: float) -> float:
+        """Return the charges to the namespace from which it has not recovered yet."""
         account = self._accounts.get(namespace)
         return 0.0 if account is None else max(account.spent - REFILL * (now - account.at), 0.0)
 
-    def _most(self, unit: str, namespace: str, count: int) -> int:
+    def _node_limit(self, unit: str, namespace: str, count: int) -> int:
         """Return how many contended nodes this pod or gang may be offered."""
-        spent, known = self.spent(namespace), self._offers.get(unit)
+        spent, offers = self.spent(namespace), self._offers.get(unit)
         if spent > 2 * SHARE:
             return 0
-        if known is None or not known.count:
+        if offers is None or not offers.count:
             return count if spent <= SHARE else 1
-        return 0 if self._clock.monotonic() < known.pause_until else 1
+        return 0 if self._clock.monotonic() < offers.pause_until else 1
 
     def _pause(self, unit: str, what: str) -> RetryableError:
-        known = self._offers.get(unit)
-        count = 0 if known is None else known.count
+        offers = self._offers.get(unit)
+        count = 0 if offers is None else offers.count
         return RetryableError(
             f"{what} was offered nodes {count} times without being bound, or its namespace holds devices without using them,"
             " and pods of other namespaces wait for the devices"

@@ -85,7 +85,7 @@ class StaleHolds:
         self._progress[unit] = self.clock.monotonic()
         if len(self._progress) > 2 * len(self.ledger.holds) + 1:
             units = {hold.unit for hold in self.ledger.holds.all()} | {unit}
-            self._progress = {known: at for known, at in self._progress.items() if known in units}
+            self._progress = {gang_uid: at for gang_uid, at in self._progress.items() if gang_uid in units}
 
     def endable_holds(self, besides: str = "") -> EndableHolds:
         """Return the present holds, except those of the gang or pod `besides`."""
@@ -144,10 +144,10 @@ class StaleHolds:
             result.multi_node_holds = True
             result.reject(name, _HELD_FOR_OTHERS)
 
-    def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
+    def revoke(self, placements: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke the stale holds that stand in the way of these placements."""
         holds = self.ledger.holds
-        wanted_holdings = [holding for placement in wanted for holding in placement.holdings]
+        wanted_holdings = [holding for placement in placements for holding in placement.holdings]
         for claim_uid in sorted(self.endable_holds().stale):
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.holdings(claim_uid), scope):
@@ -176,8 +176,8 @@ class StaleHolds:
         return not being_bound or being_bound.isdisjoint(self._groups_of(hold.pods))
 
     def _groups_of(self, pods: Iterable[str]) -> set[tuple[str, str]]:
-        known = (self.ledger.pods.by_uid(uid) for uid in pods)
-        return {(pod.namespace, pod.pod_group) for pod in known if pod is not None and pod.pod_group is not None}
+        known_pods = (self.ledger.pods.by_uid(uid) for uid in pods)
+        return {(pod.namespace, pod.pod_group) for pod in known_pods if pod is not None and pod.pod_group is not None}
 
     def _stale_gangs(self) -> Sequence[WaitingMembers]:
         return [gang for gang in self.permit.waiting_gangs() if self._is_stale_at_permit(gang)]
@@ -207,13 +207,13 @@ class StaleHolds:
             handler(unit)
 
 
-def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], scope: RevocationScope) -> bool:
+def _conflict(needed: Iterable[DeviceHolding], holdings: Sequence[DeviceHolding], scope: RevocationScope) -> bool:
     if scope is RevocationScope.ALL:
-        return bool(kept)
+        return bool(holdings)
     if scope is RevocationScope.POOLS:
-        return not {holding.pool_id for holding in wanted}.isdisjoint(holding.pool_id for holding in kept)
-    devices = {(*holding.pool_id, holding.device) for holding in wanted}
-    return any((*holding.pool_id, holding.device) in devices for holding in kept)
+        return not {holding.pool_id for holding in needed}.isdisjoint(holding.pool_id for holding in holdings)
+    devices = {(*holding.pool_id, holding.device) for holding in needed}
+    return any((*holding.pool_id, holding.device) in devices for holding in holdings)
 
 
 def _reaching(

@@ -31,15 +31,15 @@ MOST_PARTS: Final = 5_000
 class GangMember:
     """A pod of the gang.
 
-    `claims` are the UIDs of its claims that have no allocation yet, and `asks` says of each what it asks for; `shared` are those
-    of them that other members have, too.  Members with equal `kind` want the same of their own, share the same claims, and may go
-    to the same nodes.
+    `claims` are the UIDs of its claims that have no allocation yet, and `claim_kinds` says of each what it asks for; `shared`
+    are the claims that other members have, too.  Members with equal `kind` want the same of their own, share the
+    same claims, and may go to the same nodes.
     """
 
     uid: str
     claims: tuple[str, ...]
     kind: Hashable
-    asks: tuple[Hashable, ...]
+    claim_kinds: tuple[Hashable, ...]
     shared: frozenset[str] = frozenset()
 
 
@@ -61,10 +61,10 @@ class MemberCandidate:
         return "" if self.need is None or self.need.is_met else special_uid(self.pod)
 
     @property
-    def asks(self) -> Mapping[str, Hashable]:
-        """By UID of each claim that has to be allocated: a value that is equal for claims that ask for the same."""
-        asks: dict[str, Hashable] = {claim.uid: claim.record.spec_digest for claim in self.claims.open}
-        return asks | {self.special: self.pod.extended_requests} if self.special else asks
+    def claim_kinds(self) -> Mapping[str, Hashable]:
+        """Return a value for each claim to be allocated, by UID; it is equal for claims that ask for the same."""
+        kinds: dict[str, Hashable] = {claim.uid: claim.record.spec_digest for claim in self.claims.open}
+        return kinds | {self.special: self.pod.extended_requests} if self.special else kinds
 
     @property
     def devices(self) -> int:
@@ -209,18 +209,18 @@ def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], f
 
     `offered` returns the nodes to which the pod with this UID may go.
     """
-    asks = {candidate.pod.uid: candidate.asks for candidate in candidates}
-    users = Counter(uid for own in asks.values() for uid in own)
+    kinds_by_pod = {candidate.pod.uid: candidate.claim_kinds for candidate in candidates}
+    users = Counter(uid for own in kinds_by_pod.values() for uid in own)
     members = []
     for candidate in candidates:
         pod = candidate.pod
-        own = asks[pod.uid]
+        own = kinds_by_pod[pod.uid]
         shared = frozenset(uid for uid in own if users[uid] > 1)
-        wanted = tuple(uid if uid in shared else digest for uid, digest in own.items())
+        claim_kinds = tuple(uid if uid in shared else digest for uid, digest in own.items())
         decided = frozenset(claim.uid for claim in (*candidate.claims.allocated, *candidate.claims.held))
         nodes = offered(pod.uid)
-        kind = wanted, decided, pod.extended_requests, pod.extended_claim, candidate.node_needs, nodes
-        members.append(GangMember(pod.uid, tuple(own), kind, wanted, shared))
+        kind = claim_kinds, decided, pod.extended_requests, pod.extended_claim, candidate.node_needs, nodes
+        members.append(GangMember(pod.uid, tuple(own), kind, claim_kinds, shared))
     devices = {candidate.pod.uid: candidate.devices for candidate in candidates}
     row: dict[Hashable, int] = {}
     for member in members:

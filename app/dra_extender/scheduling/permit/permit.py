@@ -89,7 +89,7 @@ class Permit:
             just_bound = self._admitted.get(uid, ())
             self._admitted[uid] = {
                 pod.uid,
-                *(other for other in just_bound if not self._ledger.pods.is_resolved(other)),
+                *(member_uid for member_uid in just_bound if not self._ledger.pods.is_resolved(member_uid)),
             }
         finally:
             waiting.members.discard(pod.uid)
@@ -137,14 +137,14 @@ class Permit:
             check()
             if waiting.rejected:
                 raise QuorumNotReachedError(waiting.rejected)
-            left = end - self._clock.monotonic()
-            if left <= 0:
+            seconds_left = end - self._clock.monotonic()
+            if seconds_left <= 0:
                 count = f"{len(waiting.members)} of {group.min_count} members"
                 raise QuorumNotReachedError(
                     f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
                 )
             self._count(group, waiting)
-            await wait_for_any((waiting.changed, recheck), min(left, self._count_seconds))
+            await wait_for_any((waiting.changed, recheck), min(seconds_left, self._count_seconds))
 
     def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
         """Reject the members if too few of those that exist can be placed, or if for the whole grace too few exist."""

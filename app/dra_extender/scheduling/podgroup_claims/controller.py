@@ -72,38 +72,38 @@ class PodGroupClaimWriter:
         self._cluster = cluster
         self._claim_writer = claim_writer
 
-    async def create(self, wanted: CreateClaim) -> ClaimRecord:
+    async def create(self, creation: CreateClaim) -> ClaimRecord:
         """Create the claim, or adopt the claim of its name that an earlier attempt created."""
-        owner = wanted.owner
-        where = f"{owner.namespace}/{generated_name(owner, wanted.entry)}"
-        await self._check_owner(wanted)
+        owner = creation.owner
+        where = f"{owner.namespace}/{generated_name(owner, creation.entry)}"
+        await self._check_owner(creation)
         try:
-            template = read_template(await self._cluster.claim_templates.read(owner.namespace, wanted.template))
-            body = claim_from(template, owner, wanted.entry)
+            template = read_template(await self._cluster.claim_templates.read(owner.namespace, creation.template))
+            body = claim_from(template, owner, creation.entry)
         except NotFoundError as gone:
             raise RequestRejectedError(
-                f"entry {wanted.entry} of {owner.kind} {owner.namespace}/{owner.name}: there is no ResourceClaimTemplate "
-                f"{wanted.template}"
+                f"entry {creation.entry} of {owner.kind} {owner.namespace}/{owner.name}: there is no ResourceClaimTemplate "
+                f"{creation.template}"
             ) from gone
         except ModelError as problem:
             raise RequestRejectedError(
-                f"ResourceClaimTemplate {owner.namespace}/{wanted.template}: {problem}"
+                f"ResourceClaimTemplate {owner.namespace}/{creation.template}: {problem}"
             ) from problem
         try:
             kind = (GROUP if owner.kind == POD_GROUP_KIND else "", owner.kind)
             created = await self._claim_writer.create(owner.namespace, body, kind)
         except ConflictError:
-            return await self._adopt(wanted)
+            return await self._adopt(creation)
         except ModelError as problem:
             raise RequestRejectedError(f"claim {where}: {problem}") from problem
         _LOG.info(
-            "created a claim from a template", claim=where, owner=f"{owner.kind} {owner.name}", entry=wanted.entry
+            "created a claim from a template", claim=where, owner=f"{owner.kind} {owner.name}", entry=creation.entry
         )
         return created
 
-    async def _check_owner(self, wanted: CreateClaim) -> None:
+    async def _check_owner(self, creation: CreateClaim) -> None:
         """Raise ConflictError if the owner is deleted or being deleted, or has a claim that the watch has not delivered yet."""
-        owner = wanted.owner
+        owner = creation.owner
         if owner.kind == POD_GROUP_KIND:
             group = await self._cluster.pod_groups.read(owner.namespace, owner.name)
             uid, deleting = group.metadata.uid, group.metadata.deletion_timestamp is not None
@@ -114,7 +114,7 @@ class PodGroupClaimWriter:
         if uid != owner.uid or deleting:
             raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
         for status in statuses:
-            if status.name == wanted.entry and await self._exists(
+            if status.name == creation.entry and await self._exists(
                 owner.namespace, status.resource_claim_name, owner.uid
             ):
                 raise ConflictError(
@@ -132,16 +132,16 @@ class PodGroupClaimWriter:
         controller = claim.metadata.controller
         return controller is not None and controller.uid == owner_uid
 
-    async def _adopt(self, wanted: CreateClaim) -> ClaimRecord:
+    async def _adopt(self, creation: CreateClaim) -> ClaimRecord:
         """Return the existing claim of our name, which the watch may not have delivered yet."""
-        owner = wanted.owner
-        name = generated_name(owner, wanted.entry)
+        owner = creation.owner
+        name = generated_name(owner, creation.entry)
         raw = await self._cluster.claims.read(owner.namespace, name)
         try:
             claim = read_claim(raw)
-            if generated_for(claim) != (owner.uid, wanted.entry):
+            if generated_for(claim) != (owner.uid, creation.entry):
                 raise RequestRejectedError(
-                    f"claim {owner.namespace}/{name} was not made for entry {wanted.entry} of {owner.kind} {owner.name}, whose "
+                    f"claim {owner.namespace}/{name} was not made for entry {creation.entry} of {owner.kind} {owner.name}, whose "
                     "claim would have that name: delete it"
                 )
             if claim.metadata.deletion_timestamp is not None:
@@ -331,8 +331,8 @@ class PodGroupClaimController:
         # The time of a member runs from when it appears, although its claims may not be known yet.
         for step_key in map(_publish_key, plan.waiting):
             due.setdefault(step_key, before.get(step_key, now + PUBLISH_DELAY_SECONDS))
-        known = self._problems.get(key, {})
-        self._problems[key] = {step_key: problem for step_key, problem in known.items() if step_key in steps}
+        problems = self._problems.get(key, {})
+        self._problems[key] = {step_key: problem for step_key, problem in problems.items() if step_key in steps}
         ready = [step for step in steps.values() if now >= due[step.key]]
         with self._work.piece():
             await self._run_steps(key, ready, due)
@@ -391,15 +391,15 @@ class PodGroupClaimController:
         problems[step] = problem
 
     def _forget(self, key: Key) -> None:
-        for known in (self._next, self._due, self._problems):
-            known.pop(key, None)
+        for by_group in (self._next, self._due, self._problems):
+            by_group.pop(key, None)
 
     async def _suspend(self, group: PodGroup, suspicion: str) -> None:
         """Do nothing for a group while a claim exists that another controller, or a user, created for it."""
         key = group.metadata.key
         self._due.pop(key, None)
-        known = self._problems.get(key, {})
-        self._problems[key] = {step: problem for step, problem in known.items() if step == _SUSPENDED}
+        problems = self._problems.get(key, {})
+        self._problems[key] = {step: problem for step, problem in problems.items() if step == _SUSPENDED}
         problem = f"somebody else made {suspicion}: while it is there, nothing is done for this PodGroup"
         self._note_problem(key, _SUSPENDED, problem)
         await self._withdraw([group])

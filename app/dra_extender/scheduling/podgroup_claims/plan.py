@@ -156,7 +156,7 @@ def _plan_member(
 
     owner = Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
     matched = dict(_matched_entries(pod, templated, claims))
-    lacking = {entry: other for entry, other in matched.items() if not is_published(entry, other)}
+    lacking = {entry: group_entry for entry, group_entry in matched.items() if not is_published(entry, group_entry)}
     (plan.waiting if lacking else plan.served).add(pod.uid)
     publish = {entry: claims[group_entry] for entry, group_entry in lacking.items() if group_entry in claims}
     is_complete = len(publish) == len(lacking)
@@ -236,8 +236,8 @@ class CompetingController:
     def prune(self) -> None:
         known_uids = self._early | self._waiting | self._published_by_us
         gone = {uid for uid in known_uids if self._ledger.pods.by_uid(uid) is None}
-        for known in (self._early, self._waiting, self._published_by_us):
-            known.difference_update(gone)
+        for uids in (self._early, self._waiting, self._published_by_us):
+            uids.difference_update(gone)
         groups = {group.metadata.uid for group in self._ledger.pod_groups.all()}
         self._known_records = {record for record in self._known_records if record[0] in groups}
 

@@ -174,27 +174,27 @@ class Cluster(Protocol):
         """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
 
 
-def shorten(text: str, most: int = NOTE_BYTES) -> str:
+def shorten(text: str, limit: int = NOTE_BYTES) -> str:
     """Return the text of a note, at most this many bytes long in UTF-8; never cut inside a character."""
     data = text.encode(errors="replace")
-    if len(data) <= most:
+    if len(data) <= limit:
         return data.decode()
-    return data[: max(0, most - len(_ELLIPSIS))].decode(errors="ignore") + _ELLIPSIS.decode()
+    return data[: max(0, limit - len(_ELLIPSIS))].decode(errors="ignore") + _ELLIPSIS.decode()
 
 
-def joined_note(parts: Sequence[str], separator: str, most: int = NOTE_BYTES) -> str:
+def joined_note(parts: Sequence[str], separator: str, limit: int = NOTE_BYTES) -> str:
     """Return the parts of a note with the separator between them, at most this many bytes long in UTF-8.
 
     Where they are too long together, the longest parts are cut to an equal length, so that each is seen.
     """
-    whole = separator.join(parts)
-    if len(whole.encode(errors="replace")) <= most:
-        return whole
+    note = separator.join(parts)
+    if len(note.encode(errors="replace")) <= limit:
+        return note
     sizes = sorted(len(part.encode(errors="replace")) for part in parts)
-    room, share = most - len(separator.encode()) * (len(parts) - 1), 0
+    room, share = limit - len(separator.encode()) * (len(parts) - 1), 0
     for index, size in enumerate(sizes):
         share = room // (len(sizes) - index)
         if size > share:
             break
         room -= size
-    return shorten(separator.join(shorten(part, share) for part in parts), most)
+    return shorten(separator.join(shorten(part, share) for part in parts), limit)

@@ -90,13 +90,13 @@ class EventNotes:
         """Say what was false on most devices of the example node: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
         key = (demand.signature, name, self._ledger.state.version(name), rejection.claim, rejection.request, share)
-        found = self._unmet.get(key)
-        if found is None:
+        text = self._unmet.get(key)
+        if text is None:
             allowance = Budget(share, strict=True)
-            found = self._unmet[key] = self._survey(reason, demand, allowance)
+            text = self._unmet[key] = self._survey(reason, demand, allowance)
             if budget is not None:
                 budget.spend(share - allowance.remaining)
-        return found
+        return text
 
     def _survey(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
         node = self._ledger.nodes.get(reason.example)
@@ -126,26 +126,26 @@ def _has_no_match(reason: RejectionGroup) -> bool:
     return reason.rejection.code is Code.NO_MATCH
 
 
-class AskedNodes:
+class EvaluatedNodes:
     """The nodes that kube-scheduler offered for a pod: `names`, or all but these with `all_but`, once it has shrunk."""
 
-    __slots__ = ("_asked", "_known", "all_but", "names")
+    __slots__ = ("_existing", "_nodes", "all_but", "names")
 
-    def __init__(self, asked: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Keep the keys of `asked`; `known` are all existing nodes."""
-        self._asked: Mapping[str, object] | None = asked
-        self._known = known
+    def __init__(self, nodes: Mapping[str, object], existing: Mapping[str, object]) -> None:
+        """Keep the keys of `nodes`; `existing` are all nodes of the cluster."""
+        self._nodes: Mapping[str, object] | None = nodes
+        self._existing = existing
         self.names = frozenset[str]()
         self.all_but = False
 
     def shrink(self) -> None:
         """Keep the names, or those of the other nodes, whichever are fewer; nodes that were created since are not among them."""
-        asked, known = self._asked, self._known
-        if asked is None:
+        nodes, existing = self._nodes, self._existing
+        if nodes is None:
             return
-        self.all_but = len(asked) * 2 >= len(known)
-        self.names = frozenset(known.keys() - asked) if self.all_but else frozenset(asked)
-        self._asked, self._known = None, {}
+        self.all_but = len(nodes) * 2 >= len(existing)
+        self.names = frozenset(existing.keys() - nodes) if self.all_but else frozenset(nodes)
+        self._nodes, self._existing = None, {}
 
     def among(self, nodes: Iterable[str]) -> Sequence[str]:
         """Return those of these nodes that kube-scheduler offered."""
@@ -154,7 +154,7 @@ class AskedNodes:
         return [node for node in nodes if (node in names) is not all_but]
 
 
-class SeenChanges(NamedTuple):
+class ChangeCounts(NamedTuple):
     """Counts of the changes of each kind that the ledger has recorded."""
 
     devices: int
@@ -165,7 +165,7 @@ class SeenChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnschedulablePod:
-    """A pod that was rejected on these nodes, and how many changes of each kind had been `seen` at that moment.
+    """A pod that was rejected on these nodes, and how many `changes` of each kind there had been at that moment.
 
     `helped_by_holds`, `helped_by_claims`: whether the end of a hold, or a change of a claim, may make it schedulable.
     `blocked_by_allocation`: whether a claim that is allocated for other nodes is among the reasons.
@@ -174,8 +174,8 @@ class UnschedulablePod:
     """
 
     pod: Pod
-    nodes: AskedNodes
-    seen: SeenChanges
+    nodes: EvaluatedNodes
+    changes: ChangeCounts
     helped_by_holds: bool
     helped_by_claims: bool
     blocked_by_allocation: bool
@@ -183,9 +183,9 @@ class UnschedulablePod:
     recorded: float
     since: float
 
-    def queueing_hint(self, now: SeenChanges) -> str | None:
+    def queueing_hint(self, now: ChangeCounts) -> str | None:
         """Return the kind of change since the rejection that may make the pod schedulable; None if there is none."""
-        then = self.seen
+        then = self.changes
         if now.devices != then.devices:
             return "devices"
         if now.classes != then.classes:
@@ -194,11 +194,11 @@ class UnschedulablePod:
             return "holds"
         return "claims" if self.helped_by_claims and now.claims != then.claims else None
 
-    def concerns_all_nodes(self, now: SeenChanges) -> bool:
+    def concerns_all_nodes(self, now: ChangeCounts) -> bool:
         """Return whether the change may make the pod fit on nodes that have not changed themselves."""
         if self.helped_by_holds or self.helped_by_claims or self.blocked_by_allocation:
             return True
-        return now.classes != self.seen.classes
+        return now.classes != self.changes.classes
 
 
 class UnschedulablePods:
@@ -226,14 +226,14 @@ class UnschedulablePods:
         reasons = result.why()
         by_code = {reason.rejection.code: reason.rejection for reason in reasons}
         codes = by_code.keys()
-        asked = AskedNodes(result.texts, self._ledger.nodes)
+        nodes = EvaluatedNodes(result.texts, self._ledger.nodes)
         # There may be thousands of nodes, and only the waker reads them, after the response.
-        asyncio.get_running_loop().call_soon(asked.shrink)
-        known, now = self._rejected.get(pod.uid), self._clock.monotonic()
+        asyncio.get_running_loop().call_soon(nodes.shrink)
+        earlier, now = self._rejected.get(pod.uid), self._clock.monotonic()
         self._rejected[pod.uid] = UnschedulablePod(
             pod=pod,
-            nodes=asked,
-            seen=self.changes(),
+            nodes=nodes,
+            changes=self.changes(),
             helped_by_holds=result.multi_node_holds
             or bool(result.without_holds)
             or not codes.isdisjoint(_HELPED_BY_HOLDS),
@@ -241,7 +241,7 @@ class UnschedulablePods:
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
             lacking=by_code.get(Code.GANG_INCOMPLETE),
             recorded=now,
-            since=now if known is None else known.since,
+            since=now if earlier is None else earlier.since,
         )
         for reason in reasons:
             self._metrics.rejected_nodes.labels(reason.rejection.code.name.lower()).inc(reason.nodes)
@@ -263,9 +263,9 @@ class UnschedulablePods:
         by_profile = Counter(rejected.pod.scheduler_name for rejected in self._rejected.values())
         self._metrics.upstream.unschedulable(by_profile)
 
-    def changes(self) -> SeenChanges:
+    def changes(self) -> ChangeCounts:
         changes = self._ledger.changes
-        return SeenChanges(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
+        return ChangeCounts(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
 
     def any_queueing_hint(self) -> str | None:
         """Return a kind of change that may make some rejected pod schedulable; None if there is none."""
@@ -279,16 +279,16 @@ class UnschedulablePods:
         """Return pods that were rejected because a claim is allocated for other nodes, perhaps among other reasons."""
         return tuple(rejected.pod for rejected in self._rejected.values() if rejected.blocked_by_allocation)
 
-    def advance(self, seen: SeenChanges, deferred: Container[str] = ()) -> None:
-        """Changes up to `seen` give no queueing hint any more, except to pods with the `deferred` UIDs.
+    def advance(self, changes: ChangeCounts, deferred: Container[str] = ()) -> None:
+        """Let changes up to `changes` give no queueing hint any more, except to pods with the `deferred` UIDs.
 
         kube-scheduler was woken for these changes, or no pod fits after them.
         """
         for uid, rejected in self._rejected.items():
             if uid not in deferred:
-                latest = SeenChanges(*map(max, rejected.seen, seen))
-                if latest != rejected.seen:
-                    self._rejected[uid] = replace(rejected, seen=latest)
+                latest = ChangeCounts(*map(max, rejected.changes, changes))
+                if latest != rejected.changes:
+                    self._rejected[uid] = replace(rejected, changes=latest)
 
     def forget_resolved(self) -> None:
         """Forget pods that are bound, finished, being deleted or deleted, and pods that the watch does not deliver."""

@@ -208,8 +208,8 @@ class Waker:
         tried = self._last_tried = {pod.pod.uid: self._last_tried.get(pod.pod.uid, 0) for pod in rejected}
         for waiting in sorted(rejected, key=lambda waiting: tried[waiting.pod.uid]):
             namespace = waiting.pod.namespace
-            begun = waiting.pod.uid in self._begun
-            keys[waiting.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
+            is_begun = waiting.pod.uid in self._begun
+            keys[waiting.pod.uid] = (is_begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
         return sorted(rejected, key=lambda waiting: keys[waiting.pod.uid])
 
