@@ -245,7 +245,7 @@ class Fake:
 
     book: Connections
     host: str = "a"
-    held: int = 0
+    held_bytes: int = 0
     served: bool = False
     busy: bool = False
     idle_since: float = field(default_factory=count(1).__next__)

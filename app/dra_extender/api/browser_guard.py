@@ -36,7 +36,7 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[-_.a-z0-9]{0
 
 
 class RequestRefusal(NamedTuple):
-    """Why a request is not answered: the status, the reason as metrics name it, and a sentence."""
+    """The reason why a request is not answered: the status, the reason as metrics name it, and a sentence."""
 
     status: HTTPStatus
     reason: str

@@ -107,7 +107,7 @@ def _one_line(text: str) -> str:
 
 
 class ReadinessGate:
-    """Whether the verbs run.
+    """The state of the verbs: open, or closed with a reason.
 
     Closed while the service starts or stops and while another replica leads.  Keep-alive connections outlive a Service's endpoints,
     so the verbs then respond with the reason and ask the caller to open a new connection.

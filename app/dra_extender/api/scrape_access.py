@@ -26,7 +26,7 @@ ADDRESS_BURST: Final = 5.0
 TOTAL_RATE: Final = 20.0
 """Reviews per second of unknown tokens."""
 TOTAL_BURST: Final = 40.0
-KNOWN: Final = 64
+MOST_ALLOWED: Final = 64
 """Tokens, and addresses, that were good lately; their reviews count apart."""
 DENIED: Final = 1024
 LONGEST_TOKEN: Final = 16 * 1024
@@ -46,14 +46,16 @@ class ScrapeReviewer(Protocol):
 
 
 class Refusal(NamedTuple):
-    """Why a caller gets no metrics."""
+    """The reason why a caller gets no metrics."""
 
     status: int
     sentence: str
     headers: Mapping[str, str] = {}
 
 
-class _Known(NamedTuple):
+class _ReviewResult(NamedTuple):
+    """The result of a review of a token, and the time until which it counts; `refusal` is None if the user may read metrics."""
+
     until: float
     refusal: Refusal | None
 
@@ -64,10 +66,10 @@ class ScrapeAccess:
     def __init__(self, reviewer: ScrapeReviewer, clock: Callable[[], float] = monotonic) -> None:
         self._reviewer = reviewer
         self._clock = clock
-        self._allowed: LruCache[bytes, _Known] = LruCache(KNOWN)
-        self._denied: LruCache[bytes, _Known] = LruCache(DENIED)
+        self._allowed: LruCache[bytes, _ReviewResult] = LruCache(MOST_ALLOWED)
+        self._denied: LruCache[bytes, _ReviewResult] = LruCache(DENIED)
         # A scraper keeps its address when its token is renewed.
-        self._scrapers: LruCache[str, bool] = LruCache(KNOWN)
+        self._scrapers: LruCache[str, bool] = LruCache(MOST_ALLOWED)
         self._addresses = TokenBuckets(ADDRESS_RATE, ADDRESS_BURST, _ADDRESSES)
         self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
         self._of_known = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
@@ -119,14 +121,14 @@ class ScrapeAccess:
             )
         now = self._clock()
         if user and allowed:
-            self._allowed[key] = _Known(now + ALLOWED_SECONDS, None)
+            self._allowed[key] = _ReviewResult(now + ALLOWED_SECONDS, None)
             return None
         self._allowed.pop(key, None)
         if user:
             refusal = Refusal(HTTPStatus.FORBIDDEN, "the user of this token may not get /metrics")
         else:
             refusal = _unauthorized("the API server does not know this token")
-        self._denied[key] = _Known(now + DENIED_SECONDS, refusal)
+        self._denied[key] = _ReviewResult(now + DENIED_SECONDS, refusal)
         return refusal
 
 

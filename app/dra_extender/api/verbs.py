@@ -46,7 +46,7 @@ from dra_extender.scheduling.ports.errors import FilterResponse
 
 
 class Verbs(Protocol):
-    """What the extender does for kube-scheduler.
+    """The verbs of an extender for kube-scheduler.
 
     Every method may raise RetryableError, whose text becomes the protocol's `Error`.
     """

@@ -30,7 +30,7 @@ _LONGEST_ERROR: Final = 4_000
 
 
 class ExitStatus(IntEnum):
-    """What a command that answers a question ends with.
+    """The exit status of a command that answers a question.
 
     `NEGATIVE`: the answer is bad news: what was asked about does not exist, or a check has findings.  `UNKNOWN`: there is no
     answer: the command line, a setting or a file cannot be used, or the cluster cannot be read.

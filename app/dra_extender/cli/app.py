@@ -121,7 +121,7 @@ def _print(text: str) -> None:
 
 
 def _run_by_group() -> None:
-    """Stands for a command in the help of the program; CommandGroup replaces it before it could run."""
+    """Stand for a command in the help of the program; CommandGroup replaces it before it could run."""
 
 
 def _show_version(*, requested: bool) -> None:

@@ -106,7 +106,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Which cluster a command asks, as its options say, in the order of the help."""
+    """The cluster that a command asks, by its options, in the order of the help."""
 
     namespace: Namespace = None
     all_namespaces: AllNamespaces = False

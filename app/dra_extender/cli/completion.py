@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the last word stands: in which command, behind which option that has no value yet, as which argument."""
+    """The place of the last word: its command, the option before it that has no value yet, and the number of its argument."""
 
     command: Any
     option: Any = None

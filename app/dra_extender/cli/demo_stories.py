@@ -163,7 +163,7 @@ def minor_of(release: str) -> int:
 
 
 class Playing(NamedTuple):
-    """How stories are played: the minor of the emulated release, the settings of the service, and whose pods are scheduled."""
+    """The settings for all stories: the minor of the emulated release, the settings of the service, and the scheduler names."""
 
     minor: int
     settings: Settings
@@ -247,7 +247,7 @@ class HttpTransport:
         self._url = url
 
     async def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer.  Raises OSError when there is none."""
+        """Return status and body of the answer; raise OSError if there is none."""
         seconds = self._bind_seconds if verb == "bind" else FILTER_HTTP_SECONDS
         try:
             async with self._session.post(

@@ -273,7 +273,7 @@ class _Compiled:
         self._only_with = self._narrowed()
 
     def _narrowed(self) -> str | None:
-        """`compatibleOnlyWith` for the neighbours that are meant, and true for all others.
+        """Return `compatibleOnlyWith` as an expression that is true for every device that is not among the `neighbours`.
 
         A device for which the selector fails counts as a neighbour, unless the expression is true for it.
         """

@@ -24,7 +24,7 @@ _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")
 _ROUNDING: Final = 1e-6
 _DEFAULT_HTTP_SECONDS: Final = 5.0
-_KNOWN: Final = frozenset(
+_FIELDS: Final = frozenset(
     {*VERBS, *_SHARED, "weight", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"}
 )
 
@@ -270,7 +270,7 @@ def _fields(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProbl
         yield FieldProblem(
             stanza.at("managedResources"), "expected an empty list: pods that have only claims would not be sent here"
         )
-    for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
+    for name in sorted(set(map(str, stanza.fields)) - _FIELDS):
         yield FieldProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
     yield from _encryption(stanza)
     if client_certificate:

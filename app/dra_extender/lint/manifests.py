@@ -38,7 +38,7 @@ WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("batch/v1",),
 }
 """The kinds whose pods may have claims, with the versions whose fields are checked."""
-_OTHERS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
+_UNCHECKED_KINDS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 _RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
 _EITHER: Final = ("sharedCounters", "devices")
@@ -194,7 +194,7 @@ class _Reader:
             yield from schema_problems(kind, value)
             return
         if kind not in KINDS:
-            if kind not in _OTHERS:
+            if kind not in _UNCHECKED_KINDS:
                 close = difflib.get_close_matches(str(kind), KINDS, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
                 yield SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}")

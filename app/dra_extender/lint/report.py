@@ -39,7 +39,7 @@ class ReportedFinding(msgspec.Struct, frozen=True):
 
 
 class LintReport(NamedTuple):
-    """What lint found in so many objects, policies and expressions; `unreadable` has a sentence for each file that is not YAML."""
+    """The findings in so many objects, policies and expressions; `unreadable` has a sentence for each file that is not YAML."""
 
     objects: int
     policies: int

@@ -71,7 +71,7 @@ CLOSED: Final = frozenset({NodeFilter.DELETING, NodeFilter.UNSCHEDULABLE, NodeFi
 
 
 class NodeRefusal(Value, frozen=True):
-    """Why a pod may not go to a node: the filter, and kube-scheduler's words.
+    """The reason why a pod may not go to a node: the filter, and kube-scheduler's words.
 
     `resource` does not suffice: `needed` and `free` are nano-units.  `taints` are not tolerated.
     """
@@ -296,7 +296,7 @@ class NodeFit:
 
 
 def read_node_fit(nodes: Iterable[bytes], pods: Iterable[bytes], served: Container[str] = frozenset()) -> NodeFit:
-    """As NodeFit, from API JSON; objects that cannot be read count as absent."""
+    """Return the NodeFit of nodes and pods in API JSON; objects that cannot be read count as absent."""
     return NodeFit(_readable(read_fit_node, nodes), _readable(read_pod_needs, pods), served)
 
 

@@ -12,7 +12,7 @@ from dra_extender.model.device import DeviceId
 
 
 class DeviceState(Enum):
-    """How a device stands, in words: somebody has it, it is wrong or blocked, or it can be had."""
+    """The state of a device, in words: somebody has it, it is wrong or blocked, or it can be had."""
 
     ALLOCATED = "allocated"
     SHARED = "shared by claims"

@@ -78,7 +78,7 @@ class CellGroup(NamedTuple):
 
 
 class MapChoices(NamedTuple):
-    """What the query asks for; each has a default."""
+    """The choices of the query; each has a default."""
 
     driver: str = ""
     device_class: str = ""

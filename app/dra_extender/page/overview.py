@@ -15,7 +15,7 @@ from dra_extender.page.states import Reports
 
 MOST_KINDS: Final = 10
 """Drivers on the page, and device classes, those with most devices; the map has all."""
-_MOST: Final = 5
+_MOST_SHOWN: Final = 5
 """Nodes, causes, and problems of one kind that are named."""
 _SILENT_SECONDS: Final = 180.0
 """A watch hears something of a healthy API server more often."""
@@ -23,7 +23,7 @@ _PERCENT: Final = 100
 
 
 class Overview(NamedTuple):
-    """What the first view shows; `unknown` says why the devices or the pods are not known, empty if they are.
+    """The content of the first view; `unknown` says why the devices or the pods are not known, empty if they are.
 
     `kinds` are totals by what they are of, `driver` or `class`.  `whole_devices` are free on `whole_nodes` nodes, `most_whole` has
     the nodes with most of them.  `in_use` and `waiting` are the lines of the last hour, None as long as there are none.
@@ -66,14 +66,14 @@ def overview(reports: Reports) -> Overview:
             more_kinds=len(reports.drivers) + len(reports.classes) - len(kinds),
             whole_devices=sum(whole_devices.values()),
             whole_nodes=len(whole_devices.keys() - {""}),
-            most_whole=[entry for entry in whole_devices.most_common(_MOST + 1) if entry[0]][:_MOST],
+            most_whole=[entry for entry in whole_devices.most_common(_MOST_SHOWN + 1) if entry[0]][:_MOST_SHOWN],
         )
     try:
         report = reports.waiting(1)
     except UnreadKindsError as problem:
         return result._replace(unknown_pods=str(problem))
     causes = report.causes
-    return result._replace(pods=report.pods, causes=causes[:_MOST], more_causes=max(0, len(causes) - _MOST))
+    return result._replace(pods=report.pods, causes=causes[:_MOST_SHOWN], more_causes=max(0, len(causes) - _MOST_SHOWN))
 
 
 def _largest(kind: str, totals: Sequence[KindTotal]) -> Sequence[tuple[str, KindTotal]]:
@@ -112,14 +112,14 @@ def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
         if counts[state]:
             yield Link(f"{_number(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
     reasons = Counter(device.availability_text for device, state in stands if state is DeviceState.UNUSABLE)
-    for reason, devices in reasons.most_common(_MOST):
+    for reason, devices in reasons.most_common(_MOST_SHOWN):
         yield Link(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
     incomplete = [pool_states.pool for pool_states in pools if not pool_states.pool.complete]
-    for pool in incomplete[:_MOST]:
+    for pool in incomplete[:_MOST_SHOWN]:
         text = f"Pool {pool.driver}/{pool.pool} is incomplete: {pool.problem}"
         yield Link(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
-    if len(incomplete) > _MOST:
-        yield Link(f"{_number(len(incomplete) - _MOST, 'more pool')} incomplete", "health", part="audit")
+    if len(incomplete) > _MOST_SHOWN:
+        yield Link(f"{_number(len(incomplete) - _MOST_SHOWN, 'more pool')} incomplete", "health", part="audit")
 
 
 def _number(number: int, noun: str) -> str:

@@ -386,7 +386,7 @@ class Extender:
         try:
             with metrics.upstream.execution("PreBind"):
                 # A stop of the service ends the waiting, not a write in flight.
-                await self._shutdown.wait_unless_begun(task)
+                await self._shutdown.wait_unless_stopping(task)
                 if not task.done():
                     raise RetryableError(f"{self._shutdown.reason}; the next bind of the pod carries on")
                 task.result()

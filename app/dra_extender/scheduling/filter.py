@@ -40,7 +40,7 @@ from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices,
 
 
 class _PodQuery(NamedTuple):
-    """What a pod asks for: its claims by state, its extended resources, and the demand of its open claims (None: no open claim).
+    """The request of a pod: its claims by state, its extended resources, and the demand of its open claims (None: no open claim).
 
     `adoptable`: an allocated claim for the extended resources, from an earlier bind of the pod.
     """

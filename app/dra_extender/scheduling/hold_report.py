@@ -24,7 +24,7 @@ MOST_MEMBERS: Final = 1_000
 
 
 class HeldNode(Value, frozen=True, rename=None):
-    """What is held on one node."""
+    """The devices held on one node."""
 
     node: str
     devices: tuple[DeviceHolding, ...]

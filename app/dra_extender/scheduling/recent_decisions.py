@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 class Decision(Value, frozen=True, rename=None):
-    """What was decided about a pod (`namespace/name`), `times` times from `first` to `last`.
+    """A decision about a pod (`namespace/name`), made `times` times from `first` to `last`.
 
     `node` is the node of the bind, or the first that was offered; `nodes` counts those that fit, or do not if it is REJECTED.
     """

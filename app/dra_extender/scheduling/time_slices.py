@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Pending(Enum):
-    """What an evaluation waits for: another evaluation may have another result after that.
+    """The condition that an evaluation waits for; a new evaluation may have another result after that.
 
     TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
     MULTI_NODE_HOLDS: holds keep devices on several nodes until the pod is bound to one of them.  STALE_HOLDS: the pod would fit if
@@ -53,7 +53,7 @@ class Pending(Enum):
 
 
 class CallBudget(Budget):
-    """What one call may spend on expressions and searches, in slices of time.
+    """The budget of one call for expressions and searches, in slices of time.
 
     When a slice is over, it raises SearchPaused where a search can go on, after at least one step or evaluation in each slice;
     `within_slice` catches it, whatever is between.

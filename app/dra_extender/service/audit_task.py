@@ -42,7 +42,7 @@ class AuditTask:
         self._settings = settings
         self._sleep = sleep
         self._monotonic = monotonic
-        self._seen: frozenset[AuditFinding] = frozenset()
+        self._last_findings: frozenset[AuditFinding] = frozenset()
         self._counted: frozenset[AuditFinding] = frozenset()
         self._unjudged = UnjudgedClaims()
 
@@ -55,8 +55,8 @@ class AuditTask:
     async def audit(self) -> tuple[AuditFinding, ...]:
         """Audit once; return the findings of both this audit and the one before, errors first."""
         findings = await self._find()
-        lasting = findings & self._seen
-        self._seen = findings
+        lasting = findings & self._last_findings
+        self._last_findings = findings
         self._report(lasting)
         return sort_findings(lasting)
 

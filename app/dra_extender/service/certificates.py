@@ -39,7 +39,7 @@ class CertificateError(InvalidSettingsError):
 
 
 class Validity(NamedTuple):
-    """When the first certificate in a file is valid, and when the first of all of them expires; seconds since the epoch."""
+    """The validity of the first certificate in a file, and the first expiry of all of them; seconds since the epoch."""
 
     path: Path
     since: float
@@ -63,7 +63,7 @@ class Certificates:
         self._metrics = metrics
         self._now = now
         self._valid: Mapping[str, Validity] = {}
-        self._seen: Sequence[Fingerprint | None] = ()
+        self._last_fingerprints: Sequence[Fingerprint | None] = ()
         self._verbs: ssl.SSLContext | None = None
         self._probes: ssl.SSLContext | None = None
         self.generation = 0
@@ -77,7 +77,7 @@ class Certificates:
         Raises:
             CertificateError: they cannot be used.
         """
-        self._seen = self._fingerprints()
+        self._last_fingerprints = self._fingerprints()
         self._take_up()
 
     async def keep_reloading(self) -> None:
@@ -89,7 +89,7 @@ class Certificates:
     def check(self) -> None:
         """Take up the files if they have changed and fit together; else keep what is in use, and try again next time."""
         fingerprints = self._fingerprints()
-        if fingerprints == self._seen and self.problem is None:
+        if fingerprints == self._last_fingerprints and self.problem is None:
             return
         try:
             self._take_up()
@@ -99,7 +99,7 @@ class Certificates:
                 self._metrics.certificate_reads.labels("refused").inc()
             self.problem = str(problem)
             return
-        self._seen, self.problem = fingerprints, None
+        self._last_fingerprints, self.problem = fingerprints, None
         self._metrics.certificate_reads.labels("taken").inc()
         _LOG.info("certificates taken up", cert_file=str(self._settings.cert_file))
 

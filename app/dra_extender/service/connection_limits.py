@@ -34,7 +34,7 @@ _OVERHEAD_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What callers may use.  `in_flight` is bytes of unanswered requests and unsent responses, over all connections.
+    """The limits of all callers.  `in_flight` is bytes of unanswered requests and unsent responses, over all connections.
 
     `receive_seconds` limits sending a request and receiving a response, not the time in between.
     """
@@ -46,10 +46,10 @@ class ConnectionLimits:
 
 
 class Connection(Protocol):
-    """A connection of a caller; `held` is bytes, `idle_since` a time of the event loop."""
+    """A connection of a caller; `idle_since` is a time of the event loop."""
 
     host: str
-    held: int
+    held_bytes: int
     served: bool
     busy: bool
     probes_only: bool
@@ -118,8 +118,8 @@ class Connections:
         host = self._hosts.get(connection.host)
         if host is None or connection not in host.all:
             return
-        self.in_flight -= connection.held
-        connection.held = 0
+        self.in_flight -= connection.held_bytes
+        connection.held_bytes = 0
         del host.all[connection]
         host.fresh.pop(connection, None)
         host.served.pop(connection, None)
@@ -142,13 +142,15 @@ class Connections:
 
     def hold(self, connection: Connection, size: int) -> None:
         """Record the bytes held for a connection; over the limit, the address that holds most loses its largest request."""
-        self.in_flight += size - connection.held
-        connection.held = size
+        self.in_flight += size - connection.held_bytes
+        connection.held_bytes = size
         while self.in_flight > self.limits.in_flight and self._hosts:
-            host = max(self._hosts.values(), key=lambda host: sum(connection.held for connection in host.all))
+            host = max(self._hosts.values(), key=lambda host: sum(connection.held_bytes for connection in host.all))
             max(
                 host.all,
-                key=lambda connection: (not connection.busy, connection.held) if connection.held else (False, 0),
+                key=lambda connection: (
+                    (not connection.busy, connection.held_bytes) if connection.held_bytes else (False, 0)
+                ),
             ).refuse(503, "memory", "requests that are not answered yet take up all the memory there is for them")
 
     def _evict(self, before: float) -> bool:
@@ -206,7 +208,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """
         super().__init__(config, server_state, app_state, _loop)
         self.host = ""
-        self.held = 0
+        self.held_bytes = 0
         self.served = self.busy = self.probes_only = False
         self.idle_since = self.loop.time()
         self._connections = connections
@@ -272,7 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._refused or self.cycle.response_complete:
             return
         super().on_body(body)
-        self._connections.hold(self, self.held + len(body))
+        self._connections.hold(self, self.held_bytes + len(body))
 
     def on_message_complete(self) -> None:
         if self._refused:

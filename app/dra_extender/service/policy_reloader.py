@@ -49,7 +49,7 @@ class PolicyReloader:
         self._seconds = seconds
         self._groups = compatibility_groups
         self._expect = expect
-        self._seen: Fingerprint | None = None
+        self._last_fingerprint: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
         self._order = asyncio.Lock()
@@ -70,7 +70,7 @@ class PolicyReloader:
         """
         if self._path is None:
             return
-        self._seen = fingerprint(self._path)
+        self._last_fingerprint = fingerprint(self._path)
         try:
             policy = await self._read(self._path)
         except MissingPolicyError as missing:
@@ -105,9 +105,9 @@ class PolicyReloader:
         if path is None:
             return
         current = fingerprint(path)
-        if current == self._seen:
+        if current == self._last_fingerprint:
             return
-        self._seen = current
+        self._last_fingerprint = current
         try:
             policy = await self._read(path)
             prepared = await self._prepared(policy)

@@ -245,7 +245,7 @@ class Handshake:
 
     def __init__(self, accepted: socket.socket, host: str, now: float, connections: Connections) -> None:
         self.host = host
-        self.held = 0
+        self.held_bytes = 0
         self.idle_since = now
         self.task: asyncio.Task[None] | None = None
         self._socket = accepted

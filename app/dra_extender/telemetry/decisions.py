@@ -66,7 +66,7 @@ _SEARCH_STEPS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65
 
 
 class SearchLane(StrEnum):
-    """What the time of a decision is taken from."""
+    """The budget to which the time of a decision is charged."""
 
     SLICE = "slice"
     NAMESPACE = "namespace"

@@ -67,20 +67,20 @@ class Definition:
 class Bounded(Generic[M]):
     """The children of one metric by label values, resolved once each; combinations beyond the limit share the value `other`."""
 
-    __slots__ = ("_children", "_limit", "_metric", "_others")
+    __slots__ = ("_children", "_limit", "_metric", "_overflow")
 
     def __init__(self, metric: M, definition: Definition) -> None:
         self._metric: M = metric
         self._limit = definition.limit
-        self._others = (OTHER,) * len(definition.labels)
+        self._overflow = (OTHER,) * len(definition.labels)
         self._children: dict[tuple[str, ...], M] = {}
 
     def labels(self, *values: str) -> M:
         """Return the child for these label values, in the order of the definition."""
         child = self._children.get(values)
         if child is None:
-            if len(self._children) >= self._limit and values != self._others:
-                return self.labels(*self._others)
+            if len(self._children) >= self._limit and values != self._overflow:
+                return self.labels(*self._overflow)
             child = self._children[values] = self._metric.labels(*values)
         return child
 

@@ -99,7 +99,7 @@ class ReplicaMetrics(MetricGroup):
 
 
 class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServerMetrics, ReplicaMetrics):
-    """What the service counts, in a registry of its own.
+    """The metrics of the service, in a registry of their own.
 
     Methods are cheap and never raise.  Label values may be any text: each metric has a limit, beyond which they count as `other`;
     names of pods, claims and nodes do not belong in labels.  Times are in seconds.
@@ -123,7 +123,7 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServ
             refresh()
         parts: list[bytes] = []
         for metric in self.registry.collect():
-            parts.append(generate_latest(_One(metric)))
+            parts.append(generate_latest(_MetricRegistry(metric)))
             await asyncio.sleep(0)
         return b"".join(parts)
 
@@ -134,7 +134,7 @@ DEFINITIONS: Final = tuple(
 """Every metric."""
 
 
-class _One(Collector):
+class _MetricRegistry(Collector):
     """A registry of one metric, without the samples that record when each series began."""
 
     def __init__(self, metric: Metric) -> None:

@@ -11,7 +11,7 @@ _VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 
 
 class CallMetrics(MetricGroup):
-    """What callers ask, and their connections."""
+    """The metrics of requests and connections."""
 
     _requests = counter(
         "Calls of kube-scheduler by verb and outcome: ok, again (the response was an Error, kube-scheduler tries again), "

@@ -15,7 +15,7 @@ _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Spans(Protocol):
-    """Where spans go.  Inside the returned contexts the span runs; an exception becomes its status."""
+    """The destination of spans.  Inside the returned contexts the span runs; an exception becomes its status."""
 
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> AbstractContextManager[None]:
         """Return the span of a call of kube-scheduler about a pod; a filter call begins the pod's next attempt."""

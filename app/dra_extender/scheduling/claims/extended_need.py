@@ -63,14 +63,14 @@ class ExtendedClaimNeed(NamedTuple):
 
 
 class ExtendedNeed:
-    """What a pod needs of extended resources; a device class backs at least one of them."""
+    """The extended resources that a pod needs; a device class backs at least one of them."""
 
     def __init__(self, pod: Pod, ledger: Ledger, existing: FoundClaim | None = None) -> None:
         self._pod = pod
         self._ledger = ledger
         self._existing = existing
-        self._wanted = frozenset(pod.extended_resources)
-        self._known: dict[frozenset[str], ExtendedClaimNeed | Rejection | None] = {}
+        self._resources = frozenset(pod.extended_resources)
+        self._needs: dict[frozenset[str], ExtendedClaimNeed | Rejection | None] = {}
 
     @property
     def is_met(self) -> bool:
@@ -82,9 +82,9 @@ class ExtendedNeed:
         It is the same object for nodes that list the same of the pod's extended resources.
         A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
         """
-        own = self._wanted & node.extended_resources
+        own = self._resources & node.extended_resources
         try:
-            return self._known[own]
+            return self._needs[own]
         except KeyError:
             need, existing = self._find(own), self._existing
             if existing is not None and not isinstance(need, Rejection):
@@ -92,7 +92,7 @@ class ExtendedNeed:
                     need = None
                 else:
                     need = named(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
-            self._known[own] = need
+            self._needs[own] = need
             return need
 
     def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
@@ -101,7 +101,7 @@ class ExtendedNeed:
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing
-        missing = sorted(self._wanted - own)
+        missing = sorted(self._resources - own)
         for name in missing:
             if name not in backing:
                 return Rejection(code=Code.EXTENDED_RESOURCE, resource=name)

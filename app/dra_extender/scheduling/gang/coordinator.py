@@ -53,7 +53,7 @@ class _Call(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why a member gets no assignment.
+    """The reason why a member gets no assignment.
 
     `short`: too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a fact
     changes; None if a further call may end otherwise.

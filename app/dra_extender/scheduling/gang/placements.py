@@ -41,7 +41,7 @@ def until_answered(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 class PlanUnfinishedError(Exception):
-    """Whether the gang fits is not known: specs of claims have to be read first (`unread`), or the budget of the call is closed."""
+    """The plan cannot be finished now: specs of claims have to be read first (`unread`), or the budget of the call is closed."""
 
     def __init__(self, unread: UnreadSpecs | None = None) -> None:
         super().__init__("" if unread is None else str(unread))

@@ -17,7 +17,7 @@ from dra_extender.scheduling.ports.cluster import Clock
 
 
 class GangPhase(StrEnum):
-    """How far the plan of a gang has come.  A phase may return to an earlier one."""
+    """The progress of the plan of a gang.  A phase may return to an earlier one."""
 
     NEW = "new"
     """No member has an assignment."""
@@ -113,9 +113,9 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """Why no member gets an assignment (`whole_gang`), or why single `pods` do not; valid while the facts last, and until `end`.
+    """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none.
 
-    `end` is monotonic.
+    It is valid while the facts last, and until `end` (monotonic).
     """
 
     facts: _Facts

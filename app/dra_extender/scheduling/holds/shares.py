@@ -59,7 +59,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Offers:
-    """How often a pod or gang was offered nodes without being bound, and until when it is offered none (monotonic)."""
+    """The number of offers to a pod or gang without a bind, and the time until which it gets no further offer (monotonic)."""
 
     count: int = 0
     pause_until: float = 0.0

@@ -24,7 +24,7 @@ PERMIT_SECONDS: Final = 15.0
 
 
 class RevocationScope(Enum):
-    """Which stale holds are revoked: those on the very devices, those in their pools, or all."""
+    """The stale holds to revoke: those on the very devices, those in their pools, or all."""
 
     DEVICES = auto()
     POOLS = auto()

@@ -68,7 +68,7 @@ class MemberCandidate:
 
     @property
     def devices(self) -> int:
-        """How many devices the member asks for, roughly: mode All counts as many."""
+        """The approximate number of devices that the member asks for; mode All counts as many."""
         extended = sum(request.amount for container in self.pod.extended_requests for request in container.requests)
         return extended + sum(claim.record.devices for claim in self.claims.open)
 

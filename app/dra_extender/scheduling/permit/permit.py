@@ -108,7 +108,7 @@ class Permit:
         return bool(self._waiting)
 
     def waiting_gangs(self) -> Sequence[WaitingMembers]:
-        """Gangs whose members wait because too few have arrived."""
+        """Return the gangs whose members wait because too few have arrived."""
         return [waiting for waiting in self._waiting.values() if not self._opens(waiting)]
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:

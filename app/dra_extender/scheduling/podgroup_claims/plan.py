@@ -226,11 +226,11 @@ class CompetingController:
         }
 
     def will_record(self, group: PodGroup, claims: Iterable[str]) -> None:
-        """This service is about to record these claims in the status of the group."""
+        """Record that this service is about to write these claims into the status of the group."""
         self._known_records.update((group.metadata.uid, name) for name in claims)
 
     def will_publish(self, pod_uid: str) -> None:
-        """This service is about to record claims in the status of this pod."""
+        """Record that this service is about to write claims into the status of this pod."""
         self._published_by_us.add(pod_uid)
 
     def prune(self) -> None:

@@ -44,7 +44,7 @@ class OneText(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class FilterResponse:
-    """Which of the offered nodes fit, and why each other one does not.
+    """The feasible nodes among those offered, and the reason why each other node is not feasible.
 
     `failed`: eviction of other pods might help there.  `unresolvable`: it would not; devices are never freed by kube-scheduler's
     preemption, so shortages of devices belong here.
@@ -67,27 +67,27 @@ class RetryableError(Exception):
 
 
 class Shutdown:
-    """Whether the use cases stop, and why: the process stops, or this replica is not the leader any more.
+    """Tells whether the use cases stop, and why: the process stops, or this replica is not the leader any more.
 
     `reason` is a sentence, None while they run.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self._begun = Notifier()
+        self._stopping = Notifier()
 
     def begin(self, reason: str) -> None:
         """Let every call that comes, and every bind that waits, end with this reason."""
         self.reason = reason
-        self._begun.fire()
+        self._stopping.fire()
 
     def end(self) -> None:
         """Serve again: a new term of leadership begins."""
         self.reason = None
 
-    async def wait_unless_begun(self, task: asyncio.Task[Any]) -> None:
+    async def wait_unless_stopping(self, task: asyncio.Task[Any]) -> None:
         """Return when the task has ended, or when the use cases stop."""
         if self.reason is None:
             ended = Notifier()
             task.add_done_callback(lambda _: ended.fire())
-            await wait_for_any((ended, self._begun))
+            await wait_for_any((ended, self._stopping))

@@ -7,7 +7,7 @@ from dra_extender.ledger.pod_groups import GroupReservation
 
 
 class DevicesBesideCounters(StrEnum):
-    """Whether devices count that a slice has beside its counter sets; AUTO: where the API server behaves as 1.34."""
+    """Devices that a slice has beside its counter sets count always, never, or (AUTO) where the API server behaves as 1.34."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -15,7 +15,7 @@ class DevicesBesideCounters(StrEnum):
 
 
 class YieldPolicy(StrEnum):
-    """What happens, before the Binding, to an allocation of ours whose device a claim of another scheduler has, too.
+    """The treatment, before the Binding, of an allocation of ours whose device a claim of another scheduler has, too.
 
     CLEAR releases it at once: the other scheduler may then give the device to a second pod of its own (see `ledger.guards`).
     GUARD keeps it while a pod of another scheduler is pending that could be that second pod; then a guard claim replaces it.
@@ -28,7 +28,7 @@ class YieldPolicy(StrEnum):
 
 
 class PlacementPolicy(StrEnum):
-    """Which of the nodes and devices that fit come first.
+    """The order in which feasible nodes and devices are preferred.
 
     PRESERVE: those whose loss costs the pods that are expected least.  UPSTREAM: the first devices of a node in their order; nodes
     by counter sets that are in use already.
@@ -39,7 +39,7 @@ class PlacementPolicy(StrEnum):
 
 
 class Weights(NamedTuple):
-    """How much each of the ratings of a node counts; 0 leaves it out."""
+    """The weights of the score terms of a node; 0 leaves a term out."""
 
     alternatives: int = 4
     readiness: int = 2
@@ -52,7 +52,7 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the use cases behave; times in seconds.  The settings of the service give their defaults and bounds."""
+    """The options of the use cases; times in seconds.  The settings of the service give their defaults and bounds."""
 
     offered_nodes: int = 4
     hold_seconds: float = 30.0
@@ -100,5 +100,5 @@ class Options:
 
     @property
     def weights(self) -> Weights:
-        """How much each of the things counts by which nodes that fit are rated."""
+        """The weights of the score terms by which feasible nodes are rated."""
         return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight, self.alignment_weight)

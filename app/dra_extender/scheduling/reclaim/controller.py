@@ -51,7 +51,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class ReclaimResult(StrEnum):
-    """How a release ended; also a label of the metric."""
+    """The outcome of a release; also a label of the metric."""
 
     DONE = "done"
     CHANGED = "changed"

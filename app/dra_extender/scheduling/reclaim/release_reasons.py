@@ -29,7 +29,7 @@ RUNNING: Final = "Running"
 
 
 class ReclaimReason(StrEnum):
-    """Why something is released; also the label of its metric."""
+    """The reason for a release; also the label of its metric."""
 
     HOLD_EXPIRED = "hold_expired"
     HOLD_REVOKED = "hold_revoked"
@@ -62,7 +62,7 @@ RELEASE_MESSAGES: Final = {
 
 
 class ConsumerState(StrEnum):
-    """How a consumer in `reservedFor` uses the claim."""
+    """The use of a claim by a consumer in `reservedFor`."""
 
     IN_USE = "in use"
     GROUP_GONE = "group gone"

@@ -65,7 +65,7 @@ class Waker:
         self._places = (-1, -1)
         # Pods with a queueing hint that were not tried to the end yet, and those of them whose search was begun.
         self._deferred: set[str] = set()
-        self._begun: set[str] = set()
+        self._begun_searches: set[str] = set()
         self._last_namespace = ""
         # The number of the last trial of each pod.
         self._last_tried: dict[str, int] = {}
@@ -156,7 +156,7 @@ class Waker:
             if await self._try(rejected, None if any_node else changed, own, turn):
                 return reason
             await asyncio.sleep(0)
-        self._begun &= self._deferred
+        self._begun_searches &= self._deferred
         return None
 
     async def _try(
@@ -186,10 +186,10 @@ class Waker:
                     await self.spec_reader.read(fits, budget)
             return False
         if isinstance(fits, Pending):
-            self._begun.add(uid)
+            self._begun_searches.add(uid)
             self._defer(uid, own)
         elif not fits:
-            self._begun.discard(uid)
+            self._begun_searches.discard(uid)
         return fits is True
 
     def _defer(self, uid: str, own: str | None) -> None:
@@ -208,7 +208,7 @@ class Waker:
         tried = self._last_tried = {pod.pod.uid: self._last_tried.get(pod.pod.uid, 0) for pod in rejected}
         for waiting in sorted(rejected, key=lambda waiting: tried[waiting.pod.uid]):
             namespace = waiting.pod.namespace
-            is_begun = waiting.pod.uid in self._begun
+            is_begun = waiting.pod.uid in self._begun_searches
             keys[waiting.pod.uid] = (is_begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
         return sorted(rejected, key=lambda waiting: keys[waiting.pod.uid])
