@@ -114,7 +114,7 @@ def width() -> int:
 
 
 class ChangedAnswers:
-    """Prints answers one after the other, those alone that differ from the one before in more than the time."""
+    """Prints answers one after the other; leaves out an answer that differs from the one before only in its times."""
 
     def __init__(self, output: AnswerFormat) -> None:
         self._output = output

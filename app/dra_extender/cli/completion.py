@@ -36,7 +36,7 @@ class Shell(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """A word that may stand there, and what it is for."""
+    """A word that may complete the command line, and its purpose."""
 
     word: str
     about: str = ""

@@ -225,7 +225,7 @@ def _extenders(value: object, limits: ServiceLimits) -> list[FieldProblem]:
 
 
 def _of_this_service(stanzas: Sequence[_Stanza], binding: _Stanza) -> list[_Stanza]:
-    """Return the stanza with bindVerb and those with its URL; without such ones, every stanza that chooses nodes."""
+    """Return the stanza with bindVerb and the stanzas with its URL; if it is alone, return every stanza that chooses nodes."""
     same = [stanza for stanza in stanzas if stanza is binding or stanza.url == binding.url]
     if len(same) > 1 or binding.chooses:
         return same

@@ -90,7 +90,7 @@ class NodeRefusal(Value, frozen=True):
 
 
 def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
-    """Return what kube-scheduler reports of them: it asks no filter after the first one that rejects the node."""
+    """Return the reasons that kube-scheduler reports, those of the first filter that rejects the node: it runs no further one."""
     _, first = next(groupby(refusals, key=lambda refusal: refusal.filter), ("", ()))
     return tuple(refusal.text for refusal in first)
 

@@ -111,12 +111,12 @@ def _of_whole(pod_resources: Resources | None, of_containers: Mapping[str, int])
 
 
 def _amounts(resources: Resources | None) -> dict[str, int]:
-    """Return what is requested; a limit without a request is a request, as the API server has it."""
+    """Return the requests; a limit without a request counts as a request, as in the API server."""
     return {} if resources is None else {**_parsed(resources.limits), **_parsed(resources.requests)}
 
 
 def _is_known(name: str) -> bool:
-    """Return whether `framework.Resource` has a place for it; others, such as `storage`, are counted nowhere."""
+    """Return whether `framework.Resource` counts the resource; it counts no others, such as `storage`."""
     if name in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS):
         return True
     return name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE_MARK in name or is_extended(name)

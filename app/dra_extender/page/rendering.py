@@ -50,7 +50,7 @@ class ListPart(NamedTuple):
 
 
 def part_of(total: int, size: int, page: int) -> ListPart:
-    """Page `page` of `total` entries with `size` on each; a list without entries has one page.
+    """Return page `page` of `total` entries with `size` on each page; a list without entries has one page.
 
     Raises:
         QueryError: there is no such page.

@@ -325,7 +325,7 @@ class Extender:
             return response
 
     def expect(self, pods: Sequence[ExpectedPod]) -> None:
-        """Expect these pods in the place of those that come, where that counts; without any, those that come."""
+        """Expect these pods instead of those learned from filter calls; without pods, go on learning."""
         if self.expected is not None:
             self.expected.expect(pods)
 

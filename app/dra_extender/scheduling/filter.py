@@ -106,7 +106,7 @@ class Filter:
     unschedulable: UnschedulablePods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
-        """Return on which nodes the pod fits, at most `offered_nodes` if devices are held there, and why not on the others."""
+        """Return the feasible nodes, at most `offered_nodes` if devices are held there, and why other nodes are not feasible."""
         ledger = self.ledger
         ledger.pod_asked_about(pod)
         if not pod.needs_devices:
@@ -170,7 +170,7 @@ class Filter:
         return True
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Return on which nodes the pod fits and why it does not fit on the others, or what has to be waited for (`pending`).
+        """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`pending`).
 
         Nothing is held but what the plan of a gang takes.
         """

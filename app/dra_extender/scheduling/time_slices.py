@@ -80,7 +80,7 @@ class CallBudget(Budget):
     )
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
+        """Begin a call that may take this many seconds; its first slice has no end until `open_slice`."""
         self._now = now = clock.monotonic
         super().__init__(clock=now)
         self.slice_start = now()

@@ -58,7 +58,7 @@ def renewed(
     subjects: CertificateSubjects,
     now: datetime,
 ) -> Issued:
-    """Keep what is stored, unless it is missing, unreadable, for others, or due.  A new authority renews all.
+    """Keep each certificate, unless it is missing, unreadable, for other names, or due.  A new authority renews all.
 
     Raises:
         ValueError: a name cannot be in a certificate.

@@ -298,7 +298,7 @@ def kube_cluster(
 def _publisher(
     settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, ports: Mapping[str, int]
 ) -> EndpointPublisher | None:
-    """Return what directs the configured Service to this replica; None without such a Service."""
+    """Return the publisher that directs the configured Service to this replica; None without such a Service."""
     if settings.service is None:
         return None
     endpoint = ServiceEndpoint(_namespace(settings), settings.service, str(settings.address), ports)

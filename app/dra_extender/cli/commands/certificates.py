@@ -72,7 +72,7 @@ def command(
 
 
 async def _renew(store: "SecretStore", prefix: str, subjects: "CertificateSubjects") -> dict[str, bool]:
-    """Write the Secrets that change; whether each of them did."""
+    """Write the Secrets that change; return by name whether the Secret changed."""
     from datetime import UTC, datetime
 
     from dra_extender.service.certificate_issuer import renewed

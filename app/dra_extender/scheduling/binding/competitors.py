@@ -65,7 +65,7 @@ class Competitors:
     def find(
         self, devices: Collection[DeviceId], scheduler: str, budget: CallBudget, candidate: Pod | None = None
     ) -> Pod | None:
-        """Return a pod that competes for one of these devices and is not of this scheduler; `candidate` is looked at first.
+        """Return a pod of another scheduler that competes for one of these devices; judge `candidate` first.
 
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
         """

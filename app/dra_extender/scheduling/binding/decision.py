@@ -110,7 +110,7 @@ class BindDecision:
         return placements
 
     def _with_current_snapshot(self, decided: Decided, node: Node) -> Decided:
-        """Return the same with snapshots of what is allocated now, without what is only held for other pods."""
+        """Return the placements with snapshots of the present allocations, without holds of other pods."""
         if not any(holding.share_id for _, placement in decided for holding in placement.holdings):
             return decided
         usage, pool_of = self._ledger.claims.usage, pool_reader(self._ledger.slices, self._allocator.pools_of(node))
@@ -125,7 +125,7 @@ class BindDecision:
         return [(claim, current(placement)) for claim, placement in decided]
 
     def _conflict(self, decided: Decided, node: Node) -> AllocationConflict | None:
-        """Return the conflict of these placements with what is allocated, for which they would be undone after the write."""
+        """Return the conflict of these placements with allocations that would undo them after the write; None if there is none."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pool_reader(self._ledger.slices, self._allocator.pools_of(node))
         return find_violation(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)

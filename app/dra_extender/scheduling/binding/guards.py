@@ -151,7 +151,7 @@ class GuardClaims:
         self._some_due.set()
 
     async def _write_due(self, name: str, due: _Due) -> bool:
-        """Write what is due for the guard claim; return whether that was possible.  Otherwise it is due again."""
+        """Allocate or delete the guard claim as it is due; return False if that failed and is due again."""
         guard, device = self._ledger.guards.by_name(name), due.device
         try:
             if device is None or not self.needed((device,)):

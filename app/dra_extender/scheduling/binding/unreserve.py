@@ -23,7 +23,7 @@ class Unreserve:
         self._releasing: set[tuple[str, str]] = set()
 
     async def release(self, claim: FoundClaim, pod: Pod, guards: frozenset[str] = frozenset()) -> None:
-        """Release what the pod has of the claim; do nothing while another member of its gang releases the same.
+        """Release the pod's part of the claim; do nothing while another member of its gang releases the same claim.
 
         `guards`: guard claims (UIDs) whose reservations go, too; one that stays keeps the allocation.
 

@@ -142,7 +142,7 @@ class PlacementOracle:
             return False
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
-        """Return None for a device that one node reaches, else what is equal for devices that are equivalent everywhere."""
+        """Return a value that equivalent devices of all nodes share; None for a device that only one node reaches."""
         key = holding.driver, holding.pool, holding.device
         try:
             return self._reach[key]

@@ -210,7 +210,7 @@ class GangPlanner:
         return answer
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:
-        """Require that the specs of all members are kept: those that are not are read together, before the search begins."""
+        """Raise PlanUnfinishedError with all specs that the ledger does not keep; they are read before the search begins."""
         unread: dict[bytes, ClaimRecord] = {}
         for member in question.candidates:
             for record in self.allocator.unread_specs(member.claims.open).records:

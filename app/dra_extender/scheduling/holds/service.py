@@ -94,7 +94,7 @@ class HoldService:
         self._ledger.hold_book.rekey(claim_uid, new_uid)
 
     def release_pods(self, *pods: str) -> None:
-        """End the holds of these pods; a hold for further pods stays for those."""
+        """End the holds of these pods; a hold that further pods share stays for the further pods."""
         for uid in pods:
             self._ledger.hold_book.release_pod(uid)
 
@@ -200,7 +200,7 @@ class NodeOffers:
         offered: Mapping[str, NodeResult],
         losses: Mapping[str, float],
     ) -> None:
-        """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
+        """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
             self._shares.offered(unit.uid)
         by_node = {

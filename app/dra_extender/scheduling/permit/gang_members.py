@@ -73,7 +73,7 @@ class MemberCandidate:
         return extended + sum(claim.record.devices for claim in self.claims.open)
 
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
-        """Return why what is decided already keeps the member off this node."""
+        """Return why a claim of the member excludes this node; None if none does."""
         special = self.special_on(node)
         return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
 
@@ -139,7 +139,7 @@ class Obstacles:
         self._absent = names - acting if acting else set()
 
     def candidate(self, pod: Pod, *, offered: bool = False) -> MemberCandidate | Rejection | None:
-        """Return what is known of a waiting member, or why it cannot be placed now; None if it needs no assignment.
+        """Return the candidate for a waiting member, or why it cannot be placed now; None if it needs no assignment.
 
         `offered`: kube-scheduler offers nodes for it in this call, so that only its claims may be in the way.
         """
@@ -165,7 +165,7 @@ class Obstacles:
 def lacking_members(
     group: PodGroup, ledger: Ledger, placed: Collection[str]
 ) -> tuple[Sequence[Pod], Sequence[tuple[Pod, Rejection]]]:
-    """Return the members that exist, and those of them that have no node, are not `placed` (by UID), and cannot be placed now."""
+    """Return all members, and the members that have no node, are not `placed` (by UID), and cannot be placed now."""
     members = existing_members(group, ledger)
     obstacles = Obstacles(group, members, ledger)
     waiting = (pod for pod in members if not (pod.node_name or pod.uid in placed))
@@ -193,7 +193,7 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
-    """Return what is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
+    """Return the candidate for a member that is not bound, or why the member has to wait; None if it needs no assignment."""
     claims, need = usable_claims(pod, ledger), extended_need(pod, ledger)
     if isinstance(claims, Rejection):
         return claims
@@ -205,7 +205,7 @@ def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None
 
 
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
-    """Return the candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
+    """Return the members in the order of planning: most devices first, then fewest nodes; members of one kind in a row.
 
     `offered` returns the nodes to which the pod with this UID may go.
     """

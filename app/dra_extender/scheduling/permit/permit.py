@@ -97,7 +97,7 @@ class Permit:
                 del self._waiting[uid]
 
     def reject(self, group: PodGroup) -> None:
-        """Reject the members that wait, because the others do not fit at present; no effect on a gang that is admitted."""
+        """Reject the waiting members, because the other members do not fit at present; do nothing if the gang is admitted."""
         waiting = self._waiting.get(group.metadata.uid)
         if waiting is not None and not self._is_open(group, waiting):
             self._reject(waiting, "the other members do not fit at present")
@@ -171,7 +171,7 @@ class Permit:
         return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:
-        """Return whether a member is bound; then the others need not wait for each other."""
+        """Return whether a member is bound, so that the other members need not wait for each other."""
         if self._ledger.pods.has_running_member(*group.metadata.key):
             return True
         just_bound = self._admitted.get(group.metadata.uid)

@@ -165,7 +165,7 @@ class ReclaimController:
         return reclaimable if not suspect.foreign_version and now >= suspect.since + grace else None
 
     async def _release(self, record: ClaimRecord, due: ReclaimableClaim, blocking: AbstractSet[str]) -> None:
-        """Release what is due; conflicts with other writers are retried a few times.  No bind decides about it meanwhile."""
+        """Release the part that is due; retry a few times after a conflict.  No bind decides about the claim meanwhile."""
         uid = record.claim.metadata.uid
         if self.facts.is_being_bound(uid):
             self._suspects.pop(uid, None)
@@ -220,7 +220,7 @@ class ReclaimController:
         return ReclaimResult.DONE
 
     async def _read_consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:
-        """Read the pods whose reservation is to be released, by UID; those of a PodGroup are its members."""
+        """Read the pods whose reservation is to be released, by UID; for a PodGroup, read its members."""
         namespace = claim.metadata.namespace
         live: dict[str, Pod | None] = {}
         for consumer in claim.status.reserved_for:
@@ -250,7 +250,7 @@ class ReclaimController:
         return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]
 
     def _pod_uids(self, claim: ClaimHead, consumers: AbstractSet[str]) -> AbstractSet[str]:
-        """Return the UIDs of these consumers, and of the members of those that are PodGroups."""
+        """Return the UIDs of these consumers, and of the members of consumers that are PodGroups."""
         groups = [consumer for consumer in claim.status.reserved_for if consumer.uid in consumers]
         members = (self.facts.members(claim.metadata.namespace, group) or () for group in groups)
         return consumers | {pod.uid for pods in members for pod in pods}

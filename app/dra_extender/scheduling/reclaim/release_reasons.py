@@ -385,7 +385,7 @@ class ReclaimFacts:
 
 
 def _newest(pods: Iterable[Pod], live: Mapping[str, Pod | None]) -> Iterator[Pod]:
-    """Yield the pods as they were just read, where they were, without those that do not exist any more."""
+    """Yield each pod as it was just read from the API server, or else as it is; leave out pods that do not exist any more."""
     return (newest for pod in pods if (newest := live.get(pod.uid, pod)) is not None)
 
 

@@ -87,7 +87,7 @@ class EventNotes:
         return with_why_command(parts, pod)
 
     def _unmet_selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
-        """Say what was false on most devices of the example node: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
+        """Return what was false on most devices of the example: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
         key = (demand.signature, name, self._ledger.state.version(name), rejection.claim, rejection.request, share)
         text = self._unmet.get(key)
@@ -139,7 +139,7 @@ class EvaluatedNodes:
         self.all_but = False
 
     def shrink(self) -> None:
-        """Keep the names, or those of the other nodes, whichever are fewer; nodes that were created since are not among them."""
+        """Keep the names of these nodes or of all other nodes, whichever are fewer; leave out nodes that were created since."""
         nodes, existing = self._nodes, self._existing
         if nodes is None:
             return
@@ -148,7 +148,7 @@ class EvaluatedNodes:
         self._nodes, self._existing = None, {}
 
     def among(self, nodes: Iterable[str]) -> Sequence[str]:
-        """Return those of these nodes that kube-scheduler offered."""
+        """Return the nodes that kube-scheduler offered, out of these."""
         self.shrink()
         names, all_but = self.names, self.all_but
         return [node for node in nodes if (node in names) is not all_but]
@@ -202,7 +202,7 @@ class UnschedulablePod:
 
 
 class UnschedulablePods:
-    """The pods that filter rejected and has not offered a node since; `uids` are theirs."""
+    """The pods that filter rejected and has not offered a node since."""
 
     def __init__(self, ledger: Ledger, notes: EventNotes, events: Events, metrics: Metrics, clock: Clock) -> None:
         self._ledger = ledger
