@@ -39,9 +39,9 @@ def text(report: DefragReport, width: int = WIDTH) -> Iterator[str]:
     lost = [move.pod for move in report.moves if not move.controller]
     if lost:
         yield ""
-        one = len(lost) == 1
-        said = "has no controller: create it again" if one else "have no controller: create them again"
-        yield from wrapped(f"{listed(lost, _MOST_PODS)} {said} after the end", "", width)
+        is_single = len(lost) == 1
+        sentence = "has no controller: create it again" if is_single else "have no controller: create them again"
+        yield from wrapped(f"{listed(lost, _MOST_PODS)} {sentence} after the end", "", width)
     subject = [] if report.lands is None else [PodRow(pod=report.pod, before=_ABSENT, after=report.lands)]
     yield from unjudged_lines([*moved, *subject], width)
     yield from fate_lines(moved, width)

@@ -62,13 +62,13 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
     elif same:
         plain = _counts(pod.after for pod in report.pods if pod.plain)
         yield f"of those that ask for no devices {plain}"
-    yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
+    yield from _waiting([row for row in shown if row.after.kind is OutcomeKind.WAITS], width)
     yield from unjudged_lines(shown, width)
     for row in shown:
         if row.after.conditions:
             yield ""
             yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
-    yield from fate_lines([each for each in shown if each.evicted], width)
+    yield from fate_lines([row for row in shown if row.evicted], width)
     if report.fill is not None:
         yield ""
         yield from _fill(report.fill, width)
@@ -83,36 +83,36 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
         yield from wrapped(f"note: {note}", "", width)
 
 
-def _counts(found: Iterable[PodOutcome]) -> str:
-    outcomes = tuple(found)
-    kinds = Counter(outcome.kind for outcome in outcomes)
+def _counts(outcomes: Iterable[PodOutcome]) -> str:
+    all_outcomes = tuple(outcomes)
+    kinds = Counter(outcome.kind for outcome in all_outcomes)
     landing, waiting = kinds[OutcomeKind.LANDS], kinds[OutcomeKind.WAITS]
-    unsure = sum(outcome.kind is OutcomeKind.LANDS and bool(outcome.unjudged) for outcome in outcomes)
+    unsure = sum(outcome.kind is OutcomeKind.LANDS and bool(outcome.unjudged) for outcome in all_outcomes)
     may = f" ({unsure} as far as devices go)" if unsure else ""
     lands = f"{landing} {'pod lands' if landing == 1 else 'pods land'}{may}"
     return f"{lands} and {waiting} {'waits' if waiting == 1 else 'wait'}"
 
 
-def outcome_text(found: PodOutcome) -> str:
-    match found.kind:
+def outcome_text(outcome: PodOutcome) -> str:
+    match outcome.kind:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
-            devices_of = map(device_id_of, found.devices)
+            devices_of = map(device_id_of, outcome.devices)
             # The pool is named where it is not the node.
-            names = [name if pool == found.node else f"{pool}/{name}" for _, pool, name in devices_of]
+            names = [name if pool == outcome.node else f"{pool}/{name}" for _, pool, name in devices_of]
             devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
-            lands = "may land on" if found.unjudged else "lands on"
-            return f"{'on' if found.kind is OutcomeKind.RUNS else lands} {found.node}{devices}"
+            lands = "may land on" if outcome.unjudged else "lands on"
+            return f"{'on' if outcome.kind is OutcomeKind.RUNS else lands} {outcome.node}{devices}"
         case OutcomeKind.ABSENT:
             return "-"
         case _:
-            return str(found.kind)
+            return str(outcome.kind)
 
 
 def three_columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
     first = min(max(len(row[0]) for row in rows), _WIDEST)
-    rest = width - first - 4
-    second = min(max(len(row[1]) for row in rows), rest // 2)
-    widths = (first, second, rest - second)
+    remaining = width - first - 4
+    second = min(max(len(row[1]) for row in rows), remaining // 2)
+    widths = (first, second, remaining - second)
     for row in rows:
         cells = [wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
         for number in range(max(map(len, cells))):
@@ -164,38 +164,38 @@ def reason_lines(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
     return beside_labels(rows, width, INDENT if any(label for label, _ in rows) else "")
 
 
-def _fill(found: Fill, width: int) -> Iterator[str]:
-    least = "at least " if found.bounded else ""
-    copies = f"{found.copies} {'copy' if found.copies == 1 else 'copies'}"
+def _fill(fill: Fill, width: int) -> Iterator[str]:
+    at_least = "at least " if fill.bounded else ""
+    copies = f"{fill.copies} {'copy' if fill.copies == 1 else 'copies'}"
     yield from wrapped(
-        f"fill with {found.subject}: {least}{copies} more {'fits' if found.copies == 1 else 'fit'}", "", width
+        f"fill with {fill.subject}: {at_least}{copies} more {'fits' if fill.copies == 1 else 'fit'}", "", width
     )
-    if found.nodes:
-        listed = [f"{node.node} {node.copies}" for node in found.nodes[:_MOST_NODES]]
-        more = len(found.nodes) - _MOST_NODES
+    if fill.nodes:
+        listed = [f"{node.node} {node.copies}" for node in fill.nodes[:_MOST_NODES]]
+        more = len(fill.nodes) - _MOST_NODES
         text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
         yield from wrapped(f"on {text}", INDENT, width)
-    if found.unjudged:
-        yield from wrapped(f"as far as devices go; not looked at: {'; '.join(found.unjudged)}", INDENT, width)
-    if found.bounded:
+    if fill.unjudged:
+        yield from wrapped(f"as far as devices go; not looked at: {'; '.join(fill.unjudged)}", INDENT, width)
+    if fill.bounded:
         yield from wrapped("the count ends at this bound", INDENT, width)
         return
     yield f"{INDENT}no more, because"
-    for line in reason_lines(found.reasons, width - len(INDENT)):
+    for line in reason_lines(fill.reasons, width - len(INDENT)):
         yield INDENT + line
-    yield from _stranded(found.stranded, width)
-    if found.stranded_in_part:
+    yield from _stranded(fill.stranded, width)
+    if fill.stranded_in_part:
         text = "not all nodes were looked at for what is stranded: the selectors take too long"
         yield from wrapped(text, INDENT, width)
 
 
-def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
-    if not found:
+def _stranded(stranded: Sequence[Stranded], width: int) -> Iterator[str]:
+    if not stranded:
         yield f"{INDENT}stranded: nothing"
         return
     yield f"{INDENT}stranded, by reason"
-    ordered = sorted(found, key=lambda each: (each.text, each.node))
-    for text, group in groupby(ordered, key=lambda each: each.text):
+    ordered = sorted(stranded, key=lambda place: (place.text, place.node))
+    for text, group in groupby(ordered, key=lambda place: place.text):
         places = list(group)
         nodes = [place.node for place in places if place.node != SEVERAL_NODES]
         where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
@@ -213,15 +213,15 @@ def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
 def _amounts(places: Iterable[Stranded]) -> str:
     """Return what is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
     devices = 0
-    left: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    amounts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for place in places:
         devices += len(place.devices)
         for counter in place.counters:
-            sums = left[counter.counter]
+            sums = amounts[counter.counter]
             sums[0], sums[1], sums[2] = sums[0] + counter.left, sums[1] + counter.total, sums[2] + 1
     parts = [number_of(devices, "device")] if devices else []
     parts += [
         f"{name} {quantity_text(amount)} of {quantity_text(total)} left in {number_of(count, 'counter set')}"
-        for name, (amount, total, count) in sorted(left.items())
+        for name, (amount, total, count) in sorted(amounts.items())
     ]
     return "; ".join(parts)

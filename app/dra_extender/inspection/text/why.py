@@ -64,8 +64,8 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
         fits = (report.unbound or report.scheduler_absent) and not report.unjudged
         yield from wrapped(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT, width)
         if report.unjudged and not report.reported:
-            others = ", ".join(unjudged.text for unjudged in report.unjudged)
-            yield from wrapped(f"kube-scheduler also looks at {others}, which is not judged here", INDENT, width)
+            unjudged = ", ".join(unjudged.text for unjudged in report.unjudged)
+            yield from wrapped(f"kube-scheduler also looks at {unjudged}, which is not judged here", INDENT, width)
     yield from labelled(report.beside, report.origin.taken_at, width)
     if report.gang is not None:
         yield from _gang(report.gang, width)
@@ -81,8 +81,10 @@ def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
         if branch.claim:
-            wanted = f" ({branch.wanted})" if branch.wanted else ""
-            yield from wrapped(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{wanted}", "", width)
+            option_text = f" ({branch.wanted})" if branch.wanted else ""
+            yield from wrapped(
+                f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}", "", width
+            )
         yield from labelled(branch.reasons, report.origin.taken_at, width)
     for step in report.next:
         yield from step_lines(step, INDENT, width, in_gang=report.gang is not None)
@@ -100,7 +102,7 @@ def _reported(report: WhyReport, width: int) -> Iterator[str]:
     about = [reason for reason in report.reported if reason.kind is not ReasonKind.DEVICES or not report.branches]
     if not about or any(event.message == report.said for event in report.events):
         return
-    texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
+    texts = [f"{reason.nodes} {reason.text}" if reason.nodes else reason.text for reason in about]
     yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
 
 
@@ -114,15 +116,15 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     groups = f" [{', '.join(nearest.declared)}]" if nearest is not None and nearest.declared else ""
     yield reason.text if nearest is None else f"{reason.text}; nearest {place_of(nearest)}{groups}"
     if reason.count is not None:
-        found = reason.count
-        few = f", which has {found.meant} that match" if 0 < found.meant < found.wanted else ""
-        yield f"{found.available} of {found.wanted} devices on {found.node}{few}"
+        count = reason.count
+        matching = f", which has {count.meant} that match" if 0 < count.meant < count.wanted else ""
+        yield f"{count.available} of {count.wanted} devices on {count.node}{matching}"
     if nearest is not None:
         yield from device_lines(nearest, now)
     if reason.constraint is not None:
-        found_values = reason.constraint
-        counts = [f"{count} with {value or 'no value'}" for value, count in found_values.values]
-        yield f"{found_values.constraint} on {found_values.node}: {', '.join(counts) or 'no device is free'}"
+        constraint = reason.constraint
+        counts = [f"{count} with {value or 'no value'}" for value, count in constraint.values]
+        yield f"{constraint.constraint} on {constraint.node}: {', '.join(counts) or 'no device is free'}"
     if reason.pool is not None:
         yield gap_line(reason.pool)
     yield from reason.further
@@ -132,11 +134,11 @@ def _gang(gang: GangReport, width: int) -> Iterator[str]:
     states = [member.state.value for member in gang.members]
     names = [_names(member.names) for member in gang.members]
     columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
-    for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
+    for place, (member, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
         mark = "└" if place == len(gang.members) - 1 else "├"
-        where = f"on {_names(tuple(dict.fromkeys(each.nodes)))}" if each.nodes else ""
-        until = "" if each.until is None else f"until {clock_text(each.until)}"
-        text = " ".join(part for part in (each.text, where, until) if part)
+        where = f"on {_names(tuple(dict.fromkeys(member.nodes)))}" if member.nodes else ""
+        until = "" if member.until is None else f"until {clock_text(member.until)}"
+        text = " ".join(part for part in (member.text, where, until) if part)
         yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
 
 
@@ -147,7 +149,7 @@ def _names(names: Sequence[str]) -> str:
         numbers = [name.removeprefix(stem) for name in names]
         if all(name.startswith(stem) for name in names) and all(number.isdecimal() for number in numbers):
             first = int(numbers[0])
-            if [int(each) for each in numbers] == list(range(first, first + len(names))):
+            if [int(number) for number in numbers] == list(range(first, first + len(names))):
                 return f"{names[0]}..{numbers[-1]}"
     return listed(names, _MOST_NAMES)
 
@@ -160,11 +162,11 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     subject = subject_text(awaited.subject, awaited.claim, awaited.request)
     yield from wrapped(f"└ {subject}: {awaited.device}", "", width)
     names = ", ".join(awaited.conditions)
-    left = awaited.limit - report.origin.taken_at
-    shown = f"{int(left)}s" if left < _IN_SECONDS else age_text(left)
+    seconds = awaited.limit - report.origin.taken_at
+    shown = f"{int(seconds)}s" if seconds < _IN_SECONDS else age_text(seconds)
     assumed = awaited.assumed_timeout
     doubt = "" if assumed is None else f" if the binding timeout is {assumed:g}s, the default"
-    limit = f"; limit in {shown}{doubt}" if left > 0 else f"; the limit has passed{doubt}"
+    limit = f"; limit in {shown}{doubt}" if seconds > 0 else f"; the limit has passed{doubt}"
     text = {
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
         "timed out": f"waits for {names}, not reported in time{doubt}",
@@ -177,8 +179,8 @@ def _allocated(device: PodDevice, now: float, width: int) -> Iterator[str]:
     asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
     yield from wrapped(asks, "", width)
     for condition in device.conditions:
-        said = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
-        yield from wrapped(f"driver reports {condition.type} {condition.status}{said}", INDENT, width)
+        details = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
+        yield from wrapped(f"driver reports {condition.type} {condition.status}{details}", INDENT, width)
 
 
 def _preferred_text(preferred: PreferredAttribute) -> str:
@@ -190,24 +192,24 @@ def _preferred_text(preferred: PreferredAttribute) -> str:
 
 def _scores_text(scores: Sequence[NodeScore]) -> str:
     """E.g. `why n1: prioritize gives it 10 (1 of 1 counter set in use) of 10 now, the best other node, n2, 5`."""
-    own, *others = scores
-    if not others:
+    own, *other_scores = scores
+    if not other_scores:
         return f"why {own.node}: its devices fit on no other node now"
-    if not any(each.score for each in scores):
-        return f"why {own.node}: prioritize rates it no better than {others[0].node} now: kube-scheduler's own scores decide"
-    told = []
-    for each in scores:
-        terms = [f"{number_of(each.alternatives, 'point')} for early alternatives"] if each.alternatives else []
-        terms += ["waits for binding conditions"] if each.waits else []
-        if each.preferences:
-            preferred = number_of(each.preferences, "preferred attribute")
-            terms.append(f"devices agree in {each.aligned} of {preferred}")
-        if each.loss is not None:
-            terms.append(f"costs the expected pods {each.loss:.3f} devices")
-        elif each.counter_sets:
-            terms.append(f"{each.joined} of {number_of(each.counter_sets, 'counter set')} in use")
-        told.append(f"{each.score}" + (f" ({', '.join(terms)})" if terms else ""))
-    return f"why {own.node}: prioritize gives it {told[0]} of 10 now, the best other node, {others[0].node}, {told[1]}"
+    if not any(score.score for score in scores):
+        return f"why {own.node}: prioritize rates it no better than {other_scores[0].node} now: kube-scheduler's own scores decide"
+    texts = []
+    for score in scores:
+        terms = [f"{number_of(score.alternatives, 'point')} for early alternatives"] if score.alternatives else []
+        terms += ["waits for binding conditions"] if score.waits else []
+        if score.preferences:
+            preferred = number_of(score.preferences, "preferred attribute")
+            terms.append(f"devices agree in {score.aligned} of {preferred}")
+        if score.loss is not None:
+            terms.append(f"costs the expected pods {score.loss:.3f} devices")
+        elif score.counter_sets:
+            terms.append(f"{score.joined} of {number_of(score.counter_sets, 'counter set')} in use")
+        texts.append(f"{score.score}" + (f" ({', '.join(terms)})" if terms else ""))
+    return f"why {own.node}: prioritize gives it {texts[0]} of 10 now, the best other node, {other_scores[0].node}, {texts[1]}"
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool) -> Sequence[str]:
@@ -258,8 +260,8 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         yield from _group_lines(nearest, now)
     elif nearest.capacity is not None:
         for lacking in (nearest.capacity, *nearest.further_capacities):
-            left, total = quantity_text(lacking.left), quantity_text(lacking.total)
-            yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {left} of {total} left"
+            remaining, total = quantity_text(lacking.left), quantity_text(lacking.total)
+            yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {remaining} of {total} left"
             yield from _held_lines(nearest.holders, lacking.capacity, now)
     else:
         if nearest.detail:
@@ -270,8 +272,8 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
 
 
 def _short_lines(need: CounterNeed, holders: Sequence[HolderShare], now: float, also: str = "") -> Iterator[str]:
-    left, total = quantity_text(need.left), quantity_text(need.total)
-    yield f"{also}{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
+    remaining, total = quantity_text(need.left), quantity_text(need.total)
+    yield f"{also}{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {remaining} of {total} left"
     yield from _held_lines(holders, need.counter, now)
 
 
@@ -306,11 +308,11 @@ def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     more = len(nearest.holders) - _MOST_HOLDERS
     yield f"{nearest.counter_set} {state}: {'; '.join(owners)}{f' and {more} more' if more > 0 else ''}"
     if nearest.sufficient:
-        left = [
+        remaining = [
             f"{need.counter} {quantity_text(need.left)} of {quantity_text(need.total)} left"
             for need in nearest.sufficient
         ]
-        yield f"counters would suffice: {', '.join(left)}"
+        yield f"counters would suffice: {', '.join(remaining)}"
     if nearest.insufficient is not None:
         yield from _short_lines(nearest.insufficient, nearest.drawing, now, "also ")
 
@@ -352,16 +354,16 @@ def waiting_tree(report: WaitingReport, width: int = WIDTH) -> Iterator[str]:
     yield from wrapped(f"{count}{place}{nodes}", "", width)
     labels = [number_of(cause.pods, "pod") for cause in report.causes]
     column = max(map(len, labels), default=0)
-    for label, each in zip(labels, report.causes, strict=True):
-        yield from _cause_lines(f"{label:>{column}}  ", each, width)
+    for label, cause in zip(labels, report.causes, strict=True):
+        yield from _cause_lines(f"{label:>{column}}  ", cause, width)
     for note in report.notes:
         yield from wrapped(f"note: {note}", INDENT, width)
 
 
 def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
     below = " " * len(label)
-    wanted = f" ({row.wanted})" if row.wanted else ""
-    lines = [f"{row.cause}: {row.text}{wanted}"]
+    option_text = f" ({row.wanted})" if row.wanted else ""
+    lines = [f"{row.cause}: {row.text}{option_text}"]
     age = "" if row.age is None else f" {age_text(row.age)}"
     detail = f": {row.detail}" if row.detail else ""
     lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}")
@@ -384,12 +386,12 @@ def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
         subject = subject_text(request.subject, request.claim, request.request)
         yield from wrapped(f"└ {subject} ({request.wanted}): {request.free} free by themselves", "", width)
         rows: list[tuple[str, list[str]]] = []
-        for found in request.devices:
-            groups = f" [{', '.join(found.device.declared)}]" if found.device.declared else ""
-            lines = list(device_lines(found.device, report.origin.taken_at))
-            if found.code != Code.NO_MATCH.name or not lines:
-                lines.insert(0, (found.text or "ok") + groups)
-            rows.append((found.device.device.partition("/")[2], lines))
+        for row in request.devices:
+            groups = f" [{', '.join(row.device.declared)}]" if row.device.declared else ""
+            lines = list(device_lines(row.device, report.origin.taken_at))
+            if row.code != Code.NO_MATCH.name or not lines:
+                lines.insert(0, (row.text or "ok") + groups)
+            rows.append((row.device.device.partition("/")[2], lines))
         yield from beside_labels(rows, width)
         if not request.devices:
             yield f"{INDENT}no devices"
