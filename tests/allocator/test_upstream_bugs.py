@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.overlay.policy import TaintOverlay
-from dra_extender.allocator.pools.pools import gather
+from dra_extender.allocator.pools.pools import node_pools
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
@@ -173,7 +173,7 @@ def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_
     index = SliceIndex()
     for each in order:
         index.put((odd + even)[each])
-    found = gather(NODE, index.local(NODE.name), index.near(NODE), index.of_pool, Features())
+    found = node_pools(NODE, index.local(NODE.name), index.near(NODE), index.of_pool, Features())
     assert [(pool.label, pool.problem) for pool in found.pools] == [
         (f"{DRIVER}/even", None),
         (f"{DRIVER}/pool", Code.POOL_INCOMPLETE),

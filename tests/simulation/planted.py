@@ -187,7 +187,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "holds end neither with their pod nor with time": _all(
         _instead(HoldBook, "release_pod", _nothing), _instead(HoldBook, "expire", _value(0))
     ),
-    "counters are not drawn": _all(_instead(CounterTable, "reserve", _value(True)), _UNCOMPARED),
+    "counters are not drawn": _all(_instead(CounterTable, "draw", _value(True)), _UNCOMPARED),
     "compatibility groups are not joined": _all(_instead(CompatibilityTable, "join", _value(True)), _UNCOMPARED),
     "capacity of shares is not counted": _all(_instead(Sharing, "exhausted", _nothing), _UNCOMPARED),
     "a taken device is free": _all(_instead(NodeView, "is_taken", _value(False)), _UNCOMPARED),

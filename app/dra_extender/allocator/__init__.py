@@ -1,6 +1,6 @@
 """The allocator: which devices serve the claims of a pod on a node, or why none do.
 
-    demand.validate  claims and classes -> Demand, valid on every node (or a Rejection)
+    demand.build     claims and classes -> Demand, valid on every node (or a Rejection)
     pools            slices -> NodePools: what a node can use
     allocate         Demand, NodePools and usage -> Placement or NoFit
     explain.survey   the same input -> a full account of every request's devices, for people

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.allocator.state.usage import PoolUsage
@@ -66,7 +66,7 @@ def any_device_demand(features: Features) -> Demand:
     request = DeviceRequestBody(device_class_name=_ANY, allocation_mode="ExactCount", count=1)
     devices = DeviceClaim(requests=(DeviceRequest(name=_ANY, exactly=request),))
     claim = NamedClaim(_ANY, ResourceClaim(spec=ClaimSpec(devices=devices)))
-    demand = prepare((claim,), {_ANY: DeviceClass()}, ProgramCache(), features)
+    demand = build_demand((claim,), {_ANY: DeviceClass()}, ProgramCache(), features)
     if isinstance(demand, Rejection):
         raise TypeError(demand.text)
     return demand

@@ -157,7 +157,7 @@ class SearchState:
             constraint = self.demand.claims[claim].constraints[index]
             attribute = self.node_view.attribute(request_data, constraint.attribute, location)
             state = self._constraint_state.get((claim, index))
-            if constraint.joined(state, attribute) is REFUSED:
+            if constraint.state_with(state, attribute) is REFUSED:
                 return conflict_of(constraint, attribute, state)
         return None
 
@@ -193,15 +193,15 @@ class SearchState:
         exclusion = self._join_groups(pool, consumption, admin=admin)
         if exclusion:
             return exclusion
-        reserved = self.tables(pool).counters.reserve(consumption, self.trail)
-        return Exclusion.NONE if reserved else Exclusion.COUNTERS
+        drawn = self.tables(pool).counters.draw(consumption, self.trail)
+        return Exclusion.NONE if drawn else Exclusion.COUNTERS
 
     def _join_groups(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
         tables = self.tables(pool)
         if tables.groups is not None:
             joined = tables.groups.join(consumption, self.trail, admin=admin)
         else:
-            joined = tables.grouped is None or tables.grouped.closed(consumption, admin=admin) is None
+            joined = tables.grouped is None or tables.grouped.first_closed_set(consumption, admin=admin) is None
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, request_data: SearchableRequest, location: int) -> Exclusion:
@@ -210,7 +210,7 @@ class SearchState:
             key = (claim, index)
             constraint = self.demand.claims[claim].constraints[index]
             attribute = self.node_view.attribute(request_data, constraint.attribute, location)
-            state = constraint.joined(self._constraint_state.get(key), attribute)
+            state = constraint.state_with(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)

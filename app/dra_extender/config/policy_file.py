@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from dra_extender.allocator.demand.preferences import LONGEST_NAME, MOST_PREFERENCES, NAME
+from dra_extender.allocator.demand.alignment import LONGEST_NAME, MOST_PREFERENCES, NAME
 from dra_extender.allocator.fragmentation.kinds import MOST_KINDS, ExpectedPod, NodeAmounts
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.errors import CelCompileError

@@ -5,7 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Union
 
-from dra_extender.allocator.demand.preferences import DOMAIN
+from dra_extender.allocator.demand.alignment import DOMAIN
 from dra_extender.model.allocation import OpaqueConfiguration
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import ListOf, Mark, Record, fields_of

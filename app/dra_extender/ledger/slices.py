@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from dra_extender.allocator.demand.preferences import PolicyPreferences
+from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.overlay.policy import OverlaidSlice, Overlay, PolicyOverlay, TaintOverlay, apply_all
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
-from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
+from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.manifests.check import SchemaProblem, schema_problems
 from dra_extender.manifests.documents import (

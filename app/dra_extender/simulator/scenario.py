@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import NamedClaim
-from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.pools.pools import gather
+from dra_extender.allocator.pools.pools import node_pools
 from dra_extender.allocator.state.features import FIELD_OF_NAME, UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
@@ -93,7 +93,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     ]
     usage = _FixedUsage(map(claim_from, _objects(scenario, "allocated")))
     features = _features(scenario.get("features"))
-    demand = prepare(claims, classes, ProgramCache(), features)
+    demand = build_demand(claims, classes, ProgramCache(), features)
     timeout = _timeout(scenario.get("timeoutMs"))
 
     def answer_node(node: Node) -> Json:
@@ -102,7 +102,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
         local = [published for published in slices if published.node_name == node.name]
         shared = [published for published in slices if published.node_name is None]
         try:
-            pools = gather(node, local, shared, pool_slices, features, UPSTREAM)
+            pools = node_pools(node, local, shared, pool_slices, features, UPSTREAM)
         except ModelError as problem:
             return _error(node, str(problem))
         shares = (f"share-{number}" for number in itertools.count())

@@ -56,7 +56,7 @@ def test_refusal_leaves_the_state_alone_and_state_is_immutable(
     constraint = Constraint(attribute=ATTRIBUTE, distinct=distinct, requests=(), lists=lists)
     state = None
     for attribute in found:
-        again = [constraint.joined(state, attribute) for _ in range(2)]
+        again = [constraint.state_with(state, attribute) for _ in range(2)]
         assert again[0] == again[1]
         if again[0] is not REFUSED:
             state = again[0]

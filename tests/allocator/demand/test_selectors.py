@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim, is_read, reads_of
 from dra_extender.allocator.demand.selectors import SelectorError, SelectorList, SelectorVerdicts
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.device import DeviceActivation
@@ -62,7 +62,7 @@ def searched(
     claim: Any,
     classes: Mapping[str, Any],
 ) -> Any:
-    demand = prepare([NamedClaim("c0", claim)], classes, programs, Features(), verdicts)
+    demand = build_demand([NamedClaim("c0", claim)], classes, programs, Features(), verdicts)
     assert isinstance(demand, Demand)
     return allocate(demand, NODE, pools_of(slices), Held())
 
@@ -157,7 +157,7 @@ def test_deadline_inside_a_selector_is_not_remembered_as_a_verdict() -> None:
         def compile(self, expression: str, **_: Any) -> Any:
             return Slow()
 
-    demand = prepare([NamedClaim("c0", claim_of(exactly(expression="true")))], CLASSES, SlowPrograms(), Features())
+    demand = build_demand([NamedClaim("c0", claim_of(exactly(expression="true")))], CLASSES, SlowPrograms(), Features())
     assert isinstance(demand, Demand)
     pools = pools_of([slice_of("d")])
     late = reasons(allocate(demand, NODE, pools, Held(), deadline=lambda: True))

@@ -1,7 +1,7 @@
 """Shared counters (KEP-4815)."""
 
 import pytest
-from dra_extender.allocator.rules.counter_sets import CounterTable, Shortage
+from dra_extender.allocator.rules.counter_sets import CounterBalance, CounterTable
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.cel.values.quantity import NANO
@@ -29,24 +29,24 @@ def draw(amount: int, counter_set: str = "set", counter: str = "c") -> CounterCo
 
 def test_reservation_may_use_exactly_what_remains() -> None:
     table = CounterTable({"set": {"c": 5}}, [("held", draw(2))])
-    assert table.reserve([draw(3)], Trail())
-    assert not table.reserve([draw(1)], Trail())
+    assert table.draw([draw(3)], Trail())
+    assert not table.draw([draw(1)], Trail())
 
 
 def test_set_listed_twice_counts_with_the_sum() -> None:
-    assert not CounterTable({"set": {"c": 5}}, []).reserve([draw(3), draw(3)], Trail())
+    assert not CounterTable({"set": {"c": 5}}, []).draw([draw(3), draw(3)], Trail())
 
 
 def test_one_overdrawn_counter_blocks_every_device_that_draws_on_the_pool() -> None:
     table = CounterTable({"set": {"c": 1}, "other": {"c": 9}}, [("held", draw(2))])
-    assert not table.reserve([draw(1, "other")], Trail())
-    assert table.shortage([draw(1, "other")]) == Shortage("set", "c", remaining=-1, requested=0)
+    assert not table.draw([draw(1, "other")], Trail())
+    assert table.shortage([draw(1, "other")]) == CounterBalance("set", "c", remaining=-1, requested=0)
 
 
 def test_counters_of_one_name_in_two_sets_are_two_counters() -> None:
     table = CounterTable({"one": {"c": 1}, "two": {"c": 1}}, [])
-    assert table.reserve([draw(1, "one")], Trail())
-    assert table.reserve([draw(1, "two")], Trail())
+    assert table.draw([draw(1, "one")], Trail())
+    assert table.draw([draw(1, "two")], Trail())
 
 
 @given(
@@ -59,7 +59,7 @@ def test_undo_gives_back_exactly_what_was_reserved(total: int, draws: list[list[
     for each in draws:
         marks.append(trail.mark())
         states.append(dict(table._remaining))
-        if not table.reserve(each, trail):
+        if not table.draw(each, trail):
             trail.undo_to(marks[-1])
             assert table._remaining == states[-1]
     for mark, state in zip(reversed(marks), reversed(states), strict=True):

@@ -185,7 +185,7 @@ def test_bound_of_counters_is_never_too_low(total: int, amounts: list[int]) -> N
     best = max(
         (chosen.bit_count() for chosen in range(1, 1 << len(amounts)) if _sum(amounts, chosen) <= total), default=0
     )
-    assert CounterTable({"set": {"c": total}}, []).upper_bound(entries) == best
+    assert CounterTable({"set": {"c": total}}, []).most_that_fit(entries) == best
 
 
 def _sum(amounts: list[int], chosen: int) -> int:

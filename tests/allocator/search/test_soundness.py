@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import ResourceClaim

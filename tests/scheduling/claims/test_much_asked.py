@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
-from dra_extender.allocator.demand import validate as requests
+from dra_extender.allocator.demand import build as requests
+from dra_extender.allocator.demand.build import MAX_OPTIONS
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
-from dra_extender.allocator.demand.validate import MAX_OPTIONS
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.model.resource_claim import ConsumerReference
@@ -59,13 +59,13 @@ def large_claim(world: InMemoryExtender, name: str) -> FoundClaim:
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The claims that are validated, by the pod's names for them."""
     labels: list[str] = []
-    prepare = requests._Preparation.claim
+    prepare = requests._DemandBuilder.claim
 
-    def claim(self: requests._Preparation, named: NamedClaim) -> ClaimDemand:
+    def claim(self: requests._DemandBuilder, named: NamedClaim) -> ClaimDemand:
         labels.append(named.label)
         return prepare(self, named)
 
-    monkeypatch.setattr(requests._Preparation, "claim", claim)
+    monkeypatch.setattr(requests._DemandBuilder, "claim", claim)
     return labels
 
 

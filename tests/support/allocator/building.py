@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.pools.pools import NodePools, gather
+from dra_extender.allocator.pools.pools import NodePools, node_pools
 from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
@@ -146,11 +146,11 @@ def pools_of(
     local = [each for each in slices if each.node_name == node.name]
     shared = [each for each in slices if each.node_name is None]
     whole_pool = lambda pool: [each for each in slices if each.pool_id == pool]  # noqa: E731
-    return gather(node, local, shared, whole_pool, features or Features(), rules)
+    return node_pools(node, local, shared, whole_pool, features or Features(), rules)
 
 
 def demand_of(*claims: ResourceClaim, features: Features | None = None, programs: ProgramCache = _PROGRAMS) -> Demand:
-    demand = prepare(named(*claims), CLASSES, programs, features or Features())
+    demand = build_demand(named(*claims), CLASSES, programs, features or Features())
     assert isinstance(demand, Demand), demand
     return demand
 
@@ -160,8 +160,8 @@ def named(*claims: ResourceClaim) -> list[NamedClaim]:
 
 
 def refusal(*claims: ResourceClaim, features: Features | None = None) -> Rejection:
-    """What `prepare` says against these claims."""
-    found = prepare(named(*claims), CLASSES, _PROGRAMS, features or Features())
+    """What `build_demand` says against these claims."""
+    found = build_demand(named(*claims), CLASSES, _PROGRAMS, features or Features())
     assert isinstance(found, Rejection)
     return found
 

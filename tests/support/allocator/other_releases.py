@@ -188,7 +188,7 @@ class ReleaseSearchState(SearchState):
         for index, constraint, attribute in self._constraints(claim, wanted, location):
             joined = self._joined.get((claim, index))
             state = self._constraint_state.get((claim, index)) if joined is None else tuple(joined.seen.values())
-            refused = joined is None and constraint.joined(state, attribute) is REFUSED
+            refused = joined is None and constraint.state_with(state, attribute) is REFUSED
             refused = refused or (joined is not None and not joined.admits(constraint, attribute))
             if refused:
                 return conflict_of(constraint, attribute, state)
@@ -202,7 +202,7 @@ class ReleaseSearchState(SearchState):
                     return Exclusion.CONSTRAINT
                 self.trail.append(joined, (wanted.main, attribute))
                 continue
-            state = constraint.joined(self._constraint_state.get(key), attribute)
+            state = constraint.state_with(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
@@ -230,7 +230,7 @@ class ReleaseSearchState(SearchState):
         sharing = self.node_view.sharing
         if sharing.is_shareable(location) and (location in self._paid or sharing.is_shared(location)):
             return Exclusion.NONE
-        if not self.tables(self.node_view.pools.views[location].pool).counters.reserve(consumption, self.trail):
+        if not self.tables(self.node_view.pools.views[location].pool).counters.draw(consumption, self.trail):
             return Exclusion.COUNTERS
         self.trail.put(self._paid, location, True)
         return Exclusion.NONE

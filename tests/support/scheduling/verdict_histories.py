@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.pools.pools import NodePools, gather
+from dra_extender.allocator.pools.pools import NodePools, node_pools
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import ProgramCache, compile_expression
@@ -81,7 +81,7 @@ def _demand(wanted: tuple[tuple[str, int], ...], admin: bool, features: Features
             body["adminAccess"] = True
         requests.append({"name": f"r{index}", "exactly": body})
     claim = claim_from({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
-    found = prepare([NamedClaim("c", claim)], _CLASSES, _PROGRAMS, features)
+    found = build_demand([NamedClaim("c", claim)], _CLASSES, _PROGRAMS, features)
     assert isinstance(found, Demand), found
     return found
 
@@ -186,7 +186,7 @@ class History:
 
     def _pools(self) -> NodePools:
         slices = self.ledger.slices
-        return gather(NODE, slices.local(NODE.name), slices.near(NODE), slices.of_pool, self.features)
+        return node_pools(NODE, slices.local(NODE.name), slices.near(NODE), slices.of_pool, self.features)
 
     def _given(self, device: str, memory: int, *, frozen: bool, odd: int = 0, admin: bool = False) -> Given:
         """An allocation as somebody makes it who looks at the slice alone; at times of the whole device, although it is shared."""

@@ -11,7 +11,7 @@ from dra_extender.cel.device import Attribute
 from dra_extender.model.device import Device
 
 REFUSED: Final = object()
-"""Result of `Constraint.joined` when the device may not join."""
+"""Result of `Constraint.state_with` when the device may not join."""
 
 _SETS: Final = ("int_values", "bool_values", "string_values", "version_values")
 _SET_SCALARS: Final = ("int_value", "bool_value", "string_value", "version_value")
@@ -34,7 +34,7 @@ class Constraint:
         """Return whether a request takes part, by its name or as `main/alternative`; no list means every request."""
         return not self.requests or main in self.requests or full in self.requests
 
-    def joined(self, state: Any, attribute: Attribute | None) -> Any:
+    def state_with(self, state: Any, attribute: Attribute | None) -> Any:
         """Return the state once a device with this attribute has joined; REFUSED if it may not, as without the attribute."""
         if attribute is None:
             return REFUSED

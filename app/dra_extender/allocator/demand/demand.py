@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.constraints import Constraint
-from dra_extender.allocator.demand.preferences import PolicyPreferences
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError

@@ -14,7 +14,7 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
-from dra_extender.allocator.rules.counter_sets import GroupState, Shortage
+from dra_extender.allocator.rules.counter_sets import CounterBalance, GroupState
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import Code, SearchEndedError
@@ -37,8 +37,8 @@ class GroupConflict(NamedTuple):
 
     entry: CounterConsumption
     state: GroupState
-    counters: tuple[Shortage, ...] = ()
-    shortage: Shortage | None = None
+    counters: tuple[CounterBalance, ...] = ()
+    shortage: CounterBalance | None = None
 
 
 class DeviceDiagnosis(NamedTuple):
@@ -53,7 +53,7 @@ class DeviceDiagnosis(NamedTuple):
     code: Code | None
     detail: str = ""
     distance: float = 0.0
-    shortage: Shortage | None = None
+    shortage: CounterBalance | None = None
     capacities: tuple[CapacityShortage, ...] = ()
     conflict: GroupConflict | None = None
     taints: tuple[DeviceTaint, ...] = ()
@@ -262,9 +262,7 @@ class _RequestCheck:
         if conflict is None:
             return None
         counter_set = conflict[0].counter_set
-        remaining = tuple(
-            counter for counter in tables.counters.remaining_for(drawn) if counter.counter_set == counter_set
-        )
+        remaining = tuple(counter for counter in tables.counters.balances(drawn) if counter.counter_set == counter_set)
         return GroupConflict(*conflict, remaining, tables.counters.shortage(drawn))
 
 

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
-from dra_extender.allocator.rules.counter_sets import Shortage
+from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import why_off
@@ -105,7 +105,11 @@ class DeviceMessages:
         pools, admin = self._node_view.pools, slot.request_data.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
-            closed = None if tables.grouped is None else tables.grouped.closed(device.consumes_counters, admin=admin)
+            closed = (
+                None
+                if tables.grouped is None
+                else tables.grouped.first_closed_set(device.consumes_counters, admin=admin)
+            )
             if closed is None:
                 return ""
             reason = "where compatibility groups are declared, and CompatibilityGroups is off"
@@ -157,7 +161,7 @@ class DeviceMessages:
         takers = self._takers(slot, [pick for pick in self._state.picks if self._draws(pick, location, shortage)])
         return f"{device.name} needs {format_quantity(shortage.requested)} of {where}, {remaining} remain{takers}"
 
-    def _draws(self, pick: Pick, location: int, shortage: Shortage) -> bool:
+    def _draws(self, pick: Pick, location: int, shortage: CounterBalance) -> bool:
         """Return whether a pick takes of what is short for the device at a location."""
         pools = self._node_view.pools
         return pools.views[pick.location].pool is pools.views[location].pool and any(

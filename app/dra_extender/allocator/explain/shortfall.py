@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError
-from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot, taker_text
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from dra_extender.allocator.demand.preferences import PolicyPreferences
+from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.fragmentation.kinds import ExpectedPod
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour

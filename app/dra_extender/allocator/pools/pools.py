@@ -86,12 +86,12 @@ def latest_generation(relevant: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     return [published for published in relevant if published.generation == newest]
 
 
-def complete(
+def current_slices(
     relevant: Sequence[ResourceSlice],
     whole_pool: Callable[[], Iterable[ResourceSlice]],
     counts: Callable[[ResourceSlice], bool],
 ) -> KnownSlices | None:
-    """Return the pool from its relevant slices of one generation and, if needed, from all its slices on any node.
+    """Return the slices of a pool from its relevant slices of one generation and, if needed, from all its slices on any node.
 
     The first relevant slice declares the number of slices, which must match exactly: the relevant slices alone, or else all slices
     of that generation for which `counts` holds.  None if the relevant slices alone are incomplete and a newer generation exists
@@ -270,7 +270,7 @@ class NodePools:
         return sum(pool.hidden for pool in self.unusable) + sum(slices.hidden for slices in self.ignored)
 
 
-def gather(
+def node_pools(
     node: Node,
     local: Sequence[ResourceSlice],
     shared: Sequence[ResourceSlice],
@@ -296,7 +296,7 @@ def gather(
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[_BuiltPool] = []
     for pool_id, relevant in by_pool.items():
-        current = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
+        current = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if current is not None:
             built.append(_build(pool_id, current, partitionable=partitionable, rules=rules))
     built.sort(key=lambda item: (item.has_binding_conditions, item.pool.pool_id))
@@ -336,7 +336,7 @@ def pool_problem(
     pool_id: PoolId, relevant: Sequence[ResourceSlice], pool_slices: Callable[[PoolId], Sequence[ResourceSlice]]
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
-    slices = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
+    slices = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), _always)
     return "" if slices is None else _build(pool_id, slices, partitionable=True, rules=OWN).pool.detail
 
 

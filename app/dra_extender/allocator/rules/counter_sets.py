@@ -10,8 +10,8 @@ The intersection is stricter than comparing pairs: after {a,b} and {b,c}, {a,c} 
 that contradict each other, some without groups beside some with groups or a list of groups with no group in common, leave the empty
 intersection, which admits nothing, in whatever order the members come.
 
-Admin access takes nothing, so the groups of the admin's policy neither refuse it nor count it as a member.  Groups that drivers
-publish apply to it, as in upstream: a device picked with admin access is a member for the rest of the search.
+Admin access takes nothing, so groups from the admin's policy do not apply to it.  Groups that drivers publish do, as in upstream:
+a device picked with admin access is a member for the rest of the search.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ CounterKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """A counter that does not suffice: what remains and what is requested of it, in nano-units."""
+class CounterBalance:
+    """A counter that a device draws on: what remains of it and what is requested, in nano-units."""
 
     counter_set: str
     counter: str
@@ -73,7 +73,7 @@ class CounterTable:
         """Return what is left of each counter; less than nothing where it is overdrawn."""
         return self._remaining
 
-    def reserve(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:
+    def draw(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:
         """Draw what a device consumes; False if a counter does not suffice (the caller then undoes)."""
         remaining = self._remaining
         draws = self._draws(consumption)
@@ -87,7 +87,7 @@ class CounterTable:
     def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
         return drawn(consumption)
 
-    def upper_bound(self, entries: Sequence[CounterConsumption]) -> int:
+    def most_that_fit(self, entries: Sequence[CounterConsumption]) -> int:
         """Return how many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
         counters = {counter for entry in entries for counter, _ in entry.counters}
         bound = len(entries)
@@ -98,18 +98,20 @@ class CounterTable:
             bound = min(bound, max(fitting, default=0))
         return bound
 
-    def remaining_for(self, consumption: Sequence[CounterConsumption]) -> Iterator[Shortage]:
+    def balances(self, consumption: Sequence[CounterConsumption]) -> Iterator[CounterBalance]:
         """Yield what remains of each counter that a device would draw on, whether or not it suffices."""
         for key, amount in self._draws(consumption):
-            yield Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
+            yield CounterBalance(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
 
-    def shortage(self, consumption: Sequence[CounterConsumption]) -> Shortage | None:
+    def shortage(self, consumption: Sequence[CounterConsumption]) -> CounterBalance | None:
         """Return the first counter that a device would overdraw, or that is overdrawn already."""
         amounts = dict(self._draws(consumption))
         for key in (*amounts, *self._overdrawn):
             amount = amounts.get(key, 0)
             if self._remaining[key] < amount:
-                return Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
+                return CounterBalance(
+                    counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount
+                )
         return None
 
 
@@ -152,16 +154,16 @@ def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption)
     return folded(states, entry)
 
 
-def not_by_policy(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
-    """Return the entries that concern admin access: those whose groups, or lack of groups, the driver published."""
+def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
+    """Return the entries whose groups, or lack of groups, come from the driver and not from the policy."""
     return [entry for entry in consumption if not entry.grouped_by_policy]
 
 
 class CompatibilityTable:
     """The group states of one pool during one search: from what is held, and from what the search picks.
 
-    `_states` has every member but those with admin access.  `_published` has the entries of all members that are
-    `not_by_policy`; it is kept only for a search with admin access, because otherwise `_states` decides alone.
+    `_states` has the members without admin access.  `_published` has all members, but only their entries that are
+    `published_by_driver`; it is None for a search without admin access, for which `_states` decides alone.
     """
 
     __slots__ = ("_published", "_states")
@@ -190,7 +192,7 @@ class CompatibilityTable:
 
         Each entry is folded before the next is tested.
         """
-        for states, entries in self._joined(consumption, admin=admin):
+        for states, entries in self._states_to_join(consumption, admin=admin):
             for entry in entries:
                 if not admits(states, entry):
                     return False
@@ -201,7 +203,7 @@ class CompatibilityTable:
         self, consumption: Sequence[CounterConsumption], *, admin: bool = False
     ) -> tuple[CounterConsumption, GroupState] | None:
         """Return the first entry that its counter set does not admit, with the state of the set."""
-        for joined, entries in self._joined(consumption, admin=admin):
+        for joined, entries in self._states_to_join(consumption, admin=admin):
             states = dict(joined)
             for entry in entries:
                 if not admits(states, entry):
@@ -209,14 +211,14 @@ class CompatibilityTable:
                 states[entry.counter_set] = folded(states, entry)
         return None
 
-    def _joined(
+    def _states_to_join(
         self, consumption: Sequence[CounterConsumption], *, admin: bool
     ) -> Iterator[tuple[dict[str, GroupState], Sequence[CounterConsumption]]]:
         """Yield the states that a device joins, each with the entries that count there."""
         if not admin:
             yield self._states, consumption
         if self._published is not None:
-            yield self._published, not_by_policy(consumption)
+            yield self._published, published_by_driver(consumption)
 
 
 class GroupedSets:
@@ -228,12 +230,12 @@ class GroupedSets:
         """Close the sets that these held devices draw on with groups."""
         grouped = [entry for _, entry in held_entries if entry.compatibility_groups]
         self._closed = frozenset(entry.counter_set for entry in grouped)
-        self._closed_by_drivers = frozenset(entry.counter_set for entry in not_by_policy(grouped))
+        self._closed_by_drivers = frozenset(entry.counter_set for entry in published_by_driver(grouped))
 
-    def closed(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
+    def first_closed_set(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
         """Return the first counter set of this device that is closed, or that the device itself declares groups for."""
         closed = self._closed_by_drivers if admin else self._closed
-        for entry in not_by_policy(consumption) if admin else consumption:
+        for entry in published_by_driver(consumption) if admin else consumption:
             if entry.compatibility_groups or entry.counter_set in closed:
                 return entry.counter_set
         return None

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
-from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView

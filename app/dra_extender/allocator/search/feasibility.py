@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, SearchableRequest
-from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.picks import PoolTables
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import CapacityMismatch
@@ -234,7 +234,7 @@ class Bounds:
         if tables is None:
             tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
         if tables.groups is None or admin:
-            return tables.counters.upper_bound(entries)
+            return tables.counters.most_that_fit(entries)
         # Devices on one set all have no groups, or all have one group in common.
         admitted = [entry for entry in entries if tables.groups.conflict((entry,)) is None]
         compatible = [[entry for entry in admitted if not entry.compatibility_groups]]
@@ -242,4 +242,4 @@ class Bounds:
             [entry for entry in admitted if group in entry.compatibility_groups]
             for group in {group for entry in admitted for group in entry.compatibility_groups}
         ]
-        return max(tables.counters.upper_bound(entries) for entries in compatible)
+        return max(tables.counters.most_that_fit(entries) for entries in compatible)

@@ -12,8 +12,8 @@ step.  For two claims, the first with alternatives for its request, the stack gr
     AllModeFrame   claim 1, request 0, 0  the one device that mode All has for this slot
 
 A round of `Search.solve` either makes the next call, which may push a frame, or passes a result to the top frame.  Three results
-travel up: FOUND, FAILED, and TOO_MANY (more devices than a claim may have), which skips device loops and stops at the nearest
-alternatives, or becomes FAILED at the end of the claim before.
+travel up: FOUND, FAILED, and TOO_MANY (more devices than a claim may have).  TOO_MANY passes the device loops.  Alternatives answer
+it with the next alternative; at the end of an earlier claim it becomes FAILED.
 """
 
 import sys
@@ -21,8 +21,8 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
 from typing import Final
 
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
-from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_messages import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.picks import Exclusion, SearchState
@@ -34,7 +34,7 @@ from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused
 
 NOT_CHOSEN: Final = -1
-"""Option of a call that has not entered the alternatives of a request, or of a request that has none."""
+"""Option of a call if no alternative is chosen: the request has none, or they are not tried yet."""
 _POLL: Final = 15
 _DEAD_ENDS_BEFORE_PRUNING: Final = 64
 _EXCLUSIONS_PER_DEAD_END: Final = 4
@@ -111,7 +111,7 @@ class Search:
         try:
             while self._dead_ends < self._prune_at or not self._begin_pruning():
                 if result is FrameResult.GOES_ON:
-                    result = self._enter()
+                    result = self._step()
                 elif not frames:
                     return result is FrameResult.FOUND
                 else:
@@ -120,13 +120,15 @@ class Search:
                         frames.pop()
                 depth, steps = len(frames), self.steps
         except SearchPaused:
-            # The round that was interrupted is made again, and changes again what it changed so far.
+            # The interrupted round is repeated; it makes the same changes again.
             del frames[depth:]
             self._result, self.steps = result, steps
             raise
         return False
 
-    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
+    def call_next(
+        self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0
+    ) -> FrameResult:
         """Make this the next call; always returns GOES_ON."""
         self._claim, self._request, self._option, self._picked, self._start = claim, request, option, picked, start
         return FrameResult.GOES_ON
@@ -145,7 +147,7 @@ class Search:
         return eligibility
 
     def _begin_pruning(self) -> bool:
-        """Return whether the demand certainly has no solution; otherwise the search skips from now on what is known to fail."""
+        """Return whether the demand is found to have no solution; if not, skip from now on the states that are known to fail."""
         if self._feasibility is None:
             self._feasibility = Feasibility(
                 self.demand, self.node_view, self._all_mode, self.eligibility, self._search_alone
@@ -159,7 +161,7 @@ class Search:
     def _search_alone(self, alone: Demand, all_mode: AllModeLocations) -> Callable[[], bool]:
         return Search(alone, SearchState(alone, self.node_view), all_mode, _MAX_STEPS_PER_CLAIM).solve
 
-    def _enter(self) -> FrameResult:
+    def _step(self) -> FrameResult:
         self.steps += 1
         if self.steps > self._max_steps:
             raise SearchEndedError(
@@ -178,7 +180,7 @@ class Search:
         requests = claims[claim].requests
         if request == len(requests):
             self._frames.append(CLAIM_END)
-            return self.call(claim + 1, 0)
+            return self.call_next(claim + 1, 0)
         if self.nogoods is not None and option == NOT_CHOSEN and not picked:
             key = self.nogoods.key(self.state, claim, request)
             if key in self.nogoods:
@@ -187,7 +189,7 @@ class Search:
         requested = requests[request]
         if requested.prioritized and option == NOT_CHOSEN:
             self._frames.append(Alternatives(claim, request, requested))
-            return self.call(claim, request, 0)
+            return self.call_next(claim, request, 0)
         return self._pick(claim, request, picked, requested)
 
     def _pick(self, claim: int, request: int, picked: int, requested: RequestDemand) -> FrameResult:
@@ -200,7 +202,7 @@ class Search:
             self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option, request_data), {})
             return FrameResult.FAILED
         if picked >= count:
-            return self.call(claim, request + 1)
+            return self.call_next(claim, request + 1)
         total = self.state.sizes.get(claim, 0) + count - picked
         if total > MAX_RESULTS:
             self.shortfall.record_too_many(slot, total)
@@ -224,7 +226,7 @@ class Search:
         if eligibility.verdict(location) == DeviceVerdict.ELIGIBLE:
             exclusion = self.state.try_pick(claim, request_data, location)
             if not exclusion:
-                return self.call(claim, request, self._option, picked + 1)
+                return self.call_next(claim, request, self._option, picked + 1)
             if exclusion is Exclusion.CONSTRAINT:
                 raise SearchEndedError(self.shortfall.constraint_rejection(claim, request_data, location))
             exclusions[location] = exclusion
@@ -235,7 +237,7 @@ class Search:
 class ClaimEnd:
     """Turns TOO_MANY of a later claim into FAILED for the claims before it.
 
-    `resume` of every frame returns its result, and the frame is done; it returns GOES_ON after making another call.
+    `resume` of a frame returns the result of the frame, which is then removed, or GOES_ON if it has made another call.
     """
 
     __slots__ = ()
@@ -282,7 +284,7 @@ class Alternatives:
             return result
         self._option += 1
         if self._option < self._options:
-            return search.call(self._claim, self._request, self._option)
+            return search.call_next(self._claim, self._request, self._option)
         return FrameResult.TOO_MANY if self._only_too_many else FrameResult.FAILED
 
 
@@ -343,7 +345,7 @@ class DeviceLoop:
             if not exclusion:
                 self._next = 1 + search.ranks[location]
                 self._has_picked = True
-                return search.call(claim, request, self._option, picked + 1, self._next)
+                return search.call_next(claim, request, self._option, picked + 1, self._next)
             self._exclusions[location] = exclusion
             if index is not None:
                 # An interchangeable device would be excluded, too.

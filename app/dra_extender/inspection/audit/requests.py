@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.allocator.state.features import Features
@@ -139,7 +139,7 @@ class RequestAudit:
             except SpecNotKeptError:
                 self._unjudged.without_spec(claim_name(record.claim), "what they ask for is not kept in memory")
                 return None
-            demand = prepare(
+            demand = build_demand(
                 (NamedClaim("", claim),),
                 self._ledger.classes,
                 self._programs,

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
-from dra_extender.allocator.demand.preferences import DOMAIN, PreferencesError, read_preferences
+from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.inspection.objects import ALL_KINDS, ClusterObjects, MissingKind, keep_fields
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.why.reported import mark_of, reworded

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.rules.counter_sets import Shortage
+from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
@@ -265,7 +265,7 @@ class NearestDevices:
         found = (self.published((driver, rest[:place], rest[place + 1 :])) for place in places)
         return next((each for each in found if each is not None), None)
 
-    def _counter(self, device_id: DeviceId, found: Shortage) -> CounterNeed:
+    def _counter(self, device_id: DeviceId, found: CounterBalance) -> CounterNeed:
         pool_id = device_id[:2]
         pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))
         return CounterNeed(

@@ -10,9 +10,9 @@ from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
-from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.capacity import most_allowed

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from dra_extender.allocator.demand.alignment import agree
 from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.demand.preferences import agree
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.ledger import Ledger

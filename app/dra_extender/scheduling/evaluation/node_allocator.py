@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.device_diagnosis import (
     Among,
     DeviceDiagnosis,
@@ -16,7 +16,7 @@ from dra_extender.allocator.explain.device_diagnosis import (
     diagnose_devices,
     survey,
 )
-from dra_extender.allocator.pools.pools import NodePools, gather
+from dra_extender.allocator.pools.pools import NodePools, node_pools
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import OWN, Features
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
@@ -131,7 +131,7 @@ class NodeAllocator:
         rejection = _decode(claims, preparation.claims, budget)
         if rejection is not None:
             return rejection
-        demand = prepare(
+        demand = build_demand(
             preparation.claims,
             self._ledger.classes,
             self._programs,
@@ -154,7 +154,7 @@ class NodeAllocator:
 
     def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
         """Return what these claims ask for, which need not exist."""
-        return prepare(claims, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
+        return build_demand(claims, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
 
     def count_devices_beside_counters(self, *, counted: bool) -> None:
         """Set whether devices that a slice has beside its counter sets count; called before the first search."""
@@ -298,7 +298,7 @@ class NodeAllocator:
         if known is not None and known[0] == version:
             return known[1]
         slices = self._ledger.slices
-        pools = gather(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features, self._rules)
+        pools = node_pools(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features, self._rules)
         self._pools[node.name] = (version, pools)
         if len(self._pools) > _SLACK * len(self._ledger.nodes):
             nodes = self._ledger.nodes

@@ -14,9 +14,9 @@ Four terms count, each as a share of the best node's:
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.alignment import agree
 from dra_extender.allocator.demand.constraints import Constraint, lookup
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand
-from dra_extender.allocator.demand.preferences import agree
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.ledger.slices import SliceIndex

@@ -1,10 +1,16 @@
-"""Validation of claims as far as it needs no node, in upstream's order, and their translation into a `Demand`."""
+"""Build the `Demand` of a pod from its claims; what needs no node is validated here, in upstream's order."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
+from dra_extender.allocator.demand.alignment import (
+    MOST_PREFERENCES,
+    PolicyPreferences,
+    matching,
+    preferred_constraints,
+)
 from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.demand import (
     ALL,
@@ -17,12 +23,6 @@ from dra_extender.allocator.demand.demand import (
     content_of,
     size_of,
     with_preferences,
-)
-from dra_extender.allocator.demand.preferences import (
-    MOST_PREFERENCES,
-    PolicyPreferences,
-    matching,
-    preferred_constraints,
 )
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
@@ -50,7 +50,7 @@ class _InvalidRequestError(Exception):
         self.request = request
 
 
-def prepare(
+def build_demand(
     claims: Sequence[NamedClaim],
     classes: Mapping[str, DeviceClass],
     programs: ProgramCache,
@@ -60,7 +60,7 @@ def prepare(
     prepared: MutableMapping[int, ClaimDemand] | None = None,
     preferences: PolicyPreferences = (),
 ) -> Demand | Rejection:
-    """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
+    """Validate the claims of one pod, which are allocated together, and build the demand for any number of searches.
 
     `verdicts` keeps selector verdicts between pods; without it they last as long as the demand.  What depends on a node (mode All,
     selectors that do not compile or fail on a device) is checked by `allocate`.  Compiling expressions is charged to `budget`;
@@ -79,14 +79,14 @@ def prepare(
         return Rejection(code=Code.TOO_MUCH, detail=detail)
     selector_verdicts = SelectorVerdicts() if verdicts is None else verdicts
     ready = {} if prepared is None else prepared
-    preparation = _Preparation(classes, programs, features, selector_verdicts, budget, dict(preferences))
+    builder = _DemandBuilder(classes, programs, features, selector_verdicts, budget, dict(preferences))
     for index in [index for index in range(len(claims)) if index not in ready]:
         label, claim = claims[index]
         if index and budget is not None and budget():
             detail = "the call has spent its budget before the claim was looked at"
             return Rejection(code=Code.SEARCH_LIMIT, claim=label, detail=detail)
         try:
-            ready[index] = preparation.claim(NamedClaim(label, claim))
+            ready[index] = builder.claim(NamedClaim(label, claim))
         except _InvalidRequestError as invalid:
             return Rejection(code=invalid.code, claim=label, request=invalid.request, detail=str(invalid))
 
@@ -108,7 +108,7 @@ def prepare(
     return with_preferences(demand)
 
 
-class _Preparation:
+class _DemandBuilder:
     def __init__(
         self,
         classes: Mapping[str, DeviceClass],

@@ -95,7 +95,7 @@ def agree(constraint: Constraint, attributes: Iterable[Attribute | None]) -> boo
     """Return whether devices with these attributes (None: a device without it) meet a constraint."""
     state: Any = None
     for attribute in attributes:
-        state = constraint.joined(state, attribute)
+        state = constraint.state_with(state, attribute)
         if state is REFUSED:
             return False
     return True

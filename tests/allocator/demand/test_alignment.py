@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.alignment import PreferencesError, agree, read_preferences
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, reads_of
-from dra_extender.allocator.demand.preferences import PreferencesError, agree, read_preferences
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.features import Features
@@ -88,7 +88,7 @@ def test_class_prefers_for_all_requests_that_use_it() -> None:
     spec = {"config": [{"opaque": preferring(ROOT)["opaque"]}]}
     classes = {"near": device_class_from({"metadata": {"name": "near"}, "spec": spec})}
     wanted = claim_of(*(exactly(1, name, deviceClassName="near") for name in ("p", "q")))
-    demand = prepare(named(wanted), classes, ProgramCache(), Features())
+    demand = build_demand(named(wanted), classes, ProgramCache(), Features())
     assert isinstance(demand, Demand)
     assert picks(allocate(demand, NODE, pools_of([NODE_OF_FOUR]), Held())) == [["a", "c"]]
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import ProgramCache
@@ -88,14 +88,14 @@ def test_constraint_of_an_unknown_kind_is_refused() -> None:
 
 def test_class_selector_without_cel_is_refused() -> None:
     classes = {"any": device_class_from({"metadata": {"name": "any"}, "spec": {"selectors": [{}]}})}
-    found = prepare([NamedClaim("c0", claim_of(exactly()))], classes, ProgramCache(), Features())
+    found = build_demand([NamedClaim("c0", claim_of(exactly()))], classes, ProgramCache(), Features())
     assert not isinstance(found, Demand)
     assert found.code is Code.SELECTOR_INVALID
 
 
 @pytest.mark.parametrize(("count", "accepted"), [(32, True), (33, False)])
 def test_a_claim_may_have_32_devices(count: int, accepted: bool) -> None:
-    found = prepare([NamedClaim("c0", claim_of(exactly(count)))], CLASSES, ProgramCache(), Features())
+    found = build_demand([NamedClaim("c0", claim_of(exactly(count)))], CLASSES, ProgramCache(), Features())
     assert isinstance(found, Demand) is accepted
 
 
@@ -119,7 +119,9 @@ SIGNED = claim_of(exactly(2, expression="true"), config=[{"opaque": {"driver": "
 
 
 def signature(*claims: Any, classes: Any = CLASSES, features: Features | None = None, label: str = "gpu") -> bytes:
-    found = prepare([NamedClaim(label, claim) for claim in claims], classes, ProgramCache(), features or Features())
+    found = build_demand(
+        [NamedClaim(label, claim) for claim in claims], classes, ProgramCache(), features or Features()
+    )
     assert isinstance(found, Demand)
     return found.signature
 
