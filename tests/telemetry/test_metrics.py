@@ -11,7 +11,7 @@ from dra_extender.telemetry.declaration import (
     plain_counter,
 )
 from dra_extender.telemetry.metrics import DEFINITIONS, Metrics
-from dra_extender.telemetry.upstream import UNSCHEDULABLE
+from dra_extender.telemetry.upstream_metrics import UNSCHEDULABLE
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter
@@ -30,10 +30,10 @@ def call_everything(metrics: Metrics) -> None:
     metrics.bound("bound", 0.5)
     metrics.claim_writes.labels("status", "ok").inc()
     metrics.scheduler_wakes.labels("devices").inc()
-    metrics.search(True, 200)
-    metrics.search(False, 7)
+    metrics.cached_results(200)
+    metrics.searched(7)
     metrics.held_claims.set(5)
-    metrics.unsettled_claims.set(2)
+    metrics.multi_node_holds.set(2)
     metrics.waiting_pods.set(4)
     metrics.waiting_pods_longest_seconds.set(90.5)
     metrics.search_stopped("team-a")
@@ -50,8 +50,8 @@ def call_everything(metrics: Metrics) -> None:
     metrics.api_request("update", "resourceclaims/status", "200", 0.01)
     metrics.pod_event("written")
     metrics.stripped_fields.labels("compatibilityGroups").inc()
-    metrics.unserved("compatibility-groups", True)
-    metrics.unserved("device-taints", False)
+    metrics.set_field_served("compatibility-groups", False)
+    metrics.set_field_served("device-taints", True)
     metrics.policy("taken")
 
 
@@ -66,11 +66,11 @@ def test_what_is_told_is_what_is_counted() -> None:
         ("bind_duration_seconds_count", {"outcome": "bound"}, 1),
         ("claim_writes_total", {"step": "status", "outcome": "ok"}, 1),
         ("scheduler_wakes_total", {"reason": "devices"}, 1),
-        ("node_answers_total", {"source": "memory"}, 200),
-        ("node_answers_total", {"source": "search"}, 1),
+        ("node_results_total", {"source": "cache"}, 200),
+        ("node_results_total", {"source": "search"}, 1),
         ("search_steps_sum", {}, 7),
         ("held_claims", {}, 5),
-        ("unsettled_claims", {}, 2),
+        ("multi_node_holds", {}, 2),
         ("waiting_pods", {}, 4),
         ("waiting_pods_longest_seconds", {}, 90.5),
         ("searches_stopped_total", {}, 1),

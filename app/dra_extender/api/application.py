@@ -44,7 +44,7 @@ _VERBS: Final = APIRouter(route_class=CallRoute, tags=["extender"])
 async def livez(request: Request) -> Response:
     """Tell whether the process works; `?verbose` lists the checks."""
     health: Health = request.app.state.health
-    return _health_response(health.live(), request)
+    return _health_response(health.livez(), request)
 
 
 @_HEALTH.get(
@@ -59,7 +59,7 @@ async def readyz(request: Request) -> Response:
     is healthy then.
     """
     health: Health = request.app.state.health
-    return _health_response(health.ready(request.query_params.getlist("exclude")), request)
+    return _health_response(health.readyz(request.query_params.getlist("exclude")), request)
 
 
 @_METRICS.get("/metrics", response_class=PlainTextResponse)
@@ -137,7 +137,7 @@ async def _answer(request: Request, verb: str) -> Response:
 def _health_response(report: HealthReport, request: Request) -> Response:
     if not report.ok:
         return PlainTextResponse(report.verbose + "\n", HTTPStatus.SERVICE_UNAVAILABLE)
-    return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)
+    return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else "ok")
 
 
 _NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}

@@ -1,3 +1,5 @@
+"""The checks behind `/livez` and `/readyz`, and the gate that is closed while the verbs do not run."""
+
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -14,38 +16,38 @@ class Health:
     """Named checks and facts behind `/livez` and `/readyz`, shown as Kubernetes components show theirs."""
 
     def __init__(self) -> None:
-        self._sources: list[Callable[[], Mapping[str, str | None]]] = []
+        self._readiness: list[Callable[[], Mapping[str, str | None]]] = []
         self._liveness: list[Callable[[], Mapping[str, str | None]]] = []
         self._notes: list[Callable[[], Mapping[str, str]]] = []
 
-    def check(self, name: str, probe: Probe) -> None:
+    def add_check(self, name: str, probe: Probe) -> None:
         """Make one check part of `/readyz`."""
-        self._sources.append(lambda: {name: _probed(name, probe)})
+        self._readiness.append(lambda: {name: _probed(name, probe)})
 
-    def checks(self, source: Callable[[], Mapping[str, str | None]]) -> None:
+    def add_checks(self, source: Callable[[], Mapping[str, str | None]]) -> None:
         """Make a changing set of checks part of `/readyz`, e.g. those of the cluster."""
-        self._sources.append(source)
+        self._readiness.append(source)
 
-    def notes(self, source: Callable[[], Mapping[str, str]]) -> None:
+    def add_notes(self, source: Callable[[], Mapping[str, str]]) -> None:
         """Show facts in `/readyz?verbose` that make nothing unready."""
         self._notes.append(source)
 
-    def life(self, source: Callable[[], Mapping[str, str | None]]) -> None:
+    def add_liveness_checks(self, source: Callable[[], Mapping[str, str | None]]) -> None:
         """Make a changing set of checks part of `/livez`: failures that only a restart can repair."""
         self._liveness.append(source)
 
-    def live(self) -> "HealthReport":
+    def livez(self) -> "HealthReport":
         """Check that no background task has failed for so long that a restart must be tried."""
         checks = dict(_PING)
         for source in self._liveness:
             checks.update(source())
         return HealthReport("livez", checks, {})
 
-    def ready(self, exclude: Collection[str] = ()) -> "HealthReport":
+    def readyz(self, exclude: Collection[str] = ()) -> "HealthReport":
         """Check that calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""
         checks = dict(_PING)
         notes: dict[str, str] = {}
-        for source in self._sources:
+        for source in self._readiness:
             try:
                 checks.update(source())
             except Exception as problem:  # noqa: BLE001 - a probe that breaks is a failed check, not a broken page
@@ -77,11 +79,6 @@ class HealthReport:
     def failures_and_notes(self) -> Mapping[str, str]:
         """The failed checks and the notes, by name."""
         return {name: reason for name, reason in self._checks.items() if reason} | dict(self._notes)
-
-    @property
-    def short(self) -> str:
-        """`ok`."""
-        return "ok"
 
     @property
     def verbose(self) -> str:

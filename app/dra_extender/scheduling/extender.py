@@ -60,7 +60,7 @@ from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
-from dra_extender.telemetry.upstream import UNSCHEDULABLE
+from dra_extender.telemetry.upstream_metrics import UNSCHEDULABLE
 
 _LOG = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class Extender:
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
         self.device_backoff = DeviceBackoff(
-            cluster.clock, options.device_backoff_seconds, lambda pod_uid: self.waker.reconsider(pod_uid, "cool_down")
+            cluster.clock, options.device_backoff_seconds, lambda pod_uid: self.waker.reconsider(pod_uid, "backoff")
         )
         notes = EventNotes(ledger, self.allocator)
         self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
@@ -266,7 +266,7 @@ class Extender:
         def refresh() -> None:
             metrics.guard_claims.set(len(ledger.guards))
             metrics.held_claims.set(len(ledger.holds))
-            metrics.unsettled_claims.set(ledger.holds.multi_node)
+            metrics.multi_node_holds.set(ledger.holds.multi_node)
             metrics.claims_kept_bytes.set(ledger.claims.kept.total)
             metrics.claims_kept_short.set(ledger.claims.kept.without_spec)
             if self.expected is not None:

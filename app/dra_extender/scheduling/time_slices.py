@@ -23,7 +23,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.telemetry.decisions import SearchLane
+from dra_extender.telemetry.decision_metrics import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
 _LONG_AGO: Final = float("-inf")

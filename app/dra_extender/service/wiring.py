@@ -164,7 +164,7 @@ def assemble(
             leads=gate.reason is None,
             replica=election.host or socket.gethostname(),
             watches=watch_ages(),
-            notes=health.ready().failures_and_notes,
+            notes=health.readyz().failures_and_notes,
         )
 
     recorder = DecisionRecorder(extender, decisions, needs_devices)
@@ -199,25 +199,25 @@ def assemble(
 def _add_checks(service: Service, health: Health) -> None:
     """Let the parts of the service say on the pages of the probes how they are."""
     leadership, cluster, metrics = service.leadership, service.cluster, service.metrics
-    health.check("service", lambda: service.phase)
+    health.add_check("service", lambda: service.phase)
     if leadership is not None:
-        health.check("leader", lambda: None if service.phase else service.gate.reason)
-        health.notes(leadership.notes)
-    health.checks(cluster.health)
-    health.life(cluster.life)
+        health.add_check("leader", lambda: None if service.phase else service.gate.reason)
+        health.add_notes(leadership.notes)
+    health.add_checks(cluster.health)
+    health.add_liveness_checks(cluster.life)
     for supervisor in (service.supervisor, service.extender.supervisor):
-        health.checks(supervisor.failing)
-        health.life(supervisor.beyond_repair)
-        health.notes(supervisor.notes)
+        health.add_checks(supervisor.failing)
+        health.add_liveness_checks(supervisor.beyond_repair)
+        health.add_notes(supervisor.notes)
 
     def kept_claims() -> Mapping[str, str]:
         note = service.ledger.claims.kept.note()
         return {"claims-kept-short": note} if note else {}
 
     for part in (cluster, service.policy, service.certificates, service.audit):
-        health.notes(part.notes)
-    health.notes(kept_claims)
-    health.notes(service.extender.group_claims.notes)
+        health.add_notes(part.notes)
+    health.add_notes(kept_claims)
+    health.add_notes(service.extender.group_claims.notes)
     metrics.before_render(lambda: metrics.leader.set(leadership is None or leadership.reason() is None))
 
 
@@ -289,7 +289,7 @@ def kube_cluster(
             metrics.watch_age_seconds.labels(kind).set(seconds)
         for field, support in (cluster.facts.fields if cluster.facts else {}).items():
             if support is not Support.UNKNOWN:
-                metrics.unserved(field, support is Support.DROPPED)
+                metrics.set_field_served(field, support is not Support.DROPPED)
 
     metrics.before_render(refresh)
     return cluster

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from dra_extender.telemetry.decisions import ClaimMetrics, DecisionMetrics
+from dra_extender.telemetry.decision_metrics import ClaimMetrics, DecisionMetrics
 from dra_extender.telemetry.declaration import (
     MetricGroup,
     counter,
@@ -20,9 +20,9 @@ from dra_extender.telemetry.declaration import (
     plain_counter,
     plain_gauge,
 )
-from dra_extender.telemetry.devices import BindingMetrics, DeviceMetrics
-from dra_extender.telemetry.requests import ApiServerMetrics, CallMetrics
-from dra_extender.telemetry.upstream import UpstreamMetrics
+from dra_extender.telemetry.device_metrics import BindingMetrics, DeviceMetrics
+from dra_extender.telemetry.request_metrics import ApiServerMetrics, CallMetrics
+from dra_extender.telemetry.upstream_metrics import UpstreamMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 

@@ -222,7 +222,7 @@ def test_devices_that_the_extender_leaves_alone_for_a_while_are_waited_for(made:
     """The extender alone knows that; kube-scheduler reports it."""
     made.gpus("n1", device("gpu-0"))
     made.pod("train", request("gpu", "gpu"))
-    message = f"0/1 nodes are available: 1 node(s): {Code.COOLING_DOWN.value}."
+    message = f"0/1 nodes are available: 1 node(s): {Code.DEVICES_IN_BACKOFF.value}."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
     (step,) = found(made)

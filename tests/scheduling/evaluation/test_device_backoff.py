@@ -103,16 +103,16 @@ async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
 async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() -> None:
     """The event loop's clock and ours need not agree to the last digit."""
     clock, told = Steady(), asyncio.Event()
-    cool_downs = DeviceBackoff(clock, 0.01, lambda _: told.set())
-    cool_downs.start("pod", [(DRIVER, "n1", "gpu-0")])
+    backoff = DeviceBackoff(clock, 0.01, lambda _: told.set())
+    backoff.start("pod", [(DRIVER, "n1", "gpu-0")])
     await turns()
     assert not told.is_set()
     clock.seconds += 0.01
     await asyncio.wait_for(told.wait(), 60)
-    assert not cool_downs.devices_of("pod")
+    assert not backoff.devices_of("pod")
 
 
-async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: InMemoryExtender) -> None:
+async def test_without_a_backoff_the_device_is_tried_again_at_once(world: InMemoryExtender) -> None:
     world.options = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0)
     world.start()
     async with world.watching():

@@ -61,7 +61,7 @@ async def test_node_is_offered_twice_and_then_left_alone(
     undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
     async with world.watching():
         assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
-        assert Code.NODE_BACKED_OFF in world.messages("p1")[-1]
+        assert Code.NODE_IN_BACKOFF in world.messages("p1")[-1]
         assert world.devices("c1") == []
         assert "another writer" not in undone
         assert await tried(world, *BOTH) == "bound to n2"

@@ -153,4 +153,4 @@ async def test_nodes_that_changed_are_searched_between_the_calls() -> None:
 
 
 def searches(world: InMemoryExtender) -> float:
-    return world.metrics.registry.get_sample_value("dra_extender_node_answers_total", {"source": "search"}) or 0.0
+    return world.metrics.registry.get_sample_value("dra_extender_node_results_total", {"source": "search"}) or 0.0

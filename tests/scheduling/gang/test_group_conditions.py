@@ -34,9 +34,9 @@ class SlowPods(MemoryPods):
         await super().bind(namespace, name, uid, node)
 
 
-def attachable(*, cool_down: float = 0.0, min_count: int = 0) -> PodGroupExtender:
+def attachable(*, backoff: float = 0.0, min_count: int = 0) -> PodGroupExtender:
     """A claim by name for one of two devices that have to be attached, and members a, b and c."""
-    world = PodGroupExtender(cool_down=cool_down)
+    world = PodGroupExtender(backoff=backoff)
     world.devices_everywhere(2, conditions=True)
     world.add_claim("shared")
     world.group(NAMED, min_count=min_count)
@@ -104,7 +104,7 @@ async def test_the_first_of_waiting_members_releases_for_all_and_all_end_their_w
 
 async def test_the_device_that_failed_is_left_alone_by_every_member_that_waits() -> None:
     """Also by one that had no bind in progress: the claim is as much its own."""
-    world = attachable(cool_down=30.0)
+    world = attachable(backoff=30.0)
     async with world.watching():
         tasks = await waiting(world, "a", "b")
         (bad,) = world.devices("shared")

@@ -253,7 +253,7 @@ async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_se
 
     async def lanes() -> dict[str, float]:
         await world.metrics.render()
-        found = ("slice", "namespace", "everybody", "alone")
+        found = ("slice", "namespace", "all_namespaces", "alone")
         name = "dra_extender_search_seconds_total"
         return {lane: world.metrics.registry.get_sample_value(name, {"lane": lane}) or 0.0 for lane in found}
 
@@ -272,13 +272,13 @@ async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_se
     taken = await world.time_of((world.attacker(0),), "hard")
     alone = await lanes()
     assert 0.5 * taken < alone["alone"] == alone["namespace"] <= taken
-    assert not alone["everybody"]
+    assert not alone["all_namespaces"]
     assert resumed() >= 10
     world.victim(1)
     before = resumed()
     taken = await world.time_of((world.attacker(1),), "hard")
     shared = await lanes()
-    assert shared["everybody"] == pytest.approx(shared["namespace"] - alone["namespace"])
-    assert 0.5 * taken < shared["everybody"] <= taken
+    assert shared["all_namespaces"] == pytest.approx(shared["namespace"] - alone["namespace"])
+    assert 0.5 * taken < shared["all_namespaces"] <= taken
     assert shared["alone"] == alone["alone"]
     assert resumed() > before

@@ -21,13 +21,13 @@ GROUP: Final = "team"
 class PodGroupExtender(InMemoryExtender):
     """Two nodes: n1 whose kubelet has the gate and declares it, n2 whose kubelet has not."""
 
-    def __init__(self, setting: str = "always", *, served: bool = True, cool_down: float = 0.0) -> None:
+    def __init__(self, setting: str = "always", *, served: bool = True, backoff: float = 0.0) -> None:
         self._are_groups_served = served
         super().__init__(
             dataclasses.replace(
                 OPTIONS,
                 reserve_for_pod_groups=GroupReservation(setting),
-                device_backoff_seconds=cool_down,
+                device_backoff_seconds=backoff,
                 binding_timeout_seconds=600.0,
             )
         )

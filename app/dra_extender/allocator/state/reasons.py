@@ -57,9 +57,9 @@ class Code(StrEnum):
     NODE_ALLOCATABLE = "nodeAllocatableResources of devices are not supported"
     CLAIM_NODE_OPERATIONS = "node does not support the devices of the claim"
     COMBINATION = "no combination of devices fits"
-    UNSETTLED = "devices are held for pods that are being bound"
-    COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"
-    NODE_BACKED_OFF = "allocations for the pod were undone there twice; left alone for a while"
+    DEVICES_HELD = "devices are held for pods that are being bound"
+    DEVICES_IN_BACKOFF = "devices have just failed for this pod and are left alone for a while"
+    NODE_IN_BACKOFF = "allocations for the pod were undone there twice; left alone for a while"
     CLAIM_NOT_READY = "devices of the claim are not ready in time, and other pods use it"
     EXTENDED_RESOURCE = "cannot fit resource"
     EXTENDED_CLAIM = "pod is told to use a claim for its extended resources"
@@ -94,9 +94,9 @@ NEAREST_MISS_FIRST: Final = (
 
 _OF_SELECTORS: Final = (Code.SELECTOR_FAILED, Code.SELECTOR_INVALID)
 CLOSEST_FIRST: Final = (
-    Code.COOLING_DOWN,
-    Code.NODE_BACKED_OFF,
-    Code.UNSETTLED,
+    Code.DEVICES_IN_BACKOFF,
+    Code.NODE_IN_BACKOFF,
+    Code.DEVICES_HELD,
     *(code for code in NEAREST_MISS_FIRST if code not in _OF_SELECTORS),
     Code.SEARCH_LIMIT,
     *_OF_SELECTORS,

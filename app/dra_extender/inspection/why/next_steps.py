@@ -393,7 +393,9 @@ _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
 _ADMIN_LABEL: Final = re.compile(r"resource\.[a-z0-9.]+/admin-access")
 _TEMPLATES: Final = "resourceclaimtemplates"
 _LOOK: Final = "wait until the extender tries again; check why the driver did not make the devices ready"
-_AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType({Code.COOLING_DOWN: _LOOK, Code.NODE_BACKED_OFF: _LOOK})
+_AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType(
+    {Code.DEVICES_IN_BACKOFF: _LOOK, Code.NODE_IN_BACKOFF: _LOOK}
+)
 _SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
     {
         Code.CLAIM_DELETING: "create the claim again once it is gone",

@@ -14,8 +14,8 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.scheduling.ports.cluster import Clock
 
-DEVICES_IN_BACKOFF: Final = Rejection(code=Code.COOLING_DOWN)
-NODE_IN_BACKOFF: Final = Rejection(code=Code.NODE_BACKED_OFF)
+DEVICES_IN_BACKOFF: Final = Rejection(code=Code.DEVICES_IN_BACKOFF)
+NODE_IN_BACKOFF: Final = Rejection(code=Code.NODE_IN_BACKOFF)
 _UNDONE_LIMIT: Final = 2
 _NODE_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0

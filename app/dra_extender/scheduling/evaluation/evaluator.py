@@ -186,5 +186,5 @@ class NodeEvaluator:
         return self._ranking.look_ahead(evaluation, count) or bool(table.stale)
 
     def _publish(self) -> None:
-        self._metrics.search(cached=True, steps=self._cached_results)
+        self._metrics.cached_results(self._cached_results)
         self._cached_results = 0

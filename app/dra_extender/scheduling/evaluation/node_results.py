@@ -131,7 +131,7 @@ class NodeResults:
             else:
                 evaluation.searched += 1
                 answer = self.allocator.search(evaluation.demand, node, usage, evaluation.budget, (is_held, *versions))
-                self._metrics.search(cached=False, steps=answer.steps)
+                self._metrics.searched(answer.steps)
                 result, is_shared = self._read_answer(evaluation.demand, answer, usage, versions)
                 if not result.limited:
                     cached[name] = result

@@ -54,7 +54,7 @@ class EndableHolds:
         return bool(self.stale or self.freed)
 
 
-_HELD_FOR_OTHERS: Final = Rejection(code=Code.UNSETTLED)
+_HELD_FOR_OTHERS: Final = Rejection(code=Code.DEVICES_HELD)
 _NOTHING: Final = EndableHolds(frozenset(), frozenset(), frozenset())
 
 

@@ -21,7 +21,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
 from dra_extender.scheduling.time_slices import CallBudget, Pending
-from dra_extender.telemetry.decisions import SearchLane
+from dra_extender.telemetry.decision_metrics import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
 MayFit = Callable[[Pod, Sequence[str], CallBudget, Rejection | None], bool | Pending | UnreadSpecs]

@@ -110,6 +110,6 @@ class ApiServerMetrics(MetricGroup):
         """Count an Event about a pod that was written, or was not."""
         self._pod_events.labels(outcome).inc()
 
-    def unserved(self, field: str, unserved: bool = True) -> None:
-        """Set whether the API server lacks an optional field."""
-        self._field_served.labels(field).set(0 if unserved else 1)
+    def set_field_served(self, field: str, served: bool) -> None:
+        """Set whether the API server has an optional field."""
+        self._field_served.labels(field).set(served)

@@ -70,7 +70,7 @@ class SearchLane(StrEnum):
 
     SLICE = "slice"
     NAMESPACE = "namespace"
-    ALL = "everybody"
+    ALL = "all_namespaces"
     ALONE = "alone"
     WAKE_UP = "wake_up"
 
@@ -88,17 +88,17 @@ class DecisionMetrics(MetricGroup):
     )
     scheduler_wakes = counter(
         "Requeues of rejected pods, by the change that may make one of them schedulable: devices, classes, claims, holds, "
-        "cool_down (a backoff has ended), gang (a member can be placed now), or start (a term as leader has begun)",
+        "backoff (one has ended), gang (a member can be placed now), or start (a term as leader has begun)",
         "reason",
     )
-    _node_answers = counter(
-        'Evaluations of one node: `source="memory"` is a cached result, `source="search"` a search',
+    _node_results = counter(
+        'Evaluations of one node: `source="cache"` is a cached result, `source="search"` a search',
         "source",
     )
     _search_steps = plain_histogram("Steps of one search on one node", buckets=_SEARCH_STEPS)
     search_seconds = counter(
         "Seconds that filter, preempt and bind calls took for their decisions, by the share that they used: `slice` (a call's own "
-        "slice sufficed, no share), `namespace` (the share of a namespace), with it `everybody` (the share of all namespaces, "
+        "slice sufficed, no share), `namespace` (the share of a namespace), with it `all_namespaces` (the share of all namespaces, "
         "while pods of other namespaces waited or were evaluated in the last 10 s) or `alone` (the share of a namespace "
         "that waits by itself); `wake_up`: evaluating rejected pods after changes",
         "lane",
@@ -135,7 +135,7 @@ class DecisionMetrics(MetricGroup):
         limit=50,
     )
     held_claims = plain_gauge("Claims for which devices are held, not yet allocated")
-    unsettled_claims = plain_gauge("Claims that are held on more than one node")
+    multi_node_holds = plain_gauge("Holds on more than one node")
     guard_claims = plain_gauge("Guard claims that keep devices for claims of other schedulers")
     waiting_pods = plain_gauge("Pods that were refused on every node and have not been placed since")
     waiting_pods_longest_seconds = plain_gauge(
@@ -144,20 +144,21 @@ class DecisionMetrics(MetricGroup):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self._from_cache, self._from_search = self._node_answers.labels("memory"), self._node_answers.labels("search")
+        self._from_cache, self._from_search = self._node_results.labels("cache"), self._node_results.labels("search")
 
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a bind call that ended."""
         self._bind.labels(outcome).inc()
         self._bind_duration_seconds.labels(outcome).observe(seconds)
 
-    def search(self, cached: bool, steps: int) -> None:
-        """Count `steps` results of nodes from the cache if `cached`, otherwise one search of a node in so many steps."""
-        if cached:
-            self._from_cache.inc(steps)
-        else:
-            self._from_search.inc()
-            self._search_steps.observe(steps)
+    def cached_results(self, count: int) -> None:
+        """Count results of nodes that came from the cache."""
+        self._from_cache.inc(count)
+
+    def searched(self, steps: int) -> None:
+        """Count one search on one node."""
+        self._from_search.inc()
+        self._search_steps.observe(steps)
 
     def search_stopped(self, namespace: str) -> None:
         """Count a call about a pod of this namespace that was denied a further slice."""
