@@ -6,7 +6,8 @@ import httpx
 import msgspec
 import pytest
 from dra_extender.api.protocol import encode, encode_texts
-from dra_extender.scheduling.ports.errors import FilterResponse, OneText, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse, OneText
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs

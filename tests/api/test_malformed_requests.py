@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ from dra_extender.api.decoding import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE
 from dra_extender.api.verbs import verb_handlers
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from starlette.types import Message
 
 from tests.support.api.sites import ScriptedVerbs

@@ -38,7 +38,7 @@ def kept(job: dict[str, Any]) -> dict[str, Any]:
     before, given = _traced(), 0
     for data in copies(template, count):
         given += len(data)
-        delivery.present(read_meta(data), data)
+        delivery.deliver(read_meta(data), data)
         del data
     given //= 2
     held = _traced() - before
@@ -64,7 +64,7 @@ def flood(job: dict[str, Any]) -> dict[str, Any]:
     before = resident()
     delivery = EventDispatcher(job["plural"], sinks_of(Ledger())[job["plural"]], NullObserver())
     for data in copies(template, job["count"], versions=1):
-        delivery.present(read_meta(data), data)
+        delivery.deliver(read_meta(data), data)
     gc.collect()
     return {
         "values": {"resident": float(resident() - before)},
@@ -93,7 +93,7 @@ def _longest(kind: str, template: bytes) -> float:
     longest = 0.0
     for data in copies(template, _LEAST):
         begun = thread_time()
-        delivery.present(read_meta(data), data)
+        delivery.deliver(read_meta(data), data)
         longest = max(longest, thread_time() - begun)
     return longest
 

@@ -143,7 +143,7 @@ class Fed:
 
     def bring(self, kind: str, raw: Object) -> None:
         data = encode(raw)
-        self.deliveries[kind].present(read_meta(data), data)
+        self.deliveries[kind].deliver(read_meta(data), data)
 
     def remove(self, kind: str, raw: Object) -> None:
         self.deliveries[kind].removed(read_meta(encode(raw)))

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served

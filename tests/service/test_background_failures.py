@@ -219,7 +219,7 @@ async def test_a_handler_that_fails_costs_one_object(
             index,
             spec,
         )
-        delivery.present(read_meta(data), data)
+        delivery.deliver(read_meta(data), data)
     assert counted.of("unreadable") == [(kind,)]
     assert f"1 of the {kind} cannot be read, such as ns/o0: {problem.__name__}" in str(delivery.unreadable())
     assert len(seen) == 2

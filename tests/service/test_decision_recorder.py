@@ -7,7 +7,8 @@ import pytest
 from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.metadata import Moment
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.recent_decisions import Decision, Outcome, RecentDecisions
 from dra_extender.service.decision_recorder import DecisionRecorder
 

@@ -27,14 +27,15 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.runtime import clock
 from dra_extender.scheduling.binding.bind import BindSession
+from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflicts import ConflictYield
-from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
+from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.reclaim.controller import ReclaimController
-from dra_extender.service.leader_lifecycle import KubeLeadership
+from dra_extender.service.leadership import KubeLeadership
 from msgspec import json
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -158,8 +159,8 @@ PLANTED: Final[dict[str, Plant]] = {
     "conflicts with another scheduler are not looked for": _instead(ConflictYield, "_conflict", _nothing),
     "a member does not wait for its gang": _instead(Permit, "wait", _permitted),
     "allocations that are being written do not count": _instead(ClaimIndex, "_recount", _uncounted_while_pending),
-    "an unknown outcome counts as not stored": _instead(PendingClaims, "resolve", PendingClaims.end),
-    "a locked claim is decided about": _instead(PendingClaims, "is_busy", _value(False)),
+    "an unknown outcome counts as not stored": _instead(BusyClaims, "resolve", BusyClaims.end),
+    "a locked claim is decided about": _instead(BusyClaims, "is_busy", _value(False)),
     "what was written counts when the watch brings it": _instead(Ledger, "assume_written", _known_only),
     "the finalizer is not written": _instead(writer, "is_kept", _value(True)),
     "the allocation is written without its reservation": _instead(writer, "with_allocation", _without_reservation),

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, field
 
 from dra_extender.api.decoding import NULL, Name, Namespace, Uid
 from dra_extender.model.metadata import encoded_moment
-from dra_extender.scheduling.ports.errors import OneText
+from dra_extender.scheduling.ports.filter_response import OneText
 
 EXTENDER_MIN_SCORE: Final = 0
 EXTENDER_MAX_SCORE: Final = 10

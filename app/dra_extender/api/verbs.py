@@ -42,7 +42,7 @@ from dra_extender.api.protocol import (
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 
 
 class Verbs(Protocol):

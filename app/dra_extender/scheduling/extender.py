@@ -16,10 +16,11 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflicts import ConflictYield
-from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
+from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.unreserve import Unreserve
@@ -42,22 +43,26 @@ from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
 from dra_extender.scheduling.hold_report import HoldReporter
-from dra_extender.scheduling.holds.service import HoldService, NodeOffers
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
+from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, PlacementPolicy, YieldPolicy
+from dra_extender.scheduling.ports.shutdown import STOPPING, Shutdown
 from dra_extender.scheduling.preempt import Preempt
+from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.unschedulable import EventNotes, UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
-from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
+from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 from dra_extender.telemetry.upstream_metrics import UNSCHEDULABLE
@@ -103,6 +108,7 @@ class Extender:
         self._writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
         self._filter = self._build_filter(equivalence)
+        self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
 
         self.waker = Waker(
@@ -123,7 +129,7 @@ class Extender:
             cluster=cluster,
             facts=ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options),
             claim_writer=self._writer,
-            pending=self._pending,
+            busy_claims=self._busy_claims,
             holds=self._holds,
             device_backoff=self.device_backoff,
             metrics=metrics,
@@ -168,7 +174,7 @@ class Extender:
         )
         self._pods = PodResolver(ledger, cluster.pods, clock, options)
         self.permit = Permit(ledger, clock, options.reclaim_grace_seconds)
-        self._pending = PendingClaims(ledger, writer, supervisor)
+        self._busy_claims = BusyClaims(ledger, writer, supervisor)
         return Bind(
             ledger=ledger,
             cluster=cluster,
@@ -179,7 +185,7 @@ class Extender:
             decision=BindDecision(ledger, self.allocator, backoff, self._holds),
             spec_reader=self._spec_reader,
             extended=ExtendedClaims(ledger, writer, cluster, options.field_manager),
-            pending=self._pending,
+            busy_claims=self._busy_claims,
             writer=writer,
             reserver=ClaimReserver(writer, supervisor),
             unreserve=unreserve,
@@ -219,7 +225,6 @@ class Extender:
         evaluator = NodeEvaluator(ledger, metrics, results, ranking)
         ahead = SEARCHED_AHEAD if expected is None else RATED_AHEAD
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ahead)
-        self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
         slices = self._spec_reader.slices
         return Filter(
             ledger=ledger,
@@ -231,7 +236,7 @@ class Extender:
             shares=shares,
             stale=stale,
             holds=self._holds,
-            offers=self._offers,
+            offers=NodeOffers(ledger, shares, self._holds, prefetch, options),
             slices=slices,
             spec_reader=self._spec_reader,
             undelivered=UndeliveredClaims(ledger, self._cluster.claims, slices, options),
@@ -341,7 +346,7 @@ class Extender:
         if seconds < math.inf:
             budget.open_slice(seconds)
         result = self._filter.evaluate(pod, nodes, budget)
-        if result.unfinished is Pending.TIME_SLICE:
+        if result.unfinished is Awaited.TIME_SLICE:
             budget.close()
             result = self._filter.evaluate(pod, nodes, budget)
         return result
@@ -370,7 +375,7 @@ class Extender:
         delivered = None if self._plain_pods is None else self._ledger.pods.by_uid(pod.uid)
         if self._plain_pods is not None and delivered is not None and not delivered.needs_devices:
             return self._plain_pods.score(delivered, nodes)
-        return self._offers.score(pod.uid, nodes)
+        return self._prioritize.score_nodes(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
         """Bind the pod to the node; once `disconnected` is set for every caller, no Binding is posted any more."""

@@ -28,15 +28,17 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.holds.service import HoldService, NodeOffers
+from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds
+from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices, within_slice
+from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices, within_slice
 
 
 class _PodQuery(NamedTuple):
@@ -110,7 +112,7 @@ class Filter:
         ledger = self.ledger
         ledger.pod_asked_about(pod)
         if not pod.needs_devices:
-            return FilterResponse(nodes, {}, {})
+            return FilterResponse(fitting=nodes)
         pod = ledger.pods.newest(pod)
         if not (pod.node_name or ledger.pods.is_being_bound(pod.uid)):
             # A pod that is neither bound nor being bound uses no devices.
@@ -125,14 +127,15 @@ class Filter:
             if result.demand is not None:
                 # Once the response is sent.
                 asyncio.get_running_loop().call_soon(self.evaluator.note, pod, result.demand)
-            return FilterResponse(self.offers.offer(pod, result), {}, result.texts and result.node_statuses())
+            offered = self.offers.offer(pod, result)
+            return FilterResponse(fitting=offered, unresolvable=result.texts and result.node_statuses())
         self.shares.record_rejection(pod, result.without_holds)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
         began = self.clock.monotonic()
         self.unschedulable.record(pod, result, budget)
         self.slices.charge(pod, self.clock.monotonic() - began)
-        return FilterResponse((), {}, result.node_statuses())
+        return FilterResponse(fitting=(), unresolvable=result.node_statuses())
 
     async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
         """Wait for what the evaluation lacks; return whether the pod is to be evaluated again.
@@ -140,28 +143,28 @@ class Filter:
         Each slice evaluates all nodes against the present state, with the cached results of earlier slices.  After the last slice,
         no search goes on.
         """
-        pod, budget, pending = call.pod, call.budget, result.pending
-        if pending is Pending.TIME_SLICE:
+        pod, budget, awaited = call.pod, call.budget, result.awaited
+        if awaited is Awaited.TIME_SLICE:
             if not await self.slices.next(pod, budget):
                 budget.close()
             return True
-        if isinstance(pending, UnreadSpecs):
-            await self.spec_reader.wait_for(pod, pending, budget)
+        if isinstance(awaited, UnreadSpecs):
+            await self.spec_reader.wait_for(pod, awaited, budget)
             return True
         self.slices.end(pod, budget)
-        if pending is Pending.CLAIM_DELIVERY and call.asks_about_claims:
+        if awaited is Awaited.CLAIM_DELIVERY and call.asks_about_claims:
             call.asks_about_claims = False
             if not await self.undelivered.wait_for_delivery(pod, budget):
                 return False
             self.slices.reopen(pod, budget)
             return True
-        if pending is Pending.MULTI_NODE_HOLDS:
+        if awaited is Awaited.MULTI_NODE_HOLDS:
             seconds = call.multi_node_until - self.clock.monotonic()
             if seconds <= 0 or not await self.ledger.holds.changed.wait(seconds):
                 return False
             self.slices.reopen(pod, budget)
             return True
-        scope = next(call.scopes, None) if pending is Pending.STALE_HOLDS else None
+        scope = next(call.scopes, None) if awaited is Awaited.STALE_HOLDS else None
         if scope is None:
             return False
         # No more than necessary: the stale holds on the very devices first, then those in their pools, then all.
@@ -170,7 +173,7 @@ class Filter:
         return True
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`pending`).
+        """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`awaited`).
 
         Nothing is held but what the plan of a gang takes.
         """
@@ -191,7 +194,7 @@ class Filter:
                     # A member that would not even fit alone is rejected with more reasons than the gang's.
                     result = alone if planned is None or not alone.fits else planned
             except SearchPaused:
-                return FilterResult(unfinished=Pending.TIME_SLICE)
+                return FilterResult(unfinished=Awaited.TIME_SLICE)
         if in_backoff and result.unfinished is None:
             for name in nodes:
                 if name in in_backoff:
@@ -253,7 +256,7 @@ class Filter:
             max_feasible = self.options.offered_nodes - len(result.fits)
             in_backoff = self.backoff.devices_of(uid)
             if in_backoff:
-                self.evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget, result)
+                self.evaluator.evaluate_without_devices(in_backoff, demand, in_order, max_feasible, budget, result)
                 continue
             under_holds = self.evaluator.evaluate_nodes(uid, demand, names, in_order, max_feasible, budget, result)
             if not result.fits:
@@ -305,7 +308,7 @@ class Filter:
 
     def may_fit(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None
-    ) -> bool | Pending | UnreadSpecs:
+    ) -> bool | Awaited | UnreadSpecs:
         """Return whether the rejected pod might fit on one of these nodes now, or what has to be waited for before that is known.
 
         Nothing is held for the pod.  True also if only a call that holds devices could find out, and if the pod's gang no longer

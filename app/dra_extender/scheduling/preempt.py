@@ -17,7 +17,7 @@ from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
+from dra_extender.scheduling.time_slices import Awaited, CallBudget, within_slice
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _CREATED_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
@@ -58,7 +58,7 @@ class Preempt:
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         while True:
             result = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
-            if not isinstance(result, (Pending, UnreadSpecs)):
+            if not isinstance(result, (Awaited, UnreadSpecs)):
                 self._slices.end(pod, budget)
                 return result
             await self._spec_reader.wait_for(pod, result, budget)

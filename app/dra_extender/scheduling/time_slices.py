@@ -38,7 +38,7 @@ _RECENT_SECONDS: Final = 10.0
 T = TypeVar("T")
 
 
-class Pending(Enum):
+class Awaited(Enum):
     """The condition that an evaluation waits for; a new evaluation may have another result after that.
 
     TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
@@ -157,12 +157,12 @@ class CallBudget(Budget):
             raise SearchPaused
 
 
-def within_slice(step: Callable[[], T]) -> T | Literal[Pending.TIME_SLICE]:
+def within_slice(step: Callable[[], T]) -> T | Literal[Awaited.TIME_SLICE]:
     """Return the result of the step, or TIME_SLICE if the slice is over: the same step goes on in the next one."""
     try:
         return step()
     except SearchPaused:
-        return Pending.TIME_SLICE
+        return Awaited.TIME_SLICE
 
 
 class _Call(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Final
 
 from dra_extender.api.verbs import Verbs
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse, OneText, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse, OneText
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 _MOST_NODES: Final = 200

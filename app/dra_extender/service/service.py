@@ -33,11 +33,11 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.errors import STOPPING
+from dra_extender.scheduling.ports.shutdown import STOPPING
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask
-from dra_extender.service.leader_lifecycle import Leadership
+from dra_extender.service.leadership import Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.server import connections_of, serving
 from dra_extender.service.tracing import stop_tracing

@@ -10,7 +10,7 @@ from dra_extender.api.verbs import Verbs
 from dra_extender.config.service_settings import TracingSettings
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 STOP_SECONDS: Final = 6.0

@@ -42,7 +42,7 @@ from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.decision_recorder import DecisionRecorder
 from dra_extender.service.device_count import DeviceCountTask, DeviceStates
-from dra_extender.service.leader_lifecycle import KubeLeadership, Leadership
+from dra_extender.service.leadership import KubeLeadership, Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.server import listen, listen_at, raise_limit
 from dra_extender.service.service import LOADING, Service, WatchedCluster

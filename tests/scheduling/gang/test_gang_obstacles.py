@@ -218,11 +218,11 @@ async def test_kube_scheduler_is_woken_when_the_member_can_come_and_all_are_boun
 ) -> None:
     obstruct(world)
     assert await world.ask("ab", "n1") == NOBODY
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     assert world.cluster.waker.calls == 0
     clear(world)
     assert world.extender.unschedulable.any_queueing_hint() is not None
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     assert world.cluster.waker.calls == 1
     assert await world.ask("abc", "n1") == ALL
     async with world.watching():
@@ -242,7 +242,7 @@ async def test_the_others_are_reconsidered_when_nodes_are_offered_for_the_member
     without_its_volume(world)
     assert await world.ask("ab", "n1") == NOBODY
     assert await world.ask("c", "n1") == {"c": ["n1"]}
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     assert world.cluster.waker.calls == 1
     assert await world.ask("ab", "n1") == {"a": ["n1"], "b": ["n1"]}
 
@@ -302,11 +302,11 @@ async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_
     ]
     for calls, change, said in steps:
         change()
-        await world.extender.waker.try_rejected()
+        await world.extender.waker.wake_if_one_fits()
         assert waker.calls == calls
         assert await world.ask("a", "n1") == {"a": []}
         assert said in world.messages("a")[-1]
-        await world.extender.waker.try_rejected()
+        await world.extender.waker.wake_if_one_fits()
         assert waker.calls == calls
 
 

@@ -6,7 +6,7 @@ import pytest
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.filter import Filter
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
@@ -47,7 +47,7 @@ class Waiting(Tenants):
 
     async def look(self) -> None:
         """One look."""
-        await self.extender.waker.try_rejected()
+        await self.extender.waker.wake_if_one_fits()
 
 
 async def test_namespaces_take_turns_in_looks_however_many_pods_they_have_waiting(
@@ -92,15 +92,15 @@ async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkey
     answer = await world.ask(world.attacker(0), "hard")
     assert isinstance(answer, FilterResponse)
     assert "stopped at its limit" in answer.unresolvable["hard"]
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     for number in range(3):
         relabelled(world, "hard", [(index + number) % VALUES for index in range(2 * VALUES)])
         before = searched(world)
-        await world.extender.waker.try_rejected()
+        await world.extender.waker.wake_if_one_fits()
         assert searched(world) > before
     assert world.cluster.waker.calls == 0
     relabelled(world, "hard", range(2 * VALUES))
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     assert world.cluster.waker.calls == 1
 
 
@@ -116,15 +116,15 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     )
     attacker = world.attacker(0)
     assert isinstance(await world.ask(attacker, "hard"), FilterResponse)
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     relabelled(world, "hard", [(index + 1) % VALUES for index in range(2 * VALUES)])
     for number in range(1, 11):
-        await world.extender.waker.try_rejected()
+        await world.extender.waker.wake_if_one_fits()
         assert resumed(world) >= number - 1
     assert resumed(world) >= 9
     assert world.cluster.waker.calls == 0
     relabelled(world, "hard", range(2 * VALUES))
-    await world.extender.waker.try_rejected()
+    await world.extender.waker.wake_if_one_fits()
     assert world.cluster.waker.calls == 1
 
 

@@ -11,7 +11,8 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.explain.device_diagnosis import RequestSurvey
 from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 

@@ -6,7 +6,7 @@ from dra_extender.api.application import create_app
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import Pod, RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.telemetry.metrics import Metrics
 from fastapi import FastAPI
 

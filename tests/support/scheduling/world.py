@@ -12,7 +12,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, Cluster, PodGroups, Pods
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind

@@ -48,7 +48,7 @@ class EventDispatcher:
         """Return the number of delivered objects that still exist."""
         return len(self._delivered)
 
-    def present(self, meta: ObjectIdentity | None, data: bytes) -> Key | None:
+    def deliver(self, meta: ObjectIdentity | None, data: bytes) -> Key | None:
         """Deliver an object unless this version of it was delivered before.  Returns its key, None if it has no name."""
         if meta is None or not meta.name:
             self._pass_over(None, "an object without a readable name")

@@ -139,7 +139,7 @@ class Reflector:
                 version = page.metadata.resource_version
                 for item in page.items or ():
                     data = bytes(item)
-                    key = self._dispatcher.present(read_meta(data), data)
+                    key = self._dispatcher.deliver(read_meta(data), data)
                     if key is not None:
                         present.add(key)
                     await asyncio.sleep(0)
@@ -205,7 +205,7 @@ class Reflector:
         if event.type == "DELETED":
             self._dispatcher.removed(meta)
         elif event.type != "BOOKMARK":
-            self._dispatcher.present(meta, data)
+            self._dispatcher.deliver(meta, data)
         self._stumbles = 0
         # After the delivery, so that an interruption repeats an event rather than losing it.
         self._version = version or self._version

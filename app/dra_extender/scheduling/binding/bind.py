@@ -18,9 +18,10 @@ from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
 from dra_extender.scheduling.binding.conflicts import ConflictYield
-from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
+from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
@@ -33,10 +34,11 @@ from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
-from dra_extender.scheduling.ports.errors import RetryableError, Shutdown
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.shutdown import Shutdown
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import Pending, within_slice
+from dra_extender.scheduling.time_slices import Awaited, within_slice
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import Spans
 
@@ -96,7 +98,7 @@ class BindSession:
                         with parts.spans.step("wait for the watch"):
                             await self._confirm_delivery()
                     finally:
-                        parts.pending.end_unwritten(self.claims)
+                        parts.busy_claims.end_unwritten(self.claims)
                     with parts.spans.step("wait for binding conditions"):
                         ready = await self._wait_for_conditions()
                     if extended is not None:
@@ -153,7 +155,7 @@ class BindSession:
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
             decided = within_slice(partial(parts.decision.decide, pod, self.node, claims, budget))
-            if not isinstance(decided, (Pending, UnreadSpecs)):
+            if not isinstance(decided, (Awaited, UnreadSpecs)):
                 break
             live = await parts.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
@@ -181,10 +183,10 @@ class BindSession:
                 # What was held for the claim before it existed is held under its UID now.
                 parts.holds.transfer(extended.special.claim.uid, extended_claim.uid)
                 claims = (*claims, extended_claim)
-            if not any(parts.pending.is_busy(claim.record) for claim in claims):
+            if not any(parts.busy_claims.is_busy(claim.record) for claim in claims):
                 return claims
             seconds_left = deadline - clock.monotonic()
-            if seconds_left <= 0 or not await wait_for_any((parts.pending.changed, self.recheck), seconds_left):
+            if seconds_left <= 0 or not await wait_for_any((parts.busy_claims.changed, self.recheck), seconds_left):
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     async def _write_claims(self) -> None:
@@ -208,9 +210,9 @@ class BindSession:
                 live = self._live.pop(claim.uid, b"") if self._live else b""
                 await parts.writer.allocate(record, record.pending, claim.consumer, live)
             except OutcomeUnknownError:
-                parts.pending.resolve(record)
+                parts.busy_claims.resolve(record)
                 raise
-            parts.pending.end(record)
+            parts.busy_claims.end(record)
             return
         await parts.writer.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
@@ -285,7 +287,7 @@ class Bind:
     decision: BindDecision
     spec_reader: SpecReader
     extended: ExtendedClaims
-    pending: PendingClaims
+    busy_claims: BusyClaims
     writer: ClaimWriter
     reserver: ClaimReserver
     unreserve: Unreserve
@@ -344,7 +346,7 @@ class Bind:
     async def drain(self) -> None:
         while tasks := [session.task for session in self.sessions.values()]:
             await asyncio.wait(tasks)
-        await self.pending.drain()
+        await self.busy_claims.drain()
 
     async def post_binding(self, pod: Pod, node: str) -> None:
         """Post the Binding of the pod, and forget what is kept for a pod that is not bound.

@@ -41,7 +41,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
-from dra_extender.scheduling.time_slices import CallBudget, Pending
+from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ class ConflictYield:
             else:
                 budget.open_slice(self.options.search_slice_seconds)
                 judged = self.reservations.find_competitor(claim.record, bind.pod.scheduler_name, budget, competitor)
-                if isinstance(judged, Pending):
+                if isinstance(judged, Awaited):
                     await self.reservations.add(claim.record, bind.pod)
                     await asyncio.sleep(0)
                 else:

@@ -1,26 +1,20 @@
-"""The decision of a bind, and the claims about which no bind may decide now."""
+"""The decision of a bind: which devices each claim of the pod gets on the node."""
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from dra_extender.allocator.rules.held_devices import with_current_snapshot
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.notifier import Notifier
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, named
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import excluded, fully_reserved, sort_claims
-from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.holds.service import HoldService, with_own_shares
@@ -129,60 +123,3 @@ class BindDecision:
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pool_reader(self._ledger.slices, self._allocator.pools_of(node))
         return find_violation(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
-
-
-class PendingClaims:
-    """The claims about which no bind may decide now: their allocation is being written, its fate is unknown, or they are locked.
-
-    `changed` fires when a write is over and when a lock ends.
-    """
-
-    def __init__(self, ledger: Ledger, writer: ClaimWriter, supervisor: Supervisor) -> None:
-        self.changed = Notifier()
-        self._ledger = ledger
-        self._writer = writer
-        self._supervisor = supervisor
-        self._locked: set[str] = set()
-        self._in_doubt: dict[str, asyncio.Task[None]] = {}
-
-    @contextmanager
-    def lock_claim(self, claim_uid: str) -> Iterator[None]:
-        """Keep binds from deciding about this claim; one that needs it waits for the end of the block."""
-        self._locked.add(claim_uid)
-        try:
-            yield
-        finally:
-            self._locked.discard(claim_uid)
-            self.changed.fire()
-
-    def is_busy(self, record: ClaimRecord) -> bool:
-        """Return whether another bind writes the claim, or the claim is locked."""
-        return record.pending is not None or record.claim.metadata.uid in self._locked
-
-    def end(self, record: ClaimRecord) -> None:
-        """Note that the write of this claim is over, stored or given up."""
-        self._ledger.end_pending(record.claim.metadata.uid)
-        self.changed.fire()
-
-    def end_unwritten(self, claims: Sequence[FoundClaim]) -> None:
-        """Give up what is still pending of these claims, except allocations that may be stored (`resolve`)."""
-        for claim in claims:
-            if claim.record.pending is not None and claim.uid not in self._in_doubt:
-                self.end(claim.record)
-
-    def resolve(self, record: ClaimRecord) -> None:
-        """Read in the background what the API server stored; until then the allocation stays pending, and no other pod gets it."""
-        uid = record.claim.metadata.uid
-        task = self._in_doubt[uid] = self._supervisor.begin(BackgroundTask.BIND, self._writer.read_stored(record))
-
-        def resolved(_: asyncio.Task[None]) -> None:
-            del self._in_doubt[uid]
-            self.end(record)
-
-        task.add_done_callback(resolved)
-
-    async def drain(self) -> None:
-        """Stop reading what the API server stored; the next process finds it by its watch."""
-        for task in tuple(self._in_doubt.values()):
-            task.cancel()
-        await asyncio.gather(*self._in_doubt.values(), return_exceptions=True)

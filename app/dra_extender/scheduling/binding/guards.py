@@ -37,7 +37,7 @@ from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.time_slices import CallBudget, Pending, within_slice
+from dra_extender.scheduling.time_slices import Awaited, CallBudget, within_slice
 
 MOST_GUARDS: Final = 256
 GUARD_LABEL: Final = "dra-extender.io/guard"
@@ -259,7 +259,7 @@ class GuardReservations:
 
     def find_competitor(
         self, record: ClaimRecord, scheduler: str, budget: CallBudget, candidate: Pod | None = None
-    ) -> Pod | Literal[Pending.TIME_SLICE] | None:
+    ) -> Pod | Literal[Awaited.TIME_SLICE] | None:
         """Return a pod to which a scheduler other than this one could give a device twice if the claim were released now."""
         return within_slice(partial(self.competitors.find, self._lost(record), scheduler, budget, candidate))
 
@@ -320,7 +320,7 @@ class GuardReservations:
             reserved.budget.open_slice(self.slice_seconds)
             scheduler = self._schedulers.get(uid, "")
             competitor = self.find_competitor(record, scheduler, reserved.budget, reserved.competitor)
-            if isinstance(competitor, Pending):
+            if isinstance(competitor, Awaited):
                 return True
             self._reserved[uid] = reserved._replace(competitor=competitor)
             if competitor is not None:

@@ -13,7 +13,7 @@ from dra_extender.scheduling.claims.lookup import claim_names
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget, Pending, TimeSlices
+from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 READS: Final = 16
@@ -46,15 +46,15 @@ class SpecReader:
         self._turns = asyncio.Semaphore(READS)
 
     async def wait_for(
-        self, pod: Pod, pending: Literal[Pending.TIME_SLICE] | UnreadSpecs, budget: CallBudget
+        self, pod: Pod, awaited: Literal[Awaited.TIME_SLICE] | UnreadSpecs, budget: CallBudget
     ) -> Mapping[str, bytes]:
         """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that."""
-        if pending is Pending.TIME_SLICE:
+        if awaited is Awaited.TIME_SLICE:
             if not await self.slices.next(pod, budget):
                 raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
             return {}
         self.slices.interrupt(pod, budget)
-        live = await self.read(pending, budget)
+        live = await self.read(awaited, budget)
         self.slices.reopen(pod, budget)
         return live
 

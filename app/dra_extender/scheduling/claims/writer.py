@@ -80,7 +80,7 @@ class ClaimWriter:
         if self._claims.keeps_groups:
             allocation = with_groups(allocation, placement.holdings)
 
-        async def write(raw: bytes) -> bytes:
+        async def write_allocation(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is not None:
                 if _is_written(claim, placement.allocation, snapshot):
@@ -95,7 +95,7 @@ class ClaimWriter:
             with self._counted("allocate"):
                 return await self._claims.update_status(*key, with_allocation(raw, allocation, consumer))
 
-        stored = await self._persist(record, write, live=live)
+        stored = await self._write_with_retries(record, write_allocation, live=live)
         await self.check_shares(stored, consumer.uid)
         stored_allocation = stored.claim.status.allocation
         if stored_allocation is None or not same_devices(stored_allocation, placement.allocation):
@@ -115,7 +115,7 @@ class ClaimWriter:
         """
         added: set[str] = set()
 
-        async def write(raw: bytes) -> bytes:
+        async def write_reservations(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise RetryableError(f"claim {claim.metadata.full_name} was deallocated meanwhile")
@@ -130,7 +130,7 @@ class ClaimWriter:
             with self._counted("reserve"):
                 return await self._claims.update_status(*claim.metadata.key, with_reservations(raw, missing))
 
-        stored = await self._persist(record, write)
+        stored = await self._write_with_retries(record, write_reservations)
         stored.written_for |= added
         return frozenset(entry.uid for entry, _ in reservations if not stored.claim.reserved_by(entry.uid))
 
@@ -159,7 +159,7 @@ class ClaimWriter:
         """
         allocation = record.claim.status.allocation
 
-        async def write(raw: bytes) -> bytes:
+        async def write_back(raw: bytes) -> bytes:
             claim = read_claim(raw)
             stored = claim.status.allocation
             if (
@@ -172,7 +172,7 @@ class ClaimWriter:
             with self._counted("prepare"):
                 return await self._claims.update(*claim.metadata.key, with_finalizer_and_snapshot(claim, snapshot))
 
-        await self._persist(record, write)
+        await self._write_with_retries(record, write_back)
 
     async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
         """Release an allocation of ours whose shares the API server did not store as shares, and raise.
@@ -202,7 +202,7 @@ class ClaimWriter:
         """
         key, allocation = record.claim.metadata.key, record.claim.status.allocation
 
-        async def write(raw: bytes) -> bytes:
+        async def write_release(raw: bytes) -> bytes:
             claim = read_claim(raw)
             stored = claim.status.allocation
             if stored is None or allocation is None or not same_allocation(stored, allocation):
@@ -224,7 +224,9 @@ class ClaimWriter:
                 return await self._claims.update(*key, without(released, snapshot=True))
 
         try:
-            return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
+            return (
+                await self._write_with_retries(record, write_release, dying=True, tries=tries)
+            ).claim.status.allocation is None
         except ClaimGoneError:
             return True
 
@@ -245,7 +247,7 @@ class ClaimWriter:
         """Delete the claim whatever is allocated to it; returns when it does not exist any more."""
         namespace, name = record.claim.metadata.key
 
-        async def write(raw: bytes) -> bytes:
+        async def write_and_delete(raw: bytes) -> bytes:
             claim = read_claim(raw)
             # In this order a stop between two writes leaves no allocation that nothing protects.
             if claim.status.allocation is not None:
@@ -261,7 +263,7 @@ class ClaimWriter:
             return raw
 
         try:
-            await self._persist(record, write, dying=True)
+            await self._write_with_retries(record, write_and_delete, dying=True)
             if read_claim(await self._claims.read(namespace, name)).metadata.uid == record.claim.metadata.uid:
                 raise RetryableError(f"claim {namespace}/{name} is being deleted")
         except (ClaimGoneError, NotFoundError):
@@ -311,7 +313,7 @@ class ClaimWriter:
                 _LOG.warning("a claim keeps its snapshot", claim=meta.full_name, problem=str(refused))
             return
 
-    async def _persist(
+    async def _write_with_retries(
         self,
         record: ClaimRecord,
         write: Callable[[bytes], Awaitable[bytes]],

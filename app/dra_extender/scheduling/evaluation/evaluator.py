@@ -44,7 +44,7 @@ class NodeEvaluator:
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.
         """
         evaluation = self._results.begin(demand, budget)
-        under_holds = self._evaluate(
+        under_holds = self._visit_nodes(
             evaluation, self._ranking.order(pod_uid, evaluation, nodes, in_order), max_feasible, result
         )
         self._ranking.rate(pod_uid, evaluation, result)
@@ -54,7 +54,7 @@ class NodeEvaluator:
         """Take note of a pod with this demand that fits on some node."""
         self._ranking.note(pod, demand)
 
-    def _evaluate(
+    def _visit_nodes(
         self,
         evaluation: NodeEvaluation,
         nodes: Iterable[str],
@@ -125,7 +125,7 @@ class NodeEvaluator:
 
         result.reject_batch([*rejected, *uncached] if uncached else rejected, texts, rejection_of)
 
-    def evaluate_around(
+    def evaluate_without_devices(
         self,
         devices: frozenset[DeviceId],
         demand: Demand,

@@ -14,8 +14,8 @@ from dra_extender.model.device import PoolId
 from dra_extender.model.node_selector import only_node
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.ports.errors import OneText
-from dra_extender.scheduling.time_slices import Pending
+from dra_extender.scheduling.ports.filter_response import OneText
+from dra_extender.scheduling.time_slices import Awaited
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
@@ -117,7 +117,7 @@ class FilterResult:
     fits: dict[str, NodeResult | None] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     reasons: dict[str, tuple[str, Rejection]] = field(default_factory=dict)
-    unfinished: Pending | UnreadSpecs | None = None
+    unfinished: Awaited | UnreadSpecs | None = None
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
     multi_node_holds: bool = False
@@ -131,15 +131,15 @@ class FilterResult:
     _counts: dict[str, int] = field(default_factory=dict)
 
     @property
-    def pending(self) -> Pending | UnreadSpecs | None:
+    def awaited(self) -> Awaited | UnreadSpecs | None:
         """Return what is worth waiting for before another evaluation; None if the result is final."""
         if self.fits or self.unfinished is not None:
             return self.unfinished
         if Code.CLAIM_MISSING in self.codes:
-            return Pending.CLAIM_DELIVERY
+            return Awaited.CLAIM_DELIVERY
         if self.revocable:
-            return Pending.STALE_HOLDS
-        return Pending.MULTI_NODE_HOLDS if self.multi_node_holds else None
+            return Awaited.STALE_HOLDS
+        return Awaited.MULTI_NODE_HOLDS if self.multi_node_holds else None
 
     @property
     def score_terms(self) -> dict[str, ScoreTerms]:

@@ -138,11 +138,11 @@ class GangPlanner:
         question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
 
         def planned(without: frozenset[str], freed: Sequence[DeviceHolding] = ()) -> Mapping[str, Assignment] | None:
-            return self._solve(
+            return self._answer(
                 question._replace(without=without), lambda: ledger.usage_without(without, freed), budget
             ).assignments
 
-        answer = self._solve(question, ledger.usage, budget)
+        answer = self._answer(question, ledger.usage, budget)
         assignments = answer.assignments
         if assignments is None:
             return PlanResult(limited=True)
@@ -175,7 +175,7 @@ class GangPlanner:
                 reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
         return reasons
 
-    def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
+    def _answer(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
         """Return the assignments found, none if the gang does not fit, None if the search ended at a limit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.

@@ -18,7 +18,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.runtime.supervision import BackgroundTask, StoppableWork, Supervisor
-from dra_extender.scheduling.binding.decision import PendingClaims
+from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.holds.service import HoldService
@@ -84,7 +84,7 @@ class ReclaimController:
     cluster: Cluster
     facts: ReclaimFacts
     claim_writer: ClaimWriter
-    pending: PendingClaims
+    busy_claims: BusyClaims
     holds: HoldService
     device_backoff: DeviceBackoff
     metrics: Metrics
@@ -171,7 +171,7 @@ class ReclaimController:
             self._suspects.pop(uid, None)
             return
         result = None
-        with self._work.piece(), self.pending.lock_claim(uid):
+        with self._work.piece(), self.busy_claims.lock_claim(uid):
             for _ in range(_TRIES):
                 result = await self._release_once(record, due, blocking)
                 if result is not None:

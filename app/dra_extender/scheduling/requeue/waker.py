@@ -20,11 +20,11 @@ from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
-from dra_extender.scheduling.time_slices import CallBudget, Pending
+from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.decision_metrics import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
-MayFit = Callable[[Pod, Sequence[str], CallBudget, Rejection | None], bool | Pending | UnreadSpecs]
+MayFit = Callable[[Pod, Sequence[str], CallBudget, Rejection | None], bool | Awaited | UnreadSpecs]
 """See `Filter.may_fit`: whether a rejected pod might fit on one of these nodes now."""
 _SLICE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.05
@@ -88,7 +88,7 @@ class Waker:
                 continue
             await asyncio.sleep(self.options.wake_delay_seconds)
             if self._has_hint():
-                seconds = await self.try_rejected()
+                seconds = await self.wake_if_one_fits()
                 await asyncio.sleep(max(pause, _PAUSE_PER_TURN * seconds))
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
@@ -108,7 +108,7 @@ class Waker:
             or self.unschedulable.any_queueing_hint() is not None
         )
 
-    async def try_rejected(self) -> float:
+    async def wake_if_one_fits(self) -> float:
         """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the trials took."""
         mark, turn, reason = self.unschedulable.changes(), _Turn(), self._pending_reason
         by_state, state_place = self.ledger.state.since(self._places[0])
@@ -170,7 +170,7 @@ class Waker:
         budget = CallBudget(self.cluster.clock, _TURN_SECONDS)
         budget.open_slice(_SLICE_SECONDS)
         # A pod whose trial fails with an error is tried again at the next change for it.
-        fits: bool | Pending | UnreadSpecs = False
+        fits: bool | Awaited | UnreadSpecs = False
         with self.supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self.ledger.nodes if changed is None else changed)
             if nodes:
@@ -185,7 +185,7 @@ class Waker:
                 with suppress(RetryableError):
                     await self.spec_reader.read(fits, budget)
             return False
-        if isinstance(fits, Pending):
+        if isinstance(fits, Awaited):
             self._begun_searches.add(uid)
             self._defer(uid, own)
         elif not fits:
