@@ -106,8 +106,9 @@ class PodCause(NamedTuple):
     """The cause, a half sentence about it, and what was found out on the way.
 
     `result` is None where no device was looked at.  `usable` are the nodes that have the devices and pass the other filters that
-    are judged; `beside` are the reasons against the others that have the devices.  `fitting` nodes have the devices and are not
-    closed to the pod: not ready, cordoned, tainted, or being deleted.  `allocated`: all claims of the pod are, and reserved for it.
+    are judged; `node_reasons` are the reasons against the others that have the devices.  `fitting` nodes have the devices and are
+    not closed to the pod: not ready, cordoned, tainted, or being deleted.  `allocated`: all claims of the pod are, and reserved for
+    it.
     """
 
     cause: Cause
@@ -115,16 +116,16 @@ class PodCause(NamedTuple):
     result: FilterResult | None = None
     awaited: tuple[AwaitedDevice, ...] = ()
     usable: Sequence[str] = ()
-    beside: tuple[NodeReason, ...] = ()
+    node_reasons: tuple[NodeReason, ...] = ()
     fitting: int = 0
     allocated: bool = False
 
 
 def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] | None = None) -> PodCause:
     """Return what the pod waits for, or that it does not wait; by these nodes alone, or by all."""
-    found = _own_state(pod, facts)
-    if found is not None:
-        return found
+    own_state = _own_state(pod, facts)
+    if own_state is not None:
+        return own_state
     if pod.needs_devices and unread(view.origin, DEVICES | (_GROUPS if pod.pod_group is not None else set())):
         return _unjudged(view, pod)
     lacking = _lacking_resources(view, pod)
@@ -132,15 +133,17 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     if not (pod.claims or pod.extended_claim or any(name in backing for name in pod.extended_resources)):
         judged = judge_nodes(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
         summary = f"asks for no devices that Dynamic Resource Allocation serves{lacking}"
-        return PodCause(Cause.NO_DEVICES, summary, usable=judged.usable, beside=judged.reasons)
+        return PodCause(Cause.NO_DEVICES, summary, usable=judged.usable, node_reasons=judged.reasons)
     claims = _claims(view, pod)
     allocated = _allocated(claims)
     awaited = tuple(_awaited(view, pod, allocated))
     result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
     judged = judge_nodes(view, pod, tuple(result.fits))
-    done = not isinstance(claims, Rejection) and 0 < len(claims) == len(allocated)
-    cause, summary = _with_devices(view, result, judged, awaited, allocated if done else ())
-    return PodCause(cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, done)
+    all_allocated = not isinstance(claims, Rejection) and 0 < len(claims) == len(allocated)
+    cause, summary = _with_devices(view, result, judged, awaited, allocated if all_allocated else ())
+    return PodCause(
+        cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, all_allocated
+    )
 
 
 def _lacking_resources(view: ClusterView, pod: Pod) -> str:
@@ -148,16 +151,16 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     fit = view.node_fit
     if fit is None:
         return ""
-    known = {*view.ledger.backing, *fit.resources}
-    lacking = [name for name in pod.extended_resources if name not in known]
+    served = {*view.ledger.backing, *fit.resources}
+    lacking = [name for name in pod.extended_resources if name not in served]
     if not lacking:
         return ""
-    near = meant_name(lacking[0], known)
+    near = meant_name(lacking[0], served)
     hint = f" (nearest name {near})" if near else ""
     implicit = lacking[0].startswith(IMPLICIT_RESOURCE_PREFIX)
-    alike = [name for name in known if "/" in name and name.startswith(IMPLICIT_RESOURCE_PREFIX) is implicit]
-    there = "" if near else names_there(lacking[0], alike)
-    return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it{there}"
+    alike = [name for name in served if "/" in name and name.startswith(IMPLICIT_RESOURCE_PREFIX) is implicit]
+    existing_names = "" if near else names_there(lacking[0], alike)
+    return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it{existing_names}"
 
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
@@ -228,30 +231,30 @@ def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequenc
 
 def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
     """Return the pod's claims with the one that a bind has made for its extended resources."""
-    found, made = find_claims(pod, view.ledger), existing_claim(pod, view.ledger)
-    return found if made is None or isinstance(found, Rejection) else (*found, made)
+    claims, bind_claim = find_claims(pod, view.ledger), existing_claim(pod, view.ledger)
+    return claims if bind_claim is None or isinstance(claims, Rejection) else (*claims, bind_claim)
 
 
 def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:
     """Return those of the claims that are allocated and reserved for the pod."""
-    found = () if isinstance(claims, Rejection) else claims
-    return tuple(claim for claim in found if claim.record.claim.status.allocation is not None and claim.reserved)
+    found_claims = () if isinstance(claims, Rejection) else claims
+    return tuple(claim for claim in found_claims if claim.record.claim.status.allocation is not None and claim.reserved)
 
 
 def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
     """Yield devices of allocated claims that are reserved for the pod and not ready."""
     timeout, now = view.options.binding_timeout_seconds, view.now
-    for each in allocated:
-        claim = each.record.claim
+    for found_claim in allocated:
+        claim = found_claim.record.claim
         verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
         if verdict.readiness is Readiness.READY:
             continue
         for device in verdict.problems:
             requests = (result.request for result in results_of(claim) if result.device_id == device.device)
             yield AwaitedDevice(
-                claim=each.label,
+                claim=found_claim.label,
                 request=(request := next(requests, "")),
-                subject=subject_of(pod, each.label, request),
+                subject=subject_of(pod, found_claim.label, request),
                 device=device.name,
                 conditions=device.conditions,
                 state=verdict.readiness.value,

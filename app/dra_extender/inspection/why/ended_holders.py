@@ -35,18 +35,18 @@ class EndedHolders:
         order = self._in_order(share for share in shares if self._claims.can_be_ended(share.holder))
         leaving = [holder for holder in order if holder.leaving][:MOST_TOGETHER]
         staying = [holder for holder in order if not holder.leaving][:MOST_TOGETHER]
-        whole = self._try_end([*leaving, *staying], nodes)
-        if whole is None:
+        after_all = self._try_end([*leaving, *staying], nodes)
+        if after_all is None:
             return None
-        verified = whole.verified
+        verified = after_all.verified
 
         def suffices(holders: Sequence[Holder]) -> bool:
-            found = None if self._trials.limit else self._try_end(holders, nodes)
-            return found is not None and found.verified == verified
+            step = None if self._trials.limit else self._try_end(holders, nodes)
+            return step is not None and step.verified == verified
 
         awaited, ended = fewest_ends(leaving, staying, self._claims.may_be_ended, suffices)
-        found = self._try_end([*awaited, *ended], nodes, again=True) or whole
-        return found, EndCost(
+        step = self._try_end([*awaited, *ended], nodes, again=True) or after_all
+        return step, EndCost(
             not self._claims.may_be_ended(*ended), len(ended), max(map(self._claims.priority, ended), default=0)
         )
 

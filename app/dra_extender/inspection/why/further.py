@@ -40,17 +40,17 @@ def unreached_pools(view: ClusterView, option: SearchableRequest) -> Iterator[st
     ledger, pools = view.ledger, dict[PoolId, list[ResourceSlice]]()
     for published in ledger.slices.by_name.values():
         pools.setdefault(published.pool_id, []).append(published)
-    found: list[str] = []
+    sentences: list[str] = []
     for (driver, name), slices in sorted(pools.items()):
-        newest = max(each.generation for each in slices)
-        current = [each for each in slices if each.generation == newest and each.devices]
-        is_reached = not current or any(_reaches_a_node(each, ledger) for each in current)
+        newest = max(published.generation for published in slices)
+        current = [published for published in slices if published.generation == newest and published.devices]
+        is_reached = not current or any(_reaches_a_node(published, ledger) for published in current)
         if not is_reached and may_serve(Code.OTHER_NODE, current, option, view.budget()):
-            where = dict.fromkeys(text for each in current for text in _wheres(each))
-            found.append(f"pool {driver}/{name} reaches no node: {listed(list(where), 1)}")
-    yield from found[:_MOST_NAMED]
-    if len(found) > _MOST_NAMED:
-        yield f"{len(found) - _MOST_NAMED} more pools reach no node"
+            where = dict.fromkeys(text for published in current for text in _wheres(published))
+            sentences.append(f"pool {driver}/{name} reaches no node: {listed(list(where), 1)}")
+    yield from sentences[:_MOST_NAMED]
+    if len(sentences) > _MOST_NAMED:
+        yield f"{len(sentences) - _MOST_NAMED} more pools reach no node"
 
 
 def _reaches_a_node(published: ResourceSlice, ledger: Ledger) -> bool:
@@ -68,12 +68,12 @@ def _wheres(published: ResourceSlice) -> Iterator[str]:
         yield from _where(device)
 
 
-def _where(where: ResourceSlice | Device) -> Iterator[str]:
+def _where(restricted: ResourceSlice | Device) -> Iterator[str]:
     """Yield where the slice or device may be used, if it says so."""
-    if where.node_name:
-        yield f"node {where.node_name} does not exist"
-    elif where.node_selector is not None:
-        yield _unmatched(where.node_selector)
+    if restricted.node_name:
+        yield f"node {restricted.node_name} does not exist"
+    elif restricted.node_selector is not None:
+        yield _unmatched(restricted.node_selector)
 
 
 def _unmatched(selector: NodeSelector) -> str:
@@ -100,14 +100,14 @@ class FurtherReasons:
         self._pod = pod
         self._nearest = nearest
 
-    def of(self, facts: ReasonFacts, example: str) -> Iterator[str]:
+    def sentences(self, facts: ReasonFacts, example: str) -> Iterator[str]:
         """Yield what else stands in the way, such as what the search on the example node says of other devices of the request."""
         node, rejection, option = self._view.ledger.nodes.get(example), facts.rejection, facts.option
         if rejection.code is Code.CLAIM_DELETING:
             namespace, name = split_key(rejection.detail)
             stored = self._view.stored("resourceclaims", name, namespace) or {}
             finalizers = stored.get("metadata", {}).get("finalizers") or ()
-            users = [each.get("name", "") for each in stored.get("status", {}).get("reservedFor") or ()]
+            users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
             if finalizers:
                 used = f"; it is reserved for {listed(users)}" if users else ""
                 yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
@@ -123,9 +123,9 @@ class FurtherReasons:
             return
         values = facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
-            attribute, there = values.constraint.rpartition(" ")[2], self._attributes(facts)
-            if attribute not in there:
-                yield f"none of them has {attribute}{names_there(attribute, there)}"
+            attribute, attributes = values.constraint.rpartition(" ")[2], self._attributes(facts)
+            if attribute not in attributes:
+                yield f"none of them has {attribute}{names_there(attribute, attributes)}"
         if rejection.code is Code.TAINTED and facts.reason.nearest is not None:
             yield from self._of_taints(facts, facts.reason.nearest, option.tolerations)
         if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
@@ -134,8 +134,8 @@ class FurtherReasons:
         yield from self._beside_devices(facts.nodes)
 
     def _claims(self, label: str) -> Sequence[FoundClaim]:
-        found = find_claims(self._pod, self._view.ledger)
-        return () if isinstance(found, Rejection) else [claim for claim in found if claim.label == label]
+        found_claims = find_claims(self._pod, self._view.ledger)
+        return () if isinstance(found_claims, Rejection) else [claim for claim in found_claims if claim.label == label]
 
     def _nodes_of(self, label: str) -> Sequence[str]:
         """Return the nodes on which the allocation of a claim can be used."""
@@ -174,25 +174,34 @@ class FurtherReasons:
             ]
             if setting:
                 yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting, _MOST_NAMED)}"
-            near = (each for each in tolerations if each.key == taint.key or is_slip(each.key or "", taint.key))
+            near = (
+                toleration
+                for toleration in tolerations
+                if toleration.key == taint.key or is_slip(toleration.key or "", taint.key)
+            )
             for toleration in islice(near, _MOST_NAMED):
                 yield f"the request tolerates {toleration_text(toleration)} instead"
             if any(tolerates(toleration, taint) for toleration in own):
                 yield f"the pod tolerates {taint_text(taint)}, which counts for nodes only; the request would have to"
-        behind = (each.also for one in facts.diagnoses for each in one.devices if each.device_id == nearest.device_id)
-        yield from (f"also {text}" for text in islice(filter(None, behind), 1))
+        further = (
+            device.also
+            for diagnosis in facts.diagnoses
+            for device in diagnosis.devices
+            if device.device_id == nearest.device_id
+        )
+        yield from (f"also {text}" for text in islice(filter(None, further), 1))
 
     def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
         """Yield why the request needs another amount of a capacity than it names."""
         need, device = nearest.capacity, self._nearest.published_nearest(nearest)
         if need is None or device is None:
             return
-        asked = published_amounts(option.capacity, device.capacity, nearest.device_id[0]).get(need.capacity)
-        if asked is None:
+        requested = published_amounts(option.capacity, device.capacity, nearest.device_id[0]).get(need.capacity)
+        if requested is None:
             default = "the default of the device counts" if need.needed < need.total else "all of it counts"
             yield f"the request names no amount of {need.capacity}: {default}"
-        elif asked != need.needed:
-            yield f"the request asks for {quantity_text(asked)}, which the request policy of the device rounds up"
+        elif requested != need.needed:
+            yield f"the request asks for {quantity_text(requested)}, which the request policy of the device rounds up"
 
     def _of_other_devices(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
         """Yield the further reasons of the search on a node."""
@@ -202,16 +211,23 @@ class FurtherReasons:
             yield rejection.detail
         where = f"on {node.name} " if len(facts.nodes) > 1 else ""
         # Whoever draws on what is short is named as its holder.
-        told = {rejection.code, *([Code.IN_USE] if rejection.code in _OF_WHOLE_SETS else [])}
-        for each in answer.rejections if isinstance(answer, NoFit) else ():
-            if each.code not in told and (each.claim, each.request) == (rejection.claim, rejection.request):
-                text = each.detail if each.code is Code.COMBINATION else f"{each.code.value}: {each.detail}"
+        codes = {rejection.code, *([Code.IN_USE] if rejection.code in _OF_WHOLE_SETS else [])}
+        for other_rejection in answer.rejections if isinstance(answer, NoFit) else ():
+            if other_rejection.code not in codes and (other_rejection.claim, other_rejection.request) == (
+                rejection.claim,
+                rejection.request,
+            ):
+                text = (
+                    other_rejection.detail
+                    if other_rejection.code is Code.COMBINATION
+                    else f"{other_rejection.code.value}: {other_rejection.detail}"
+                )
                 yield f"also {where}{text}"
 
     def _beside_devices(self, nodes: Sequence[str]) -> Iterator[str]:
         """Yield what kube-scheduler's other filters say of these nodes, if they refuse the pod on all of them."""
         refusals_of = self._view.node_refusals(self._pod)
-        found = dict[str, list[str]]()
+        nodes_by_refusal = dict[str, list[str]]()
         if refusals_of is None:
             return
         for name in nodes:
@@ -219,9 +235,9 @@ class FurtherReasons:
             if not refusals:
                 return
             for refusal in refusals:
-                found.setdefault(refusal.description, []).append(name)
-        for said, names in found.items():
-            yield f"also {said} on {listed(names, EXAMPLES)}"
+                nodes_by_refusal.setdefault(refusal.description, []).append(name)
+        for description, names in nodes_by_refusal.items():
+            yield f"also {description} on {listed(names, EXAMPLES)}"
 
     def _not_found(self, rejection: Rejection, node: Node, option: SearchableRequest) -> Iterator[str]:
         """Yield what the selector that failed reads and does not find on the device, and what is there."""
@@ -237,7 +253,7 @@ class FurtherReasons:
     def _attributes(self, facts: ReasonFacts) -> set[str]:
         """Return the full names of the attributes that the devices have which the request could have."""
         ids = {device.device_id for diagnosis in facts.diagnoses for device in diagnosis.devices}
-        published = ((each[0], self._nearest.published(each)) for each in ids)
+        published = ((device_id[0], self._nearest.published(device_id)) for device_id in ids)
         return {
             name if "/" in name else f"{driver}/{name}"
             for driver, device in published

@@ -18,9 +18,9 @@ _HELD: Final = "held"
 
 
 def gang_report(
-    view: ClusterView, diagnosis: "GangDiagnosis", branches: Sequence[Branch], beside: Sequence[NodeReason]
+    view: ClusterView, diagnosis: "GangDiagnosis", branches: Sequence[Branch], node_reasons: Sequence[NodeReason]
 ) -> GangReport:
-    """Return the gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
+    """Return the gang with its members by state; `branches` and `node_reasons` say why the first waiting member has no place."""
     group = diagnosis.group
     total = len(diagnosis.decided) + len(diagnosis.placed) + len(diagnosis.waiting) + len(diagnosis.unready)
     return GangReport(
@@ -28,7 +28,7 @@ def gang_report(
         min_count=group.min_count or 0,
         total=total,
         placed=len(diagnosis.decided) + len(diagnosis.placed),
-        members=tuple(_members(view, diagnosis, blocker_text(branches, beside))),
+        members=tuple(_members(view, diagnosis, blocker_text(branches, node_reasons))),
     )
 
 
@@ -49,9 +49,9 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     if planned is None:
         return ""
     with planned as diagnosis:
-        found = gang_summary(gang_report(view, diagnosis, (), ())) if diagnosis.cannot_start else ""
+        summary = gang_summary(gang_report(view, diagnosis, (), ())) if diagnosis.cannot_start else ""
     view.hold_again()
-    return found
+    return summary
 
 
 def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
@@ -86,39 +86,39 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
     for pod in diagnosis.waiting[:1]:
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
         yield GangMembers(state=state, names=(pod.name,), text=blocker)
-    rest = diagnosis.waiting[1:]
-    if rest:
-        yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
+    further = diagnosis.waiting[1:]
+    if further:
+        yield GangMembers(state=MemberState.WAITING, names=tuple(pod.name for pod in further[:_MOST_NAMES]))
     yield from unready
 
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
     """Yield members that run, whose claims are allocated, or for which the running service holds devices until a time."""
     bound = [pod for pod in decided if pod.node_name]
-    held = [pod for pod in decided if not pod.node_name and view.ledger.holds.of_pod(pod.uid)]
-    others = [pod for pod in decided if not pod.node_name and pod not in held]
+    with_holds = [pod for pod in decided if not pod.node_name and view.ledger.holds.of_pod(pod.uid)]
+    allocated = [pod for pod in decided if not pod.node_name and pod not in with_holds]
     if bound:
         nodes = tuple(pod.node_name for pod in bound[:_MOST_NAMES])
         yield GangMembers(state=MemberState.BOUND, names=tuple(pod.name for pod in bound[:_MOST_NAMES]), nodes=nodes)
-    if others:
-        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(pod.name for pod in others[:_MOST_NAMES]))
-    if held:
-        holds = [view.ledger.holds.of_pod(pod.uid) for pod in held]
+    if allocated:
+        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(pod.name for pod in allocated[:_MOST_NAMES]))
+    if with_holds:
+        holds = [view.ledger.holds.of_pod(pod.uid) for pod in with_holds]
         ends = {hold.claim_uid: hold.until for hold in view.held.holds}
         until = (ends[hold.claim_uid] for of_pod in holds for hold in of_pod if hold.claim_uid in ends)
         yield GangMembers(
             state=MemberState.PLACED,
-            names=tuple(pod.name for pod in held[:_MOST_NAMES]),
+            names=tuple(pod.name for pod in with_holds[:_MOST_NAMES]),
             nodes=tuple(next(iter(of_pod[0].placements)) for of_pod in holds[:_MOST_NAMES]),
             text=_HELD,
             until=min(until, default=None),
         )
 
 
-def blocker_text(branches: Sequence[Branch], beside: Sequence[NodeReason] = ()) -> str:
+def blocker_text(branches: Sequence[Branch], node_reasons: Sequence[NodeReason] = ()) -> str:
     """Return the reason of the closest nodes, for each request, and beside devices."""
-    found = [(branch.request or branch.claim, branch.reasons[0]) for branch in branches if branch.reasons]
-    found += [("", each) for each in beside[:1]]
+    blockers = [(branch.request or branch.claim, branch.reasons[0]) for branch in branches if branch.reasons]
+    blockers += [("", reason) for reason in node_reasons[:1]]
     return "; ".join(
-        f"{where}{': ' if where else ''}{reason.text} ({number_of(reason.nodes, 'node')})" for where, reason in found
+        f"{where}{': ' if where else ''}{reason.text} ({number_of(reason.nodes, 'node')})" for where, reason in blockers
     )

@@ -31,8 +31,8 @@ _LONG: Final = 8
 
 def meant_name(missing: str, names: Iterable[str]) -> str | None:
     """Return the one name of which another name is a slip; None if there is none or several."""
-    found = [name for name in names if is_slip(missing, name)]
-    return found[0] if len(found) == 1 else None
+    candidates = [name for name in names if is_slip(missing, name)]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def names_there(missing: str, names: Iterable[str]) -> str:
@@ -75,26 +75,26 @@ def published_names(view: ClusterView) -> frozenset[str]:
     return frozenset(names)
 
 
-def meant_expression(expression: str, known: Collection[str]) -> tuple[str, str] | None:
+def meant_expression(expression: str, names: Collection[str]) -> tuple[str, str] | None:
     """Return an expression with the known names that were meant, and which they are, as `model instead of modle`.
 
     Return None if every name is known, or it is not clear which was meant.  The first 32 unknown names count.
     """
-    told: list[str] = []
+    corrections: list[str] = []
     unknown: dict[str, str | None] = {}
 
-    def meant(found: re.Match[str]) -> str:
-        name = found.group(1) or found.group(2)
-        if name not in known and name not in unknown and len(unknown) < _MOST_UNKNOWN:
-            unknown[name] = meant_name(name, known)
+    def meant(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
+        if name not in names and name not in unknown and len(unknown) < _MOST_UNKNOWN:
+            unknown[name] = meant_name(name, names)
         near = unknown.get(name)
         if near is None:
-            return found.group()
-        told.append(f"{near} instead of {name}")
-        return found.group().replace(name, near)
+            return match.group()
+        corrections.append(f"{near} instead of {name}")
+        return match.group().replace(name, near)
 
     corrected = _NAME.sub(meant, expression)
-    return (corrected, ", ".join(dict.fromkeys(told))) if told else None
+    return (corrected, ", ".join(dict.fromkeys(corrections))) if corrections else None
 
 
 def is_slip(written: str, name: str) -> bool:
@@ -104,26 +104,28 @@ def is_slip(written: str, name: str) -> bool:
     """
     if written == name:
         return False
-    parts, others = _SEPARATORS.split(written), _SEPARATORS.split(name)
-    if "".join(parts) == "".join(others):
+    parts, name_parts = _SEPARATORS.split(written), _SEPARATORS.split(name)
+    if "".join(parts) == "".join(name_parts):
         return True
-    pairs = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
-    if len(parts) != len(others) or len(pairs) != 1:
+    pairs = [pair for pair in zip(parts, name_parts, strict=False) if pair[0] != pair[1]]
+    if len(parts) != len(name_parts) or len(pairs) != 1:
         return False
-    ((word, other),) = pairs
-    if not (word + other).isalpha():
+    ((word, name_word),) = pairs
+    if not (word + name_word).isalpha():
         return False
-    differing = [place for place, (one, another) in enumerate(zip(word, other, strict=False)) if one != another]
-    shortest = min(len(word), len(other))
+    differing = [
+        place for place, (letter, name_letter) in enumerate(zip(word, name_word, strict=False)) if letter != name_letter
+    ]
+    shortest = min(len(word), len(name_word))
     place = differing[0] if differing else shortest
-    after, other_after = word[place + 1 :], other[place + 1 :]
-    if len(word) == len(other) and differing == [place, place + 1]:
-        return word[place : place + 2] == other[place : place + 2][::-1] and len(word) > len("ab")
+    after, name_after = word[place + 1 :], name_word[place + 1 :]
+    if len(word) == len(name_word) and differing == [place, place + 1]:
+        return word[place : place + 2] == name_word[place : place + 2][::-1] and len(word) > len("ab")
     begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
     if shortest < _SHORT and not begins:
         return False
     # One letter is another one, added or missing.
-    return after == other_after or after == other[place:] or word[place:] == other_after
+    return after == name_after or after == name_word[place:] or word[place:] == name_after
 
 
 def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
@@ -133,15 +135,15 @@ def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | No
     """
     own = len(option.device_class.spec.selectors)
     selectors = option.selectors.programs
-    drivers = {each.driver for each in view.ledger.slices.by_name.values()}
+    drivers = {published.driver for published in view.ledger.slices.by_name.values()}
     meant = {driver for driver in drivers if may_all_hold(selectors[own:], driver)}
     if not meant or meant == drivers or any(may_all_hold(selectors[:own], account) for account in meant):
         return None
     names = [
         name
-        for name, each in view.ledger.classes.items()
+        for name, device_class in view.ledger.classes.items()
         if any(
-            all(may_hold(found.cel.expression, driver) for found in each.spec.selectors if found.cel)
+            all(may_hold(selector.cel.expression, driver) for selector in device_class.spec.selectors if selector.cel)
             for driver in meant
         )
     ]

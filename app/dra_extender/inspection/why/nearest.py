@@ -77,13 +77,13 @@ class NoMatch:
         return f"the nearest of {MOST_COMPARED} different devices is named; there are more" if self._limited else ""
 
     def groups(self, nodes: Sequence[str]) -> list[MissGroup]:
-        """The nodes by what differs: the driver, or the first selector that is false on the nearest device; nearest first."""
-        found: dict[int | None, list[str]] = {}
+        """Group the nodes by what differs: the driver, or the first selector that is false on the nearest device; nearest first."""
+        nodes_by_miss: dict[int | None, list[str]] = {}
         nearest: dict[int | None, list[Miss]] = {}
         for name in nodes:
             misses = self._misses(name)
             first = misses[0].first if misses else None
-            found.setdefault(first, []).append(name)
+            nodes_by_miss.setdefault(first, []).append(name)
             nearest.setdefault(first, []).extend(misses[:_MOST_CANDIDATES])
         groups = [
             MissGroup(
@@ -91,7 +91,7 @@ class NoMatch:
                 self._driver if first is None and self._is_absent(names) else None,
                 self._different(nearest[first]),
             )
-            for first, names in found.items()
+            for first, names in nodes_by_miss.items()
         ]
         # Nodes without a device are the farthest; of equally near ones most nodes come first.
         return sorted(
@@ -111,16 +111,21 @@ class NoMatch:
 
     def _is_absent(self, nodes: Sequence[str]) -> bool:
         """Return whether the nodes have no pool of the required driver, not even one with a problem."""
-        found = (self._view.ledger.nodes.get(name) for name in nodes)
-        pools = (self._view.extender.allocator.pools_of(node) for node in found if node is not None)
-        return not any(pool.pool_id[0] == self._driver for each in pools if each is not None for pool in each.unusable)
+        nodes_found = (self._view.ledger.nodes.get(name) for name in nodes)
+        pools = (self._view.extender.allocator.pools_of(node) for node in nodes_found if node is not None)
+        return not any(
+            pool.pool_id[0] == self._driver
+            for node_pools in pools
+            if node_pools is not None
+            for pool in node_pools.unusable
+        )
 
     def _misses(self, name: str) -> Sequence[Miss]:
         """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
         node = self._view.ledger.nodes.get(name)
         pools = None if node is None else self._view.extender.allocator.pools_of(node)
         misses: list[Miss] = []
-        for view in () if pools is None else {id(each): each for each in pools.views}.values():
+        for view in () if pools is None else {id(slice_view): slice_view for slice_view in pools.views}.values():
             published = view.published
             for position in range(len(published.devices) if self._driver in (None, published.driver) else 0):
                 lack = self._lack(published, position)
@@ -131,23 +136,23 @@ class NoMatch:
     def _lack(self, published: ResourceSlice, position: int) -> _Lack:
         """Return what the device lacks, found out once for devices in which the selectors read the same."""
         content = self._unmet.content(published, position)
-        known = self._known.get(content)
-        if known is None:
+        lack = self._known.get(content)
+        if lack is None:
             first = self._unmet.first(published, position)
             if len(self._known) >= MOST_COMPARED:
                 self._limited = True
                 return _Lack(first, inf)
             distance = 0.0 if first is None else self._unmet.distance(published, position)
-            known = self._known[content] = _Lack(first, distance)
-        return known
+            lack = self._known[content] = _Lack(first, distance)
+        return lack
 
     def _different(self, misses: Sequence[Miss]) -> list[Miss]:
-        found: dict[object, Miss] = {}
-        for each in sorted(misses, key=lambda miss: miss.distance):
-            found.setdefault(self._unmet.content(each.published, each.position), each)
-            if len(found) == _MOST_CANDIDATES:
+        by_content: dict[object, Miss] = {}
+        for candidate in sorted(misses, key=lambda miss: miss.distance):
+            by_content.setdefault(self._unmet.content(candidate.published, candidate.position), candidate)
+            if len(by_content) == _MOST_CANDIDATES:
                 break
-        return list(found.values())
+        return list(by_content.values())
 
     def _selector(self, index: int, detail: str = "") -> UnmetSelector:
         own = len(self._option.device_class.spec.selectors)
@@ -183,7 +188,7 @@ class NearestDevices:
     def diagnose(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeDiagnosis]:
         """Return the devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
         step, budget = -(-len(nodes) // MOST_NODES) or 1, self._view.budget()
-        found: list[NodeDiagnosis] = []
+        diagnoses: list[NodeDiagnosis] = []
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
@@ -191,29 +196,31 @@ class NearestDevices:
                     demand, node, request, budget, explains_selectors=False
                 )
                 meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
-                found.append(NodeDiagnosis(node, meant, sum(diagnosis.code is None for diagnosis in meant)))
-        return found
+                diagnoses.append(NodeDiagnosis(node, meant, sum(diagnosis.code is None for diagnosis in meant)))
+        return diagnoses
 
-    def find(self, diagnoses: Sequence[NodeDiagnosis], code: Code, wanted: int) -> NearestDevice | None:
-        """The nearest device with this code, on the node that has most of the `wanted` devices; None if no device has the code."""
+    def find(self, diagnoses: Sequence[NodeDiagnosis], code: Code, device_count: int) -> NearestDevice | None:
+        """Return the nearest device with this code, on the node with most of the `device_count` devices; None if there is none."""
         best: tuple[tuple[float, ...], Node, DeviceDiagnosis] | None = None
-        for one in diagnoses:
-            lacking = max(0, wanted - one.available)
-            for device in one.devices:
+        for diagnosis in diagnoses:
+            lacking = max(0, device_count - diagnosis.available)
+            for device in diagnosis.devices:
                 if device.code is code:
                     order = (lacking, *self._order(device))
                     if best is None or order < best[0]:
-                        best = (order, one.node, device)
+                        best = (order, diagnosis.node, device)
         return None if best is None else self.described(best[1], best[2])
 
     @staticmethod
-    def count(diagnoses: Sequence[NodeDiagnosis], wanted: int) -> DeviceCount | None:
+    def count(diagnoses: Sequence[NodeDiagnosis], device_count: int) -> DeviceCount | None:
         """Return the node with most devices that the request could have by themselves; None if no node has any device."""
-        best = max(diagnoses, key=lambda each: each.available, default=None)
+        best = max(diagnoses, key=lambda diagnosis: diagnosis.available, default=None)
         return (
             None
             if best is None
-            else DeviceCount(node=best.node.name, available=best.available, wanted=wanted, meant=len(best.devices))
+            else DeviceCount(
+                node=best.node.name, available=best.available, wanted=device_count, meant=len(best.devices)
+            )
         )
 
     def described(self, node: Node, diagnosis: DeviceDiagnosis) -> NearestDevice:
@@ -248,32 +255,32 @@ class NearestDevices:
 
     def holders_on(self, diagnosis: NodeDiagnosis) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
-        found: dict[str, HolderShare] = {}
+        shares: dict[str, HolderShare] = {}
         for device in diagnosis.devices:
             for share in self._in_the_way(device):
-                found.setdefault(share.holder.claim, share)
-        return tuple(found.values())
+                shares.setdefault(share.holder.claim, share)
+        return tuple(shares.values())
 
     def published(self, device_id: DeviceId) -> Device | None:
         pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
         return next((device for part in pool.published for device in part.devices if device.name == device_id[2]), None)
 
     def published_nearest(self, nearest: NearestDevice) -> Device | None:
-        """The device that an answer names; the names of pools, and of devices that no API server admits, may have slashes."""
-        driver, _, rest = nearest.device.partition("/")
-        places = (place for place in range(len(rest) - 1, -1, -1) if rest[place] == "/")
-        found = (self.published((driver, rest[:place], rest[place + 1 :])) for place in places)
-        return next((each for each in found if each is not None), None)
+        """Return the device that an answer names; names of pools, and of devices that no API server admits, may have slashes."""
+        driver, _, pool_and_name = nearest.device.partition("/")
+        places = (place for place in range(len(pool_and_name) - 1, -1, -1) if pool_and_name[place] == "/")
+        devices = (self.published((driver, pool_and_name[:place], pool_and_name[place + 1 :])) for place in places)
+        return next((device for device in devices if device is not None), None)
 
-    def _counter(self, device_id: DeviceId, found: CounterBalance) -> CounterNeed:
+    def _counter(self, device_id: DeviceId, balance: CounterBalance) -> CounterNeed:
         pool_id = device_id[:2]
         pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))
         return CounterNeed(
-            counter_set=found.counter_set,
-            counter=found.counter,
-            needed=found.requested,
-            left=found.remaining,
-            total=pool.totals.get(found.counter_set, {}).get(found.counter, 0),
+            counter_set=balance.counter_set,
+            counter=balance.counter,
+            needed=balance.requested,
+            left=balance.remaining,
+            total=pool.totals.get(balance.counter_set, {}).get(balance.counter, 0),
         )
 
     @staticmethod
@@ -290,10 +297,10 @@ class NearestDevices:
     def _in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if diagnosis.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
-            for each in self._holders.of_device(diagnosis.device_id):
-                if not each.holding.admin:
-                    amounts = each.holding.consumed_capacity
-                    yield HolderShare(holder=each.holder, device=diagnosis.device_id[2], counters=amounts)
+            for held_device in self._holders.of_device(diagnosis.device_id):
+                if not held_device.holding.admin:
+                    amounts = held_device.holding.consumed_capacity
+                    yield HolderShare(holder=held_device.holder, device=diagnosis.device_id[2], counters=amounts)
         elif diagnosis.code in _OF_WHOLE_SETS:
             shortage, conflict = diagnosis.shortage, diagnosis.conflict
             counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set
@@ -303,9 +310,9 @@ class NearestDevices:
             # The sentence about the device names the devices of the pool that are in the way.
             named, pool_id = set(diagnosis.detail.replace(",", " ").split()), diagnosis.device_id[:2]
             for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
-                for each in self._holders.of_device((*pool_id, name)):
-                    if not each.holding.admin:
-                        yield HolderShare(holder=each.holder, device=name)
+                for held_device in self._holders.of_device((*pool_id, name)):
+                    if not held_device.holding.admin:
+                        yield HolderShare(holder=held_device.holder, device=name)
 
     def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
         """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""

@@ -100,24 +100,24 @@ class NextSteps:
         return published_names(self._view)
 
     def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
-        """For each way to help, the smallest change after which the pod fits on some of these nodes."""
+        """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
         near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
         near += [candidate.node for candidate in facts.candidates]
         near += [facts.reason.count.node] if facts.reason.count is not None else []
         nodes, helped = tuple(dict.fromkeys((*near, *facts.nodes))), False
         for changes in self._ways(facts):
-            found = self._trials.first_that_helps(changes, nodes)
-            if found is not None:
+            step = self._trials.first_that_helps(changes, nodes)
+            if step is not None:
                 helped = True
-                yield found
+                yield step
         advised = _advice(self._view, self._pod, facts) or self._absent_driver(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in _HELD:
-            found = self._ended(facts, nodes)
+            step = self._ended(facts, nodes)
             # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
-            if found is not None and (found.verified == DEVICES_AND_NODES or self._view.node_fit is None):
-                yield found
+            if step is not None and (step.verified == DEVICES_AND_NODES or self._view.node_fit is None):
+                yield step
 
     def ends(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the end of each holder of the nearest device, whether or not it is enough."""
@@ -165,9 +165,11 @@ class NextSteps:
         yield self._tolerations(facts, option)
         if code in _TOO_FEW and option.count > 1:
             count = facts.reason.count
-            most = option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
-            wanted = facts.rejection.claim, facts.rejection.request
-            yield (self._claims.with_count(*wanted, number) for number in range(most, 0, -1)[:_MOST_COUNTS])
+            largest = (
+                option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
+            )
+            request = facts.rejection.claim, facts.rejection.request
+            yield (self._claims.with_count(*request, number) for number in range(largest, 0, -1)[:_MOST_COUNTS])
         if code is Code.COMBINATION:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
@@ -198,9 +200,9 @@ class NextSteps:
             shares = tuple(self._in_the_way(facts, [name]))
             if best is not None and best[1] <= _CHEAP and (not best[1].holders or not _some_leave(shares)):
                 continue
-            found = self._ends.fewest(shares, [name])
-            if found is not None and (best is None or found[1] < best[1]):
-                best = found
+            end_on_node = self._ends.fewest(shares, [name])
+            if end_on_node is not None and (best is None or end_on_node[1] < best[1]):
+                best = end_on_node
         return None if best is None else best[0]
 
     def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
@@ -221,7 +223,7 @@ class NextSteps:
         """Yield the holders of what any request of the pod needs on these nodes."""
         if facts.demand is not None:
             for claim in facts.demand.claims:
-                for option in (option for one in claim.requests for option in one.options):
+                for option in (option for request in claim.requests for option in request.options):
                     for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(diagnosis)
 
@@ -250,8 +252,8 @@ class NextSteps:
 
             def edit(body: Json) -> None:
                 added = (
-                    {"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect}
-                    for each in taints
+                    {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+                    for taint in taints
                 )
                 body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
@@ -261,21 +263,23 @@ class NextSteps:
         nearest, rejection = facts.reason.nearest, facts.rejection
         short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
         if short and all(need.left > 0 for need in short):
-            left = {need.capacity: need.left for need in short}
-            yield self._edited(rejection, _less_text(left), with_capacity(left))
+            amounts = {need.capacity: need.left for need in short}
+            yield self._edited(rejection, _less_text(amounts), with_capacity(amounts))
         device = None if nearest is None or short else self._nearest.published_nearest(nearest)
         if device is not None:
-            most = {name: most_allowed(capacity) for name, capacity in device.capacity}
-            meant = {name: meant_name(name, most) for name in option.capacity if name not in most}
+            limits = {name: most_allowed(capacity) for name, capacity in device.capacity}
+            meant = {name: meant_name(name, limits) for name in option.capacity if name not in limits}
             if meant and all(meant.values()):
 
                 def edit(body: Json) -> None:
                     requests = body["capacity"]["requests"]
-                    body["capacity"]["requests"] = {meant.get(name) or name: asked for name, asked in requests.items()}
+                    body["capacity"]["requests"] = {
+                        meant.get(name) or name: amount for name, amount in requests.items()
+                    }
 
                 text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
                 yield self._edited(rejection, text, edit)
-            less = {name: most[name] for name, asked in option.capacity.items() if 0 < most.get(name, 0) < asked}
+            less = {name: limits[name] for name, amount in option.capacity.items() if 0 < limits.get(name, 0) < amount}
             if less:
                 yield self._edited(rejection, _less_text(less), with_capacity(less))
 
@@ -283,22 +287,22 @@ class NextSteps:
         claims = () if facts.demand is None else facts.demand.claims
         constraints = next((claim.constraints for claim in claims if claim.label == facts.rejection.claim), ())
         for index in option.constraints:
-            each = constraints[index]
-            field, value = "distinctAttribute" if each.distinct else "matchAttribute", each.attribute
+            constraint = constraints[index]
+            field, value = "distinctAttribute" if constraint.distinct else "matchAttribute", constraint.attribute
 
             def edit(claim: Json, field: str = field, value: str = value) -> None:
                 devices = claim["spec"]["devices"]
-                devices["constraints"] = [found for found in devices["constraints"] if found.get(field) != value]
+                devices["constraints"] = [stored for stored in devices["constraints"] if stored.get(field) != value]
 
-            yield self._claims.of_claim(facts.rejection.claim, f"do without {each.text()}", edit)
+            yield self._claims.of_claim(facts.rejection.claim, f"do without {constraint.text()}", edit)
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim without the request that gets no device beside the others."""
         rejection = facts.rejection
         claims = () if facts.demand is None else facts.demand.claims
-        others = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
+        request_count = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
         edit = without_requests({rejection.request.partition("/")[0]})
-        if others > 1:
+        if request_count > 1:
             yield self._claims.of_claim(rejection.claim, f"do without request {rejection.request}", edit)
 
     def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -326,16 +330,16 @@ class NextSteps:
             ("", option.selectors.expressions[own:]),
             (name, option.selectors.expressions[:own]),
         ):
-            edits, told = dict[str, str](), dict[str, None]()
+            edits, corrections = dict[str, str](), dict[str, None]()
             for expression in expressions[:_MOST_EXPRESSIONS]:
                 meant = meant_expression(expression, self._published)
                 if meant is not None:
                     edits[expression], words = meant
-                    told[words] = None
+                    corrections[words] = None
             if edits and subject:
-                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(told)}", edits)
+                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(corrections)}", edits)
             elif edits:
-                yield self._edited(rejection, f"ask for {', '.join(told)}", with_expressions(edits))
+                yield self._edited(rejection, f"ask for {', '.join(corrections)}", with_expressions(edits))
 
     def _other_selectors(
         self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]
@@ -373,10 +377,10 @@ class NextSteps:
                 continue
             except CelBudgetError:
                 return {}, []
-            found = relaxed(expression, activation, self._budget)
-            if found is not None:
-                edits[program.expression] = found.expression
-                conditions += found.conditions
+            relaxation = relaxed(expression, activation, self._budget)
+            if relaxation is not None:
+                edits[program.expression] = relaxation.expression
+                conditions += relaxation.conditions
         return edits, conditions
 
 

@@ -62,7 +62,7 @@ class NodeDevicesReport(Value, frozen=True):
 
 
 def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) -> NodeDevicesReport:
-    """Every device of the node with its verdict for each request of the pod's claims that are not allocated; the pod by itself.
+    """Judge every device of the node for each request of the pod's claims that are not allocated; the pod counts by itself.
 
     Raises:
         UnknownObjectError: there is no such pod.
@@ -76,7 +76,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}")
     result = view.extender.evaluate_without_gang(pod, (node_name,))
     view.hold_again()
-    found = result.reasons.get(result.texts.get(node_name, ""))
+    reason = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.allocator.pools_of(node)
     notes = [*map(str, view.unreadable)]
     demand = result.demand
@@ -99,7 +99,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
         node=node_name,
         fits=node_name in result.fits,
         origin=view.origin,
-        text="" if found is None else found[1].text,
+        text="" if reason is None else reason[1].text,
         beside=() if refusals is None else tuple(refusal.description for refusal in refusals(node_name)),
         pools=() if pools is None else pool_gaps(pools.unusable),
         requests=requests,

@@ -34,31 +34,31 @@ _ROUND: Final = 10**6
 class _Help(NamedTuple):
     """What a person may do, the pod's needs afterwards, and the pods (`namespace/name`) that are ended.
 
-    `there`: it helps on the node that was looked at alone.
+    `on_node_only`: it helps only on the node that was looked at.
     """
 
     text: str
     needs: PodNeeds
-    there: bool = False
+    on_node_only: bool = False
     ended: tuple[str, ...] = ()
 
 
 class NodeSteps:
     """Looks for changes of one pod, or of nodes, after which it may use a node that has its devices."""
 
-    def __init__(self, view: ClusterView, pod: Pod, made: ProposedChange = NO_CHANGE) -> None:
-        """`made`: what is done besides."""
+    def __init__(self, view: ClusterView, pod: Pod, change: ProposedChange = NO_CHANGE) -> None:
+        """`change`: what is done besides."""
         self._view = view
-        self._made = made
-        self._ended = made.ended
+        self._change = change
+        self._ended = change.ended
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
 
-    def steps_for(self, found: PodCause) -> tuple[NextStep, ...]:
+    def steps_for(self, cause: PodCause) -> tuple[NextStep, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
-        if found.cause is Cause.NODES and found.result is not None:
-            return self.steps_on(tuple(found.result.fits))
-        if found.cause is Cause.NO_DEVICES and not found.usable and found.beside:
+        if cause.cause is Cause.NODES and cause.result is not None:
+            return self.steps_on(tuple(cause.result.fits))
+        if cause.cause is Cause.NO_DEVICES and not cause.usable and cause.node_reasons:
             names = sorted(self._view.ledger.nodes)
             return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
         return ()
@@ -69,29 +69,31 @@ class NodeSteps:
         if fit is None or needs is None:
             return ()
         refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
-        found = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
-        return tuple(sorted(found, key=lambda step: step.harmful))
+        steps = islice(self._steps(fit, needs, refusals), _MOST_STEPS)
+        return tuple(sorted(steps, key=lambda step: step.harmful))
 
     def _steps(
         self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]]
     ) -> Iterator[NextStep]:
         """Yield the changes that help, each once; those for the nodes that lack least first."""
-        known: set[str] = set()
+        texts: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
-            for each in self._helps(fit, needs, name, refusals[name]):
-                text = joined((self._made.text, each.text))
-                if text in known:
+            for help_ in self._helps(fit, needs, name, refusals[name]):
+                text = joined((self._change.text, help_.text))
+                if text in texts:
                     continue
-                allowing = (other for other in refusals if not fit.refusals(each.needs, other, self._ended))
-                usable = [name] if each.there else list(islice(allowing, _MOST_NAMED))
+                allowing = (
+                    other_node for other_node in refusals if not fit.refusals(help_.needs, other_node, self._ended)
+                )
+                usable = [name] if help_.on_node_only else list(islice(allowing, _MOST_NAMED))
                 if usable:
-                    known.add(text)
+                    texts.add(text)
                     yield NextStep(
                         text=text,
                         nodes=tuple(usable),
                         verified=DEVICES_AND_NODES,
-                        harmful=self._made.harmful or bool(each.ended),
-                        ends=staying_pods(self._view, (*self._ended, *each.ended)),
+                        harmful=self._change.harmful or bool(help_.ended),
+                        ends=staying_pods(self._view, (*self._ended, *help_.ended)),
                     )
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
@@ -103,9 +105,9 @@ class NodeSteps:
         awaited, ended = ends
         wait = f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
         end = f"{ENDS}{', '.join(ended)}" if ended else ""
-        others = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
-        for each in _changed(needs, node, others) if others else (_Help("", needs),):
-            yield _Help(joined((each.text, wait, end)), each.needs, there=True, ended=tuple(ended))
+        remaining = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
+        for help_ in _changed(needs, node, remaining) if remaining else (_Help("", needs),):
+            yield _Help(joined((help_.text, wait, end)), help_.needs, on_node_only=True, ended=tuple(ended))
 
     def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
         """Return the pods to wait for, and those to end, so that no resource of the node is short; None if nothing helps.
@@ -116,13 +118,13 @@ class NodeSteps:
         def suffices(keys: Sequence[str]) -> bool:
             return not _is_short(fit.refusals(needs, node, (*self._ended, *keys)))
 
-        running = [each for each in fit.running_on(node) if each.key not in self._ended]
-        running.sort(key=lambda each: (_taken(each, needs), each.key))
-        by_key = {each.pod: each for each in staying_pods(self._view, (each.key for each in running))}
-        leaving = [each.key for each in running if each.key not in by_key]
-        largest = [each.key for each in running if each.key in by_key][: -_MOST_ENDED - 1 : -1]
+        running = [pod for pod in fit.running_on(node) if pod.key not in self._ended]
+        running.sort(key=lambda pod: (_share_of(pod, needs), pod.key))
+        by_key = {pod.pod: pod for pod in staying_pods(self._view, (pod.key for pod in running))}
+        leaving = [pod.key for pod in running if pod.key not in by_key]
+        largest = [pod.key for pod in running if pod.key in by_key][: -_MOST_ENDED - 1 : -1]
         # Of pods that hurt equally, the one that takes least of what is enough.
-        by_priority = sorted((each.key for each in running if each.key in by_key), key=lambda key: by_key[key].priority)
+        by_priority = sorted((pod.key for pod in running if pod.key in by_key), key=lambda key: by_key[key].priority)
         staying = [key for key in by_priority if suffices([*leaving, key])] or largest
         if not suffices([*leaving, *staying]):
             return None
@@ -130,29 +132,29 @@ class NodeSteps:
 
 
 def _is_short(refusals: Sequence[NodeRefusal]) -> bool:
-    return any(each.filter is NodeFilter.RESOURCES for each in refusals)
+    return any(refusal.filter is NodeFilter.RESOURCES for refusal in refusals)
 
 
-def _taken(of: PodNeeds, by: PodNeeds) -> float:
-    """Return how much a pod takes of what another one needs, as parts of that."""
-    return sum(of.amounts.get(name, 0) / needed for name, needed in by.amounts.items() if needed)
+def _share_of(pod_needs: PodNeeds, needs: PodNeeds) -> float:
+    """Return how much a pod takes of what another pod needs, as parts of that."""
+    return sum(pod_needs.amounts.get(name, 0) / needed for name, needed in needs.amounts.items() if needed)
 
 
 def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
     """Yield one change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
     texts: list[str] = []
     changed, cordoned = needs, False
-    for each in against:
-        match each.filter:
+    for refusal in against:
+        match refusal.filter:
             case NodeFilter.UNSCHEDULABLE:
                 texts.append(f"uncordon {node}")
                 cordoned = True
             case NodeFilter.TAINTS:
-                texts += _untainted(node, each.taints)
-                cordoned = cordoned or any(taint.key in _OF_CONDITIONS for taint in each.taints)
+                texts += _untainted(node, refusal.taints)
+                cordoned = cordoned or any(taint.key in _OF_CONDITIONS for taint in refusal.taints)
                 added = [
                     Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
-                    for taint in each.taints
+                    for taint in refusal.taints
                 ]
                 changed = msgspec.structs.replace(changed, tolerations=(*changed.tolerations, *added))
             case NodeFilter.AFFINITY:
@@ -161,10 +163,10 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
             case NodeFilter.PORTS:
                 texts.append("ask for other ports of the host")
                 changed = msgspec.structs.replace(changed, ports=())
-            case NodeFilter.RESOURCES if each.resource in needs.amounts and each.free >= _ROUND:
-                left = each.free // _ROUND * _ROUND
-                texts.append(f"ask for {quantity_text(left)} of {each.resource}")
-                changed = msgspec.structs.replace(changed, amounts={**changed.amounts, each.resource: left})
+            case NodeFilter.RESOURCES if refusal.resource in needs.amounts and refusal.free >= _ROUND:
+                rounded = refusal.free // _ROUND * _ROUND
+                texts.append(f"ask for {quantity_text(rounded)} of {refusal.resource}")
+                changed = msgspec.structs.replace(changed, amounts={**changed.amounts, refusal.resource: rounded})
             case _:
                 return
     if texts:
@@ -176,6 +178,6 @@ def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:
     of_conditions = [taint.key.rpartition("/")[2] for taint in taints if taint.key in _OF_CONDITIONS]
     if of_conditions:
         yield f"check {node}, which is {' and '.join(of_conditions)}"
-    others = [taint for taint in taints if taint.key not in _OF_CONDITIONS]
-    if others:
-        yield f"tolerate {', '.join(map(taint_text, others))}"
+    own_taints = [taint for taint in taints if taint.key not in _OF_CONDITIONS]
+    if own_taints:
+        yield f"tolerate {', '.join(map(taint_text, own_taints))}"

@@ -72,10 +72,10 @@ class Reasons:
             nodes[text].append(node)
         for group in rejections_by_closeness(view, pod, result):
             for facts in self._facts(group, nodes.get(group.rejection.summary, [group.example])):
-                further = tuple(self._further.of(facts, group.example))
+                further = tuple(self._further.sentences(facts, group.example))
                 self._known.append(facts._replace(reason=msgspec.structs.replace(facts.reason, further=further)))
         self._known.extend(list(self._of_other_alternatives()))
-        self._known.extend(() if self._trials.made.changes else self._of_further_requests())
+        self._known.extend(() if self._trials.applied_change.changes else self._of_further_requests())
         self._known = list(self._with_unreached_pools())
 
     @property
@@ -85,25 +85,25 @@ class Reasons:
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
-        found = dict[tuple[str, str], list[ReasonFacts]]()
+        reasons_by_request = dict[tuple[str, str], list[ReasonFacts]]()
         for facts in self._known:
-            found.setdefault(facts.place, []).append(facts)
+            reasons_by_request.setdefault(facts.place, []).append(facts)
         return tuple(
             Branch(
                 claim=claim,
                 request=request,
                 subject=subject_of(self._pod, claim, request),
-                wanted=next((facts.option.text for facts in known if facts.option is not None), ""),
-                reasons=tuple(facts.reason for facts in known),
+                wanted=next((facts.option.text for facts in reasons if facts.option is not None), ""),
+                reasons=tuple(facts.reason for facts in reasons),
             )
-            for (claim, request), known in found.items()
+            for (claim, request), reasons in reasons_by_request.items()
         )
 
     def steps(self) -> tuple[NextStep, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
         for reason in self._known:
-            sharing = sum(bool(other.diagnoses) for other in self._known) if self._trials.of_gang else 1
+            sharing = sum(bool(facts.diagnoses) for facts in self._known) if self._trials.of_gang else 1
             with self._trials.shared(sharing):
                 for step in self._next.steps_against(reason):
                     steps.setdefault(step.text, step)
@@ -114,8 +114,8 @@ class Reasons:
         end = self._view.monotonic + SECONDS
         if self._trials.of_gang:
             return None
-        found = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
-        return self._without_a_claim() or next(filter(None, found), None)
+        steps = (self._change_and_further(further, end) for further in range(1, MOST_CHANGES))
+        return self._without_a_claim() or next(filter(None, steps), None)
 
     def _without_a_claim(self) -> NextStep | None:
         """Try the pod without one of the claims that do not fit."""
@@ -126,29 +126,29 @@ class Reasons:
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
         """Try a change against one of the reasons together with so many further ones; prefer what ends the fewest pods."""
-        found: NextStep | None = None
+        best: NextStep | None = None
         for changes_against in (self._next.edits, self._next.ends):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
                     if self._trials.limit or self._view.monotonic > end:
-                        return found
+                        return best
                     with self._trials.within(change):
                         result = self._view.try_on(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
                         step = self._step_after(change, result, further, end)
                     if step is not None and (change.harmful or not step.harmful):
                         return step
-                    if step is not None and (found is None or len(step.ends) < len(found.ends)):
-                        found = step
-            if found is not None:
-                return found
+                    if step is not None and (best is None or len(step.ends) < len(best.ends)):
+                        best = step
+            if best is not None:
+                return best
         return None
 
     def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> NextStep | None:
         """Find what helps after a change, with which the filter has this result."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
-            beside = NodeSteps(self._view, self._pod, self._trials.made).steps_on(tuple(result.fits))
-            return next(iter(beside), None)
+            node_steps = NodeSteps(self._view, self._pod, self._trials.applied_change).steps_on(tuple(result.fits))
+            return next(iter(node_steps), None)
         if change.ended and self._is_same_on(result):
             # What ended was not in the way.
             return None
@@ -173,13 +173,15 @@ class Reasons:
             elif rejection.code is Code.NO_MATCH:
                 search = NoMatch(self._view, option)
                 drivers = {part.driver for part in self._view.ledger.slices.by_name.values()}
-                for each in search.groups(nodes):
-                    text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
-                    text += "" if each.driver is None or each.driver in drivers else names_there(each.driver, drivers)
-                    reason = _reason(rejection, each.nodes, text)
-                    if each.candidates:
-                        reason = msgspec.structs.replace(reason, nearest=search.described(each.candidates[0]))
-                    yield ReasonFacts(rejection, reason, demand, each.nodes, candidates=each.candidates)
+                for misses in search.groups(nodes):
+                    text = rejection.code.value if misses.driver is None else f"no device of driver {misses.driver}"
+                    text += (
+                        "" if misses.driver is None or misses.driver in drivers else names_there(misses.driver, drivers)
+                    )
+                    reason = _reason(rejection, misses.nodes, text)
+                    if misses.candidates:
+                        reason = msgspec.structs.replace(reason, nearest=search.described(misses.candidates[0]))
+                    yield ReasonFacts(rejection, reason, demand, misses.nodes, candidates=misses.candidates)
                 self._notes[search.limit] = None
                 return
             elif rejection.code in SELECTED_DEVICES:
@@ -189,39 +191,42 @@ class Reasons:
 
     def _with_unreached_pools(self) -> Iterator[ReasonFacts]:
         """Yield the reasons, the first one against each request with the pools that no node can use."""
-        told = set[tuple[str, str]]()
+        places = set[tuple[str, str]]()
         for facts in self._known:
             place, option = facts.place, facts.option
-            if option is None or place in told or self._trials.made.changes:
+            if option is None or place in places or self._trials.applied_change.changes:
                 yield facts
                 continue
-            told.add(place)
+            places.add(place)
             further = (*facts.reason.further, *unreached_pools(self._view, option))
             yield facts._replace(reason=msgspec.structs.replace(facts.reason, further=further))
 
     def _of_other_alternatives(self) -> Iterator[ReasonFacts]:
         """Yield the reasons against the alternatives of which the search did not speak, on the nodes where it did not."""
-        if self._trials.made.changes:
+        if self._trials.applied_change.changes:
             return
-        claims, asked = ClaimChanges(self._view, self._pod), dict[tuple[str, str], tuple[ProposedChange, list[str]]]()
+        claims, alternatives = (
+            ClaimChanges(self._view, self._pod),
+            dict[tuple[str, str], tuple[ProposedChange, list[str]]](),
+        )
         for facts in self._known:
             for name, change in claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
-                asked.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
-        for place, (change, nodes) in asked.items():
+                alternatives.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
+        for place, (change, nodes) in alternatives.items():
             with self._trials.within(change):
                 result = self._view.extender.evaluate_without_gang(self._pod, nodes)
                 self._view.hold_again()
                 reasons = Reasons(self._view, self._pod, result, self._trials)
-            of_it = (facts for facts in reasons._known if facts.place == place)
-            yield from islice(of_it, _MOST_OF_AN_ALTERNATIVE)
+            against_alternative = (facts for facts in reasons._known if facts.place == place)
+            yield from islice(against_alternative, _MOST_OF_AN_ALTERNATIVE)
 
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
         """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        claims, told, found, last = ClaimChanges(self._view, self._pod), set[tuple[str, str]](), [], self._known
+        claims, places, further, last = ClaimChanges(self._view, self._pod), set[tuple[str, str]](), [], self._known
         for _ in range(_MOST_FURTHER_REQUESTS):
-            told |= {facts.place for facts in last}
-            change = claims.without(told) if last else None
+            places |= {facts.place for facts in last}
+            change = claims.without(places) if last else None
             if change is None:
                 break
             with self._trials.within(change):
@@ -229,9 +234,9 @@ class Reasons:
                 result = self._view.extender.evaluate_without_gang(pod, nodes)
                 self._view.hold_again()
                 reasons = Reasons(self._view, pod, result, self._trials)
-            last = [facts for facts in reasons._known if facts.place not in told]
-            found += last[:_MOST_OF_AN_ALTERNATIVE]
-        return found
+            last = [facts for facts in reasons._known if facts.place not in places]
+            further += last[:_MOST_OF_AN_ALTERNATIVE]
+        return further
 
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
@@ -265,28 +270,29 @@ class Reasons:
     def _constraint(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, diagnoses: Sequence[NodeDiagnosis]
     ) -> ConstraintValues | None:
-        """Of the constraint that the search names, the values of all devices of the node that the request could have."""
+        """Return the values that the devices which the request could have offer to the constraint that the search names."""
         diagnosis = next((diagnosis for diagnosis in diagnoses if diagnosis.node.name == group.example), None)
         if group.rejection.code is not Code.CONSTRAINT or diagnosis is None:
             return None
-        known = next(claim.constraints for claim in demand.claims if claim.label == group.rejection.claim)
-        constraints = [known[index] for index in option.constraints]
+        claim_constraints = next(claim.constraints for claim in demand.claims if claim.label == group.rejection.claim)
+        constraints = [claim_constraints[index] for index in option.constraints]
         named = [constraint for constraint in constraints if constraint.text() in group.rejection.detail] or constraints
         if not named:
             return None
         # A device without the attribute is excluded by the constraint alone, before the search.
-        found = Counter(
+        combinations = Counter(
             self._values(named[0], device.device_id)
             for device in diagnosis.devices
             if device.code in (None, Code.CONSTRAINT)
         )
-        texts = Counter(", ".join(value for _, value in values) for values in found)
+        texts = Counter(", ".join(value for _, value in values) for values in combinations)
         counts = {
             ", ".join(
-                _typed(*each) if texts[", ".join(value for _, value in values)] > 1 else each[1] for each in values
+                _typed(*typed_value) if texts[", ".join(value for _, value in values)] > 1 else typed_value[1]
+                for typed_value in values
             )
             or _ABSENT: count
-            for values, count in found.items()
+            for values, count in combinations.items()
         }
         return ConstraintValues(
             constraint=named[0].text(), node=diagnosis.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])

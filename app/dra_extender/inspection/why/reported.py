@@ -63,8 +63,8 @@ def reported_reasons(message: str) -> tuple[ReportedReason, ...]:
 def reworded(message: str, reworded_reason: Callable[[str], str]) -> str:
     """Return the message with other words in the place of its reasons, without what it says of preemption."""
     head = _HEAD.match(message[:_MOST_READ].strip())
-    told = (f"{reason.nodes or ''} {reworded_reason(reason.text)}".strip() for reason in reported_reasons(message))
-    return f"{'' if head is None else head.group()}{', '.join(told)}{'' if head is None else '.'}"
+    reasons = (f"{reason.nodes or ''} {reworded_reason(reason.text)}".strip() for reason in reported_reasons(message))
+    return f"{'' if head is None else head.group()}{', '.join(reasons)}{'' if head is None else '.'}"
 
 
 def mark_of(reason: str) -> tuple[str, ReasonKind]:
@@ -77,11 +77,11 @@ def mark_of(reason: str) -> tuple[str, ReasonKind]:
 
 
 def _listed(body: str) -> Iterator[ReportedReason]:
-    found = list(_BEGIN.finditer(body))
-    if found and found[0].start() > 0:
-        yield _reason(0, body[: found[0].start()])
-    ends = [*(begin.start() for begin in found[1:]), len(body)]
-    for begin, end in zip(found, ends[: len(found)], strict=True):
+    beginnings = list(_BEGIN.finditer(body))
+    if beginnings and beginnings[0].start() > 0:
+        yield _reason(0, body[: beginnings[0].start()])
+    ends = [*(begin.start() for begin in beginnings[1:]), len(body)]
+    for begin, end in zip(beginnings, ends[: len(beginnings)], strict=True):
         yield _reason(int(begin.group(1)[:_DIGITS]), body[begin.end() : end])
 
 
@@ -140,14 +140,14 @@ def reported_events(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) 
 def _relevant(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> Iterator[ObjectEvent]:
     if cause in (Cause.FINISHED, Cause.DELETING) or (cause is Cause.BOUND and pod.phase != PENDING):
         return
-    found = find_claims(pod, view.ledger)
-    awaits_claim = isinstance(found, Rejection) and found.code is Code.CLAIM_NOT_CREATED
+    claims = find_claims(pod, view.ledger)
+    awaits_claim = isinstance(claims, Rejection) and claims.code is Code.CLAIM_NOT_CREATED
     if awaits_claim:
         yield from creation_events(view, pod)
     for event in view.events.about("Pod", pod.namespace, pod.name, pod.uid):
         if event.reason not in _SAID_OTHERWISE or cause is Cause.UNKNOWN:
             yield event
-    for claim in () if isinstance(found, Rejection) else found:
+    for claim in () if isinstance(claims, Rejection) else claims:
         yield from view.events.about("ResourceClaim", *claim.record.claim.metadata.key, claim.record.claim.metadata.uid)
     if awaits_claim or cause is Cause.POD_GROUP:
         for owner in facts.owners:
@@ -181,14 +181,15 @@ def unjudged_filters(data: bytes) -> Iterator[UnjudgedFilter]:
         spec = decode("Pod", _POD, data).spec
     except ModelError:
         return
-    claims = [each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim]
-    claims += [f"of volume {each.name}" for each in spec.volumes or () if each.ephemeral is not None]
+    volumes = spec.volumes or ()
+    claims = [volume.persistent_volume_claim.claim_name for volume in volumes if volume.persistent_volume_claim]
+    claims += [f"of volume {volume.name}" for volume in volumes if volume.ephemeral is not None]
     if claims:
         yield UnjudgedFilter(ReasonKind.VOLUMES, f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}")
     affinity = spec.affinity or Affinity()
     if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
         yield UnjudgedFilter(ReasonKind.OTHER_PODS, "affinity to other pods")
-    if any(each.when_unsatisfiable == _STRICT for each in spec.topology_spread_constraints or ()):
+    if any(constraint.when_unsatisfiable == _STRICT for constraint in spec.topology_spread_constraints or ()):
         yield UnjudgedFilter(ReasonKind.OTHER_PODS, "topology spread constraints")
 
 
@@ -196,20 +197,20 @@ def unbound_reasons(
     view: ClusterView, pod: Pod, reported: Sequence[ReportedReason], *, allocated: bool
 ) -> tuple[str, ...]:
     """Return why a pod that fits is not bound yet, as far as objects and the running extender show; empty if they do not."""
-    found: list[str] = []
+    reasons: list[str] = []
     if pod.nominated_node_name:
         node = pod.nominated_node_name
-        found.append(
+        reasons.append(
             f"kube-scheduler has nominated node {node} and waits until the pods that it preempted there have ended"
         )
     if allocated:
-        found.append("its claims are allocated: kube-scheduler binds it, or tries again if the bind has failed")
+        reasons.append("its claims are allocated: kube-scheduler binds it, or tries again if the bind has failed")
     elif view.ledger.holds.of_pod(pod.uid):
-        found.append("the extender holds devices for it: kube-scheduler is about to bind it")
+        reasons.append("the extender holds devices for it: kube-scheduler is about to bind it")
     if pod.pod_group is not None:
-        found.append(f"members of PodGroup {pod.namespace}/{pod.pod_group} are bound together")
-    if found:
-        return tuple(found)
+        reasons.append(f"members of PodGroup {pod.namespace}/{pod.pod_group} are bound together")
+    if reasons:
+        return tuple(reasons)
     if not reported:
         return ("kube-scheduler has not reported on it",)
     if all(reason.kind in JUDGED and not any(code in reason.text for code in _LEFT_ALONE) for reason in reported):

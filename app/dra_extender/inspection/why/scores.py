@@ -24,8 +24,8 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     Claims that other pods share stay as they are.  Nothing is returned for members of a PodGroup, for extended resources, without
     claims of the pod's own, and where the pod would not get devices of its node again.
     """
-    found = find_claims(pod, view.ledger)
-    claims = () if isinstance(found, Rejection) else [claim.record for claim in found]
+    found_claims = find_claims(pod, view.ledger)
+    claims = () if isinstance(found_claims, Rejection) else [claim.record for claim in found_claims]
     own = [record for record in claims if record.raw and len(record.claim.status.reserved_for) == 1]
     if not own or pod.extended_claim or pod.pod_group is not None or unread(view.origin, DEVICES):
         return ()
@@ -38,7 +38,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     rated = ratings(terms, view.options.weights)
     if pod.node_name not in rated:
         return ()
-    others = sorted(rated.keys() - {pod.node_name}, key=lambda name: (-rated[name], name))
+    other_nodes = sorted(rated.keys() - {pod.node_name}, key=lambda name: (-rated[name], name))
     return tuple(
         NodeScore(
             node=name,
@@ -51,22 +51,23 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
             preferences=terms[name].preferences,
             aligned=terms[name].aligned,
         )
-        for name in (pod.node_name, *others[:1])
+        for name in (pod.node_name, *other_nodes[:1])
     )
 
 
 def preferred_attributes(view: ClusterView, pod: Pod) -> Iterator[PreferredAttribute]:
     """Yield the attributes in which the devices of a bound pod should agree, claim by claim."""
-    found = find_claims(pod, view.ledger)
-    if isinstance(found, Rejection) or unread(view.origin, DEVICES):
+    found_claims = find_claims(pod, view.ledger)
+    if isinstance(found_claims, Rejection) or unread(view.origin, DEVICES):
         return
-    demand = view.extender.allocator.demand(found, view.budget())
-    for asked, claim in zip(demand.claims, found, strict=True) if isinstance(demand, Demand) else ():
-        if asked.preferences:
+    demand = view.extender.allocator.demand(found_claims, view.budget())
+    for claim_demand, claim in zip(demand.claims, found_claims, strict=True) if isinstance(demand, Demand) else ():
+        if claim_demand.preferences:
             results = results_of(claim.record.claim)
-            for preference, attributes in preferred_values(asked, results, view.ledger.slices):
+            for preference, attributes in preferred_values(claim_demand, results, view.ledger.slices):
                 values = Counter(
-                    ", ".join(sorted(str(value) for _, value in value_set(each))) if each else "" for each in attributes
+                    ", ".join(sorted(str(value) for _, value in value_set(attribute))) if attribute else ""
+                    for attribute in attributes
                 )
                 yield PreferredAttribute(
                     claim=claim.label,

@@ -61,17 +61,17 @@ def together(changes: Sequence[ProposedChange]) -> ProposedChange:
     last = {change.count_of: change for change in changes}
     return ProposedChange(
         joined([change.text for change in changes if not change.count_of or last[change.count_of] is change]),
-        tuple(change for one in changes for change in one.changes),
-        tuple(name for one in changes for name in one.ended),
-        any(one.harmful for one in changes),
+        tuple(change for proposal in changes for change in proposal.changes),
+        tuple(name for proposal in changes for name in proposal.ended),
+        any(proposal.harmful for proposal in changes),
     )
 
 
 def joined(texts: Sequence[str]) -> str:
     """Return what several changes say; what is ended stands at the end, in one list."""
     ends = [text.removeprefix(ENDS) for text in texts if text.startswith(ENDS)]
-    others = [text for text in texts if text and not text.startswith(ENDS)]
-    return ", ".join([*others, *([ENDS + ", ".join(ends)] if ends else [])])
+    other_texts = [text for text in texts if text and not text.startswith(ENDS)]
+    return ", ".join([*other_texts, *([ENDS + ", ".join(ends)] if ends else [])])
 
 
 def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
@@ -92,12 +92,17 @@ class ClaimChanges:
         self._pod = pod
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
-        found = find_claims(pod, view.ledger)
+        found_claims = find_claims(pod, view.ledger)
         alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
         claims = (
-            (claim for one in islice(alone, _MOST_CLAIMS) if not isinstance(one, Rejection) for claim in one)
-            if isinstance(found, Rejection)
-            else found
+            (
+                claim
+                for of_entry in islice(alone, _MOST_CLAIMS)
+                if not isinstance(of_entry, Rejection)
+                for claim in of_entry
+            )
+            if isinstance(found_claims, Rejection)
+            else found_claims
         )
         self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
 
@@ -109,13 +114,13 @@ class ClaimChanges:
     def counts(self, claim: str) -> Mapping[str, int]:
         """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
         record = self._records.get(claim)
-        found: dict[str, int] = {}
+        counts_by_request: dict[str, int] = {}
         body = {} if record is None else _claim_in(record)
         for request in body.get("spec", {}).get("devices", {}).get("requests") or ():
             exact = request.get("exactly") or {}
             if exact.get("allocationMode") == "ExactCount":
-                found[request["name"]] = exact.get("count", 1)
-        return found
+                counts_by_request[request["name"]] = exact.get("count", 1)
+        return counts_by_request
 
     def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
         """Return the claim with another request; None if the claim is none of the API."""
@@ -148,16 +153,18 @@ class ClaimChanges:
 
     def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
         before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        found = next(requests_named(self._pod.extended_requests, request), None)
-        if before is None or found is None:
+        container_request = next(requests_named(self._pod.extended_requests, request), None)
+        if before is None or container_request is None:
             return None
-        after, (container, asked) = copy.deepcopy(before), found
+        after, (container, resource_request) = copy.deepcopy(before), container_request
         containers = [*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]]
         resources = containers[container.index]["resources"]
         for amounts in (resources.get("requests"), resources.get("limits")):
-            if amounts and asked.resource in amounts:
-                amounts[asked.resource] = str(number)
-        return ProposedChange(f"ask for {number} of {asked.resource}", (ObjectChange(StoredKind.POD, before, after),))
+            if amounts and resource_request.resource in amounts:
+                amounts[resource_request.resource] = str(number)
+        return ProposedChange(
+            f"ask for {number} of {resource_request.resource}", (ObjectChange(StoredKind.POD, before, after),)
+        )
 
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
@@ -167,9 +174,9 @@ class ClaimChanges:
             name = body.get("name")
 
             def edit(after: Json, only: str = f"{request}/{name}") -> None:
-                for each in after["spec"]["devices"]["requests"]:
-                    if each["name"] == request:
-                        each["firstAvailable"] = list(_bodies(after, only))
+                for request_body in after["spec"]["devices"]["requests"]:
+                    if request_body["name"] == request:
+                        request_body["firstAvailable"] = list(_bodies(after, only))
 
             change = None if name in (None, alternative) else self.of_claim(claim, "", edit)
             if change is not None:
@@ -192,8 +199,10 @@ class ClaimChanges:
             return None
         changes = [self.of_claim(label, "", without_requests(dropped[label])) for label in dropped if label not in gone]
         after = copy.deepcopy(before)
-        after["spec"]["resourceClaims"] = [each for each in after["spec"]["resourceClaims"] if each["name"] not in gone]
-        changed = [change for one in changes if one is not None for change in one.changes]
+        after["spec"]["resourceClaims"] = [
+            entry for entry in after["spec"]["resourceClaims"] if entry["name"] not in gone
+        ]
+        changed = [change for proposal in changes if proposal is not None for change in proposal.changes]
         return ProposedChange(text, (*changed, ObjectChange(StoredKind.POD, before, after)))
 
     def _requests(self, claim: str) -> frozenset[str]:
@@ -231,7 +240,7 @@ class ClaimChanges:
         pods = {name: self._view.pod(*split_key(name)) for name in of_staying}
         ends = [name for name, pod in pods.items() if pod is None or not (pod.finished or pod.deleting)]
         texts = []
-        for holder in (each for each in holders if each.leaving):
+        for holder in (holder for holder in holders if holder.leaving):
             whose = f", whose pods {'are' if 'being' in holder.leaving else 'have'} {holder.leaving}"
             state = f"released{whose}" if holder.consumers else f"gone, which is {holder.leaving}"
             texts.append(f"wait until claim {holder.claim} is {state}")
@@ -270,9 +279,9 @@ def without_requests(names: Collection[str]) -> Callable[[Json], None]:
         constraints = []
         for constraint in devices.get("constraints") or ():
             named = constraint.get("requests") or ()
-            kept = [request for request in named if request.partition("/")[0] not in names]
-            if kept or not named:
-                constraints.append({**constraint, "requests": kept} if named else constraint)
+            remaining = [request for request in named if request.partition("/")[0] not in names]
+            if remaining or not named:
+                constraints.append({**constraint, "requests": remaining} if named else constraint)
         devices["constraints"] = constraints
 
     return edit
@@ -306,19 +315,19 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
 
 
 def _claim_in(record: ClaimRecord) -> Json:
-    found: Json = decode_object("ResourceClaim", record.raw)
-    return found
+    claim: Json = decode_object("ResourceClaim", record.raw)
+    return claim
 
 
 def _bodies(claim: Json, request: str) -> Iterator[Json]:
     """Yield what a claim asks for under the name of a request, or of one of its alternatives."""
     main, _, alternative = request.partition("/")
-    for each in claim["spec"]["devices"].get("requests") or ():
-        if each.get("name") != main:
+    for request_body in claim["spec"]["devices"].get("requests") or ():
+        if request_body.get("name") != main:
             continue
-        if each.get("exactly"):
-            yield each["exactly"]
-        for option in each.get("firstAvailable") or ():
+        if request_body.get("exactly"):
+            yield request_body["exactly"]
+        for option in request_body.get("firstAvailable") or ():
             if not alternative or option.get("name") == alternative:
                 yield option
 
@@ -346,7 +355,7 @@ class Trials:
         self._left = self._most
         self._share_used = False
         self._end = view.monotonic + SECONDS
-        self._made: tuple[ProposedChange, ...] = ()
+        self._applied: tuple[ProposedChange, ...] = ()
 
     @property
     def limit(self) -> str:
@@ -375,10 +384,10 @@ class Trials:
         """Return the first of these changes after which the pod fits; one that helps with devices alone if no other does."""
         of_devices: NextStep | None = None
         for change in changes:
-            found = None if change is None else self.try_change(change, nodes)
-            if found is not None and found.verified == DEVICES_AND_NODES:
-                return found
-            of_devices = of_devices or found
+            step = None if change is None else self.try_change(change, nodes)
+            if step is not None and step.verified == DEVICES_AND_NODES:
+                return step
+            of_devices = of_devices or step
         return of_devices
 
     def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
@@ -391,27 +400,27 @@ class Trials:
                 return None
             self._left -= 1
         with self._view.changed(change.changes):
-            made = together((*self._made, change))
+            combined = together((*self._applied, change))
             if self.of_gang:
-                return self._gang_fits(made)
+                return self._gang_fits(combined)
             fitting = sorted(self._view.try_on(self._pod, self._open(nodes[:_MOST_NODES])).fits)
-            refusals = self._view.node_refusals(self._pod, made.ended)
+            refusals = self._view.node_refusals(self._pod, combined.ended)
             usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
-        return self._step(made, usable or fitting, usable=bool(usable)) if fitting else None
+        return self._step(combined, usable or fitting, usable=bool(usable)) if fitting else None
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
         """Try what follows in addition to this change."""
-        before, self._made = self._made, (*self._made, change)
+        before, self._applied = self._applied, (*self._applied, change)
         try:
             with self._view.changed(change.changes):
                 yield
         finally:
-            self._made = before
+            self._applied = before
 
     @property
-    def made(self) -> ProposedChange:
-        return together(self._made)
+    def applied_change(self) -> ProposedChange:
+        return together(self._applied)
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
         """Return whether enough members of the gang get devices at once and fit on their nodes together."""
@@ -427,13 +436,13 @@ class Trials:
         usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
         return self._step(change, tuple(dict.fromkeys(member.node for member in placed)), usable=usable)
 
-    def _step(self, made: ProposedChange, nodes: Sequence[str], *, usable: bool) -> NextStep:
+    def _step(self, change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> NextStep:
         return NextStep(
-            text=made.text,
+            text=change.text,
             nodes=tuple(nodes[:_MOST_NAMED]),
             verified=DEVICES_AND_NODES if usable else DEVICES_ONLY,
-            harmful=made.harmful,
-            ends=staying_pods(self._view, made.ended),
+            harmful=change.harmful,
+            ends=staying_pods(self._view, change.ended),
         )
 
     def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
@@ -445,7 +454,7 @@ class Trials:
         refusals = self._view.node_refusals(self._pod)
         if refusals is None:
             return ()
-        return {name for name in self._view.ledger.nodes if any(each.filter in CLOSED for each in refusals(name))}
+        return {name for name in self._view.ledger.nodes if any(refusal.filter in CLOSED for refusal in refusals(name))}
 
 
 def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:

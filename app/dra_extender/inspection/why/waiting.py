@@ -102,18 +102,18 @@ def waiting(
     Raises:
         UnreadKindsError: pods could not be read.
     """
-    readable = next((each.namespace for each in unread(view.origin, _PODS)), "") if namespace is None else ""
+    readable = next((kind.namespace for kind in unread(view.origin, _PODS)), "") if namespace is None else ""
     namespace = namespace or readable or None
     require(view.origin, _PODS, namespace)
-    found = []
+    waiting_pods = []
     for pod in view.ledger.pods.all():
         if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace):
             facts = view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name))
-            found.append(_Waiting(pod, facts, reported_reasons(scheduler_message(view, pod, facts))))
-    found.sort(key=lambda waiting_pod: waiting_pod.order)
-    keys = [_signature(view, waiting_pod) for waiting_pod in found]
+            waiting_pods.append(_Waiting(pod, facts, reported_reasons(scheduler_message(view, pod, facts))))
+    waiting_pods.sort(key=lambda waiting_pod: waiting_pod.order)
+    keys = [_signature(view, waiting_pod) for waiting_pod in waiting_pods]
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
-    for key, waiting_pod in zip(keys, found, strict=True):
+    for key, waiting_pod in zip(keys, waiting_pods, strict=True):
         rows.add(key, waiting_pod)
     causes = tuple(
         msgspec.structs.replace(
@@ -124,7 +124,7 @@ def waiting(
             age=None if pods[0].facts.created is None else max(0.0, view.now - pods[0].facts.created),
             names=tuple(pod.pod.key for pod in pods[:_MOST_NAMES]),
         )
-        for row, pods in sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
+        for row, pods in sorted(rows.pods_by_cause.items(), key=lambda entry: (-len(entry[1]), entry[1][0].order))
     )
     notes = [*map(str, view.unreadable)]
     if rows.unasked:
@@ -137,7 +137,7 @@ def waiting(
         format=WAITING_FORMAT,
         origin=view.origin,
         nodes=None if unread(view.origin, _NODES) else len(view.ledger.nodes),
-        pods=len(found),
+        pods=len(waiting_pods),
         namespace=readable,
         causes=causes,
         unasked=rows.unasked,
@@ -159,28 +159,28 @@ class _Rows:
         self.late = False
         nodes = tuple(view.ledger.nodes)
         self.sample = nodes[:: -(-len(nodes) // max(_LEAST_SAMPLE, most_searched)) or 1]
-        self.found: dict[WaitingCause, list[_Waiting]] = {}
+        self.pods_by_cause: dict[WaitingCause, list[_Waiting]] = {}
         self.details: dict[WaitingCause, str] = {}
         self.unasked = self.sampled = 0
 
-    def add(self, key: Hashable, each: _Waiting) -> None:
+    def add(self, key: Hashable, waiting_pod: _Waiting) -> None:
         """Find out why the pod waits, unless that is known of a pod with an equal key."""
         if key not in self._known:
             if self._left < len(self._view.ledger.nodes) or self._view.monotonic > self._end:
                 self.late = self.late or self._view.monotonic > self._end
                 self.unasked += 1
                 return
-            verdict, sampled = self._judged(each)
-            row, detail = _row_of(self._view, each, verdict)
+            verdict, sampled = self._judged(waiting_pod)
+            row, detail = _row_of(self._view, waiting_pod, verdict)
             self._known[key] = row, sampled
             self.details.setdefault(row, detail)
         row, sampled = self._known[key]
         self.sampled += sampled
-        self.found.setdefault(row, []).append(each)
+        self.pods_by_cause.setdefault(row, []).append(waiting_pod)
 
-    def _judged(self, each: _Waiting) -> tuple[PodCause, bool]:
+    def _judged(self, waiting_pod: _Waiting) -> tuple[PodCause, bool]:
         """Return why the pod waits, and whether a part of the nodes had to suffice."""
-        view, pod, facts = self._view, each.pod, each.facts
+        view, pod, facts = self._view, waiting_pod.pod, waiting_pod.facts
         if len(self.sample) < len(view.ledger.nodes) and pod.pod_group is None:
             verdict = cause_of(view, pod, facts, self.sample)
             searched = 0 if verdict.result is None else verdict.result.searched
@@ -192,53 +192,53 @@ class _Rows:
         return verdict, False
 
 
-def _signature(view: ClusterView, each: _Waiting) -> Hashable:
+def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
     """Return what is equal for pods that wait for one cause."""
-    pod, facts = each.pod, each.facts
+    pod, facts = waiting_pod.pod, waiting_pod.facts
     if facts.gates:
         return facts.gates
     if pod.pod_group is not None and pod.needs_devices:
         return ("group", pod.namespace, pod.pod_group)
     needs = None if view.node_fit is None else view.node_fit.needs(pod.key)
-    other = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
-    reported = tuple((reason.kind, reason.text) for reason in each.reported)
-    found = find_claims(pod, view.ledger)
-    if isinstance(found, Rejection):
-        claims: Hashable = (found.code, found.claim, found.detail)
+    pod_needs = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
+    reported = tuple((reason.kind, reason.text) for reason in waiting_pod.reported)
+    found_claims = find_claims(pod, view.ledger)
+    if isinstance(found_claims, Rejection):
+        claims: Hashable = (found_claims.code, found_claims.claim, found_claims.detail)
     else:
         claims = tuple(
             (claim.label, claim.record.spec_digest)
             if claim.record.claim.status.allocation is None and claim.record.pending is None
             else claim.record.claim.metadata.uid
-            for claim in found
+            for claim in found_claims
         )
-    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, other, reported
+    return pod.scheduler_name, claims, tuple(pod.extended_requests), pod.extended_claim, pod_needs, reported
 
 
-def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:
+def _row_of(view: ClusterView, waiting_pod: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:
     """Return the row of a pod, without pods, and what is said of this pod alone."""
-    text = code = wanted = detail = ""
+    text = code = device_class = detail = ""
     match verdict.cause:
         case Cause.GATED:
-            text = ", ".join(each.facts.gates)
+            text = ", ".join(waiting_pod.facts.gates)
         case Cause.CONDITIONS:
             first = verdict.awaited[0]
             text = f"{first.state}: {', '.join(first.conditions)} of {first.device.partition('/')[0]}"
         case Cause.NODES:
-            text, code = verdict.beside[0].text, verdict.beside[0].code
+            text, code = verdict.node_reasons[0].text, verdict.node_reasons[0].code
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
             # What kube-scheduler reports, the closest nodes first; else what was judged of nodes.
-            reasons = [reason for reason in each.reported if reason.kind is not ReasonKind.DEVICES]
-            texts = [reason.text for reason in reported_by_closeness(reasons) or verdict.beside]
-            absent = absent_scheduler(view, each.pod, each.facts, view.acting_schedulers)
+            reasons = [reason for reason in waiting_pod.reported if reason.kind is not ReasonKind.DEVICES]
+            texts = [reason.text for reason in reported_by_closeness(reasons) or verdict.node_reasons]
+            absent = absent_scheduler(view, waiting_pod.pod, waiting_pod.facts, view.acting_schedulers)
             text = absent or ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
         case Cause.UNKNOWN:
-            texts = list(dict.fromkeys(reason.text for reason in each.reported))
+            texts = list(dict.fromkeys(reason.text for reason in waiting_pod.reported))
             text = verdict.summary + (f"; kube-scheduler reports: {', '.join(texts)}" if texts else "")
         case _ if verdict.result is None:
             text = verdict.summary
         case _:
-            reasons_against = rejections_by_closeness(view, each.pod, verdict.result)
+            reasons_against = rejections_by_closeness(view, waiting_pod.pod, verdict.result)
             if not reasons_against:
                 return WaitingCause(cause=verdict.cause, text="the cluster has no nodes", pods=0, oldest=""), ""
             rejection, demand = reasons_against[0].rejection, verdict.result.demand
@@ -246,7 +246,7 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[Waiti
             detail = rejection.detail if rejection.code not in OF_DEVICES else ""
             if rejection.code is Code.GANG_INCOMPLETE:
                 # The evaluation took the pod for one that a node takes, as kube-scheduler asks about no other.
-                detail = unready_summary(view, each.pod) or detail
-            wanted = "" if option is None else option.device_class.name
+                detail = unready_summary(view, waiting_pod.pod) or detail
+            device_class = "" if option is None else option.device_class.name
             text, code = rejection.code.value, rejection.code.name
-    return WaitingCause(cause=verdict.cause, text=text, pods=0, oldest="", code=code, wanted=wanted), detail
+    return WaitingCause(cause=verdict.cause, text=text, pods=0, oldest="", code=code, wanted=device_class), detail

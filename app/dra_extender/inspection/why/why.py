@@ -82,8 +82,8 @@ def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
     if unread(view.origin, _CLAIMS, pod.namespace):
         return ()
     node = view.ledger.nodes.get(pod.node_name)
-    found = admission_failures(pod, lambda key: _claim(view, key), GroupReservation.AUTO, node)
-    return tuple(f"{each.subject}: {each.why}" for each in found)
+    failures = admission_failures(pod, lambda key: _claim(view, key), GroupReservation.AUTO, node)
+    return tuple(f"{failure.subject}: {failure.why}" for failure in failures)
 
 
 def _claim(view: ClusterView, key: tuple[str, str]) -> ClaimHead | None:
@@ -92,9 +92,9 @@ def _claim(view: ClusterView, key: tuple[str, str]) -> ClaimHead | None:
 
 
 def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:
-    wanted = (*result.device_id, result.share_id)
+    share = (*result.device_id, result.share_id)
     for status in claim.status.devices:
-        if (status.driver, status.pool, status.device, status.share_id) == wanted:
+        if (status.driver, status.pool, status.device, status.share_id) == share:
             for condition in status.conditions or ():
                 yield DeviceCondition(
                     type=condition.type, status=condition.status, reason=condition.reason, message=condition.message
@@ -123,37 +123,37 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         UnreadKindsError: pods could not be read.
     """
     pod = known_pod(view, namespace, name)
-    found = cause_of(view, pod, view.facts(namespace, name))
-    report = _as_reported(view, pod, found)
-    beside = NodeSteps(view, pod).steps_for(found)
-    if found.result is None:
-        return _with_steps(view, report, (*report.next, *beside))
+    cause = cause_of(view, pod, view.facts(namespace, name))
+    report = _as_reported(view, pod, cause)
+    node_steps = NodeSteps(view, pod).steps_for(cause)
+    if cause.result is None:
+        return _with_steps(view, report, (*report.next, *node_steps))
     if pod.pod_group is not None:
-        report, reasons = _with_gang(view, pod, report, found.result)
+        report, reasons = _with_gang(view, pod, report, cause.result)
     else:
-        reasons = Reasons(view, pod, found.result)
-    fits = found.cause is Cause.NOT_DEVICES
-    of_allocation = not found.result.codes - _OF_THE_ALLOCATION
-    branches = () if fits or (of_allocation and found.result.fits) else reasons.branches()
-    device_steps = () if fits or found.awaited else reasons.steps()
-    if found.cause is Cause.NODES:
+        reasons = Reasons(view, pod, cause.result)
+    fits = cause.cause is Cause.NOT_DEVICES
+    of_allocation = not cause.result.codes - _OF_THE_ALLOCATION
+    branches = () if fits or (of_allocation and cause.result.fits) else reasons.branches()
+    device_steps = () if fits or cause.awaited else reasons.steps()
+    if cause.cause is Cause.NODES:
         # The pod has its devices somewhere: only what lets it use a node helps.
         device_steps = tuple(step for step in device_steps if step.verified == DEVICES_AND_NODES)
-    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in found.awaited)
+    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in cause.awaited)
     steps = (
         *report.next,
         *(NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers),
         *(reported_advice(report.reported) if fits else ()),
-        *beside,
+        *node_steps,
         *device_steps,
     )
-    if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
+    if branches and not cause.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
         compound = reasons.smallest_set()
         steps = steps if compound is None else (compound, *steps)
     report = msgspec.structs.replace(
         report,
         nodes=len(view.ledger.nodes),
-        fitting=found.fitting,
+        fitting=cause.fitting,
         branches=branches,
         notes=(*report.notes, *reasons.notes),
     )
@@ -202,32 +202,32 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
         created = view.facts(pod.namespace, pod.name).created
         return pod.finished, bool(pod.node_name), inf if created is None else created, pod.name
 
-    found = min(users, key=rank)
-    return found.namespace, found.name
+    pod_to_explain = min(users, key=rank)
+    return pod_to_explain.namespace, pod_to_explain.name
 
 
 def _unknown(view: ClusterView, label: str, elsewhere: Iterable[str]) -> UnknownObjectError:
     """Return the error for an object that does not exist, with the namespaces that have one of its name."""
-    there = sorted(elsewhere)
-    hint = f"; there is {listed(there, _MOST_NAMED)}" if there else ""
+    existing = sorted(elsewhere)
+    hint = f"; there is {listed(existing, _MOST_NAMED)}" if existing else ""
     return UnknownObjectError(f"{label} does not exist in {view.origin.source}{hint}")
 
 
-def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
+def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     """Report the cause, and what the pod, kube-scheduler, Events and the running extender say."""
     facts = view.facts(pod.namespace, pod.name)
-    ended = found.cause in _AT_ITS_END
+    ended = pod_cause.cause in _AT_ITS_END
     message = "" if ended else scheduler_message(view, pod, facts)
-    reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
-    bound, starts = found.cause is Cause.BOUND, found.cause is Cause.BOUND and pod.phase == PENDING
-    events = reported_events(view, pod, facts, found.cause)
+    reported, fits = reported_reasons(message), pod_cause.cause is Cause.NOT_DEVICES
+    bound, starts = pod_cause.cause is Cause.BOUND, pod_cause.cause is Cause.BOUND and pod.phase == PENDING
+    events = reported_events(view, pod, facts, pod_cause.cause)
     look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
     absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
     return WhyReport(
         format=FORMAT,
         pod=pod.key,
-        cause=found.cause,
-        summary=found.summary,
+        cause=pod_cause.cause,
+        summary=pod_cause.summary,
         origin=view.origin,
         scheduler=pod.scheduler_name,
         age=None if facts.created is None else max(0.0, view.now - facts.created),
@@ -241,11 +241,11 @@ def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
         scores=node_scores(view, pod) if bound else (),
         preferred=tuple(preferred_attributes(view, pod)) if bound else (),
         next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
-        usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
-        unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),
+        usable=tuple(sorted(pod_cause.usable))[:EXAMPLES] if fits else (),
+        unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated) if fits and not absent else (),
         unjudged=() if ended else tuple(unjudged_filters(view.encoded("pods", pod.name, pod.namespace) or b"")),
-        beside=found.beside,
-        awaited=found.awaited,
+        beside=pod_cause.node_reasons,
+        awaited=pod_cause.awaited,
         notes=(
             *held_notes(view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
             *map(str, view.unreadable),
@@ -260,7 +260,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     planned = view.extender.gang_account(pod, nodes)
     if planned is None:
         return report, Reasons(view, pod, result)
-    beside = report.beside
+    node_reasons = report.beside
     with planned as diagnosis:
         own = next((obstacle for member, obstacle in diagnosis.unready if member.uid == pod.uid), None)
         if diagnosis.cannot_start:
@@ -268,7 +268,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
         elif diagnosis.waiting:
             blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
-            beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
+            node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
             reasons = Reasons(view, blocker, alone)
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
@@ -276,12 +276,12 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     view.hold_again()
     if crowded:
         report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, crowded))
-    gang = gang_report(view, diagnosis, reasons.branches(), beside)
+    gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
     if report.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), _MOST_NAMED))
-    return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
+    return msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes, next=gang_steps(gang)), reasons
 
 
 def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
@@ -306,8 +306,8 @@ def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep])
 
 
 def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
-    known = [view.facts(*split_key(ended.pod)) for ended in ends]
-    forbidding = view.budgets.forbidding(known)
+    pod_facts = [view.facts(*split_key(ended.pod)) for ended in ends]
+    forbidding = view.budgets.forbidding(pod_facts)
     return tuple(
         msgspec.structs.replace(
             ended,
@@ -315,7 +315,7 @@ def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod,
             age=None if facts.created is None else max(0.0, view.now - facts.created),
             budget=forbidding.get(facts.key, ""),
         )
-        for ended, facts in zip(ends, known, strict=True)
+        for ended, facts in zip(ends, pod_facts, strict=True)
     )
 
 
@@ -323,8 +323,10 @@ def _as_far_as_judged(report: WhyReport) -> WhyReport:
     """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
     reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
     unjudged = dict.fromkeys([*reported, *(further.kind for further in report.unjudged)])
-    if report.scheduler_absent or any(each.kind is ReasonKind.VOLUMES and not each.nodes for each in report.reported):
-        return msgspec.structs.replace(report, next=tuple(each for each in report.next if not each.nodes))
+    if report.scheduler_absent or any(
+        reason.kind is ReasonKind.VOLUMES and not reason.nodes for reason in report.reported
+    ):
+        return msgspec.structs.replace(report, next=tuple(step for step in report.next if not step.nodes))
     if not unjudged:
         return report
     steps = (
