@@ -80,7 +80,7 @@ class Ledger:
         self._hold_versions = NodeVersions()
         self._holds = HoldBook(
             self._holds_changed,
-            lambda hold, kept, allocated: self.events.publish(HoldEnded(hold, kept, allocated)),
+            lambda hold, holdings, allocated: self.events.publish(HoldEnded(hold, holdings, allocated)),
         )
         self._deferred = deque[Callable[[], None]]()
         self.changes = ChangeCounters()
