@@ -78,22 +78,22 @@ class NodeSteps:
         """Yield the changes that help, each once; those for the nodes that lack least first."""
         texts: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
-            for help_ in self._helps(fit, needs, name, refusals[name]):
-                text = joined((self._change.text, help_.text))
+            for advice in self._helps(fit, needs, name, refusals[name]):
+                text = joined((self._change.text, advice.text))
                 if text in texts:
                     continue
                 allowing = (
-                    other_node for other_node in refusals if not fit.refusals(help_.needs, other_node, self._ended)
+                    other_node for other_node in refusals if not fit.refusals(advice.needs, other_node, self._ended)
                 )
-                usable = [name] if help_.on_node_only else list(islice(allowing, _MOST_NAMED))
+                usable = [name] if advice.on_node_only else list(islice(allowing, _MOST_NAMED))
                 if usable:
                     texts.add(text)
                     yield NextStep(
                         text=text,
                         nodes=tuple(usable),
                         verified=DEVICES_AND_NODES,
-                        harmful=self._change.harmful or bool(help_.ended),
-                        ends=staying_pods(self._view, (*self._ended, *help_.ended)),
+                        harmful=self._change.harmful or bool(advice.ended),
+                        ends=staying_pods(self._view, (*self._ended, *advice.ended)),
                     )
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
@@ -106,8 +106,8 @@ class NodeSteps:
         wait = f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
         end = f"{ENDS}{', '.join(ended)}" if ended else ""
         remaining = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
-        for help_ in _changed(needs, node, remaining) if remaining else (_Help("", needs),):
-            yield _Help(joined((help_.text, wait, end)), help_.needs, on_node_only=True, ended=tuple(ended))
+        for advice in _changed(needs, node, remaining) if remaining else (_Help("", needs),):
+            yield _Help(joined((advice.text, wait, end)), advice.needs, on_node_only=True, ended=tuple(ended))
 
     def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
         """Return the pods to wait for, and those to end, so that no resource of the node is short; None if nothing helps.
