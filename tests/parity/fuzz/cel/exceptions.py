@@ -97,7 +97,7 @@ def _grown(found: Difference) -> bool:
                 met.append(one)
             return item.implementation(frame, one, other)
 
-        return msgspec.structs.replace(item, run=run) if item.result.kind == "list" else item
+        return msgspec.structs.replace(item, implementation=run) if item.result.kind == "list" else item
 
     functions = ENVIRONMENTS[LATEST].functions
     adding = functions["_+_"]
