@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from dra_extender.cli.app import app
 from dra_extender.inspection.snapshot_file import write_snapshot
-from dra_extender.lint.manifests import read_files, read_subjects
+from dra_extender.lint.read import read_files, read_subjects
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result

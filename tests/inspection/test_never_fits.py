@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.inspection.never_fits import never_fits
 from dra_extender.inspection.objects import MissingKind, UnreadKindsError
-from dra_extender.lint.manifests import read_files
+from dra_extender.lint.read import read_files
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.unknown_names import unknown_names
-from dra_extender.lint.manifests import read_files
+from dra_extender.lint.read import read_files
 
 from tests.controlplane.objects import pod_group, request, resource_claim, resource_claim_template
 from tests.support.inspection.made_cluster import MadeCluster

@@ -56,7 +56,7 @@ def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]])
     ledger = Ledger()
     for version, operation in enumerate(sequence, 1):
         apply(ledger, version, operation)
-        reached = [ledger.slices.nodes_of(pool) for pool in ledger.holds.overlay.pools]
+        reached = [ledger.slices.nodes_of(pool) for pool in ledger.holds.held_usage.pools]
         known = ledger.nodes_under_holds()
         assert (known is None) == (None in reached)
         if known is not None:

@@ -80,17 +80,17 @@ def test_book_ends_up_empty_and_keeps_one_placement_once_settled(
     for _ in range(2 if twice else 1):
         book.narrow_to("a", node)
     book.end("b")
-    assert holdings_by_device(book.overlay) == holdings_by_device(book.overlay_without(frozenset()))
-    assert holdings_by_device(book.overlay_without(frozenset({"a"}))) == {}
+    assert holdings_by_device(book.held_usage) == holdings_by_device(book.held_usage_without(frozenset()))
+    assert holdings_by_device(book.held_usage_without(frozenset({"a"}))) == {}
     kept = Counter(
         each
-        for pool in holdings_by_device(book.overlay).values()
+        for pool in holdings_by_device(book.held_usage).values()
         for holdings in pool.values()
         for each in holdings.elements()
     )
     assert kept == Counter(found[chosen % len(found)].holdings)
     book.end("a")
-    assert not holdings_by_device(book.overlay)
+    assert not holdings_by_device(book.held_usage)
 
 
 def test_pools_that_stay_held_do_not_move_when_a_hold_settles() -> None:

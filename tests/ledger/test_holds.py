@@ -51,7 +51,7 @@ def test_end_says_whether_the_hold_was_used() -> None:
     ),
     st.frozensets(st.sampled_from("abcd")),
 )
-def test_overlay_without_some_holds_is_what_the_others_keep(
+def test_held_usage_without_some_holds_is_what_the_others_keep(
     sequence: list[tuple[str, str, int]], left_out: frozenset[str]
 ) -> None:
     book = HoldBook(lambda _: None)
@@ -68,7 +68,7 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
         for each in book.all():
             if each.claim_uid not in left_out:
                 expected.add([holding for found in each.placements.values() for holding in found.holdings])
-        assert holdings_by_device(book.overlay_without(left_out)) == holdings_by_device(expected)
+        assert holdings_by_device(book.held_usage_without(left_out)) == holdings_by_device(expected)
 
 
 def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 from dra_extender.lint.formats import as_github, as_sarif
-from dra_extender.lint.manifests import read_files
-from dra_extender.lint.report import LintReport, lint_files
+from dra_extender.lint.lint_files import LintReport, lint_files
+from dra_extender.lint.read import read_files
 
 ROOT = Path(__file__).parents[2]
 WRONG = """\

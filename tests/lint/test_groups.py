@@ -1,8 +1,8 @@
 """Compatibility groups (KEP-5963) and alternatives that can never do what their author expects."""
 
 import pytest
-from dra_extender.lint.manifests import read_files
-from dra_extender.lint.report import LintReport, lint_files
+from dra_extender.lint.lint_files import LintReport, lint_files
+from dra_extender.lint.read import read_files
 
 HEAD = """
 apiVersion: resource.k8s.io/v1

@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 from dra_extender.cel.lint.findings import Severity
-from dra_extender.lint.manifests import read_files
-from dra_extender.lint.report import LintReport, lint_files
+from dra_extender.lint.lint_files import LintReport, lint_files
+from dra_extender.lint.read import read_files
 
 from tests.support.validated_objects import ValidatedObject, all_objects
 

@@ -1,8 +1,8 @@
 """Slices of one pool are looked at together: an API server stores each, and schedulers offer no devices of a wrong pool."""
 
 import pytest
-from dra_extender.lint.manifests import read_files
-from dra_extender.lint.report import lint_files
+from dra_extender.lint.lint_files import lint_files
+from dra_extender.lint.read import read_files
 
 HEAD = """apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

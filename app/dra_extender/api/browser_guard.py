@@ -1,10 +1,9 @@
-"""Which requests may be answered, as far as their headers tell: no web page may make a browser send one.
+"""Refuses requests that a web page made a browser send, by their headers.
 
 kube-scheduler, kubelets, Prometheus and the commands send no `Origin`.  A page of another site can make a browser send requests to
 a forwarded port, or to an address that only the browser reaches:
 
-* to that address: the browser then says so by `Origin` or `Sec-Fetch-Site`, and without being asked by a preflight it never sends
-  `application/json`;
+* directly: then the browser sends `Origin` or `Sec-Fetch-Site`, and asks by a preflight before it sends `application/json`;
 * to a name of the page's own that resolves to that address (DNS rebinding): then the `Host` header has a name under a public
   top-level domain, because nobody can register another one.
 """
@@ -52,7 +51,11 @@ class BrowserGuard:
     """
 
     def __init__(self, allowed_hosts: Collection[str] = (), *, any_host: bool = False, loopback: bool = False) -> None:
-        """Accept `allowed_hosts` as well; or `any_host`; or, with `loopback`, its three usual names and nothing else."""
+        """Say which further hosts are accepted, or that only those of the loopback interface are.
+
+        `allowed_hosts`: names that are accepted besides.  `any_host`: every name is accepted.  `loopback`: only `localhost`,
+        `127.0.0.1` and `[::1]` are.
+        """
         self._allowed = frozenset(name.lower() for name in allowed_hosts)
         self._any_host = any_host
         self._loopback = loopback
@@ -66,31 +69,31 @@ class BrowserGuard:
                     sentence = f"expected the header {name.decode().title()} once"
                     return RequestRefusal(HTTPStatus.BAD_REQUEST, "repeated_header", sentence)
                 values[name] = value
-        refusal = self._refused_host(values.get(_HOST))
+        refusal = self._host_refusal(values.get(_HOST))
         if refusal is None and (_ORIGIN in values or _SITE in values):
-            refusal = _refused_origin(method, values)
+            refusal = _origin_refusal(method, values)
         if refusal is None and method not in _SAFE:
-            refusal = _refused_content(values.get(_CONTENT_TYPE))
+            refusal = _content_refusal(values.get(_CONTENT_TYPE))
         return refusal
 
-    def _refused_host(self, host: bytes | None) -> RequestRefusal | None:
+    def _host_refusal(self, host: bytes | None) -> RequestRefusal | None:
         if host is None:
             # Browsers always send one.
-            return _bad_host("expected localhost as host, got none") if self._loopback else None
+            return _refuse_host("expected localhost as host, got none") if self._loopback else None
         name = _name_in(host)
         if self._loopback:
-            return None if name in _LOOPBACK else _bad_host(f"expected localhost as host, got {_shown(host)}")
+            return None if name in _LOOPBACK else _refuse_host(f"expected localhost as host, got {_shown(host)}")
         if not name:
-            return _bad_host(f"expected a name or an address as host, got {_shown(host)}")
+            return _refuse_host(f"expected a name or an address as host, got {_shown(host)}")
         if self._any_host or name in self._allowed or _is_private(name):
             return None
-        return _bad_host(
+        return _refuse_host(
             f"expected an address, or a name of this cluster, as host, got {_shown(host)}; "
             "other names are accepted if the setting server.allowed_hosts has them"
         )
 
 
-def _refused_origin(method: bytes, values: Mapping[bytes, bytes]) -> RequestRefusal | None:
+def _origin_refusal(method: bytes, values: Mapping[bytes, bytes]) -> RequestRefusal | None:
     """Refuse what a page of another origin makes a browser send; a link that a person follows is no such request."""
     origin, host = values.get(_ORIGIN), values.get(_HOST)
     if origin is not None and (host is None or origin.lower().partition(b"://")[2] != host.lower()):
@@ -104,7 +107,7 @@ def _refused_origin(method: bytes, values: Mapping[bytes, bytes]) -> RequestRefu
     )
 
 
-def _refused_content(content_type: bytes | None) -> RequestRefusal | None:
+def _content_refusal(content_type: bytes | None) -> RequestRefusal | None:
     if content_type is not None and content_type.partition(b";")[0].strip().lower() == _JSON:
         return None
     got = "none" if content_type is None else _shown(content_type)
@@ -112,7 +115,7 @@ def _refused_content(content_type: bytes | None) -> RequestRefusal | None:
     return RequestRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "content_type", sentence)
 
 
-def _bad_host(sentence: str) -> RequestRefusal:
+def _refuse_host(sentence: str) -> RequestRefusal:
     return RequestRefusal(HTTPStatus.BAD_REQUEST, "host", sentence)
 
 

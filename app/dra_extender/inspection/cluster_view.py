@@ -284,10 +284,10 @@ class ClusterView:
         """
         if pod.pod_group is not None:
             usable = self.offer_gang(pod).get(pod.uid)
-            result = self.try_on(pod, usable) if usable else None
+            result = self.evaluate_on(pod, usable) if usable else None
             if result is not None and result.fits:
                 return result
-        return self.try_on(pod, tuple(self.ledger.nodes))
+        return self.evaluate_on(pod, tuple(self.ledger.nodes))
 
     def offer_gang(self, pod: Pod, ended: Collection[str] = ()) -> Mapping[str, Sequence[str]]:
         """Tell the extender which nodes each waiting member of the pod's gang may use, and return them by UID.
@@ -307,7 +307,7 @@ class ClusterView:
             self.extender.gangs.record_offer(member, by_needs[digest])
         return offers
 
-    def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
+    def evaluate_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """Evaluate these nodes for the pod as a change has left it; keep no plan of its gang."""
         result = self.extender.evaluate(self.pod(pod.namespace, pod.name) or pod, nodes, SECONDS_EACH)
         self.extender.forget_plan(pod)

@@ -13,7 +13,7 @@ from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.lint.manifests import LintFile, PlacedFinding, value_at
+from dra_extender.lint.read import LintFile, PlacedFinding, value_at
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.metadata import Moment

@@ -59,17 +59,17 @@ class Hold:
 class HoldView:
     """All holds, by claim and by pod, to be read.
 
-    `overlay` is everything they keep.  `changed` fires when a hold ends or is narrowed to one node; `ended` counts how often that
-    was, `expired` how many holds have expired.
+    `held_usage` is everything they keep.  `changed` fires when a hold ends or is narrowed to one node; `ended` counts how often
+    that was, `expired` how many holds have expired.
     """
 
     def __init__(self) -> None:
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
-        # Overlays without some holds, until the next change.
+        # The usage without some holds, until the next change.
         self._partial: LruCache[frozenset[str], UsageTable] = LruCache(_MOST_PARTIAL)
-        self.overlay = UsageTable()
+        self.held_usage = UsageTable()
         self.changed = Notifier()
         self.ended = 0
         self.expired = 0
@@ -93,7 +93,7 @@ class HoldView:
     def multi_node(self) -> int:
         return sum(not hold.is_single_node for hold in self._holds.values())
 
-    def overlay_without(self, claims: frozenset[str]) -> UsageTable:
+    def held_usage_without(self, claims: frozenset[str]) -> UsageTable:
         """Return what all holds keep except those of these claims; read-only."""
         table = self._partial.get(claims)
         if table is None:
@@ -186,7 +186,7 @@ class HoldBook(HoldView):
             del self._by_namespace[hold.namespace]
         self._report_ended(hold, self._kept[claim_uid], allocated)
         holdings = self._kept.pop(claim_uid)
-        self.overlay.remove(holdings)
+        self.held_usage.remove(holdings)
         self._overlay_changed(holdings)
         self.ended += 1
         self.changed.fire()
@@ -231,8 +231,8 @@ class HoldBook(HoldView):
                     gone.remove(holding)
                 else:
                     added.append(holding)
-            self.overlay.remove(gone)
-        self.overlay.add(added)
+            self.held_usage.remove(gone)
+        self.held_usage.add(added)
         self._overlay_changed((*gone, *added))
 
     def _overlay_changed(self, holdings: Iterable[DeviceHolding]) -> None:

@@ -29,7 +29,7 @@ from dra_extender.ledger.orphans import users_of
 from dra_extender.ledger.pod_groups import GroupReservationTrials, PodGroupIndex
 from dra_extender.ledger.pods import PodIndex
 from dra_extender.ledger.slices import Overlays, SliceIndex
-from dra_extender.ledger.usage import Overlaid, Reduced, UsageChange, UsageTable
+from dra_extender.ledger.usage import Reduced, UsageChange, UsageTable, UsageWith
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
@@ -126,20 +126,20 @@ class Ledger:
         holds = self.holds
         if not self._held_nodes_known:
             self._held_nodes = HeldNodes()
-            for pool_id in holds.overlay.pools:
+            for pool_id in holds.held_usage.pools:
                 self._held_nodes.add_pool(pool_id, self.slices.nodes_of(pool_id))
             self._held_nodes_known = True
         return self._held_nodes.nodes
 
-    def usage(self) -> Overlaid | UsageTable:
+    def usage(self) -> UsageWith | UsageTable:
         """Allocations, pending ones included, and all holds."""
-        return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
+        return UsageWith(self.claims.usage, self.holds.held_usage) if len(self.holds) else self.claims.usage
 
     def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
         """Return `usage` without the holds of these claims and without these allocated holdings."""
         freed = tuple(freed)
         base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage
-        return Overlaid(base, self.holds.overlay_without(claims))
+        return UsageWith(base, self.holds.held_usage_without(claims))
 
     def begin_pending(self, claim_uid: str, placement: ClaimPlacement) -> None:
         """Count this allocation before it is written, in place of the claim's hold.  `end_pending` is the undo."""
@@ -331,11 +331,11 @@ class Ledger:
             self._deferred.popleft()()
 
     def _holds_changed(self, pools: Collection[PoolId]) -> None:
-        overlay, held_nodes = self._holds.overlay, self._held_nodes
+        held_usage, held_nodes = self._holds.held_usage, self._held_nodes
         for pool_id in pools:
             nodes = self.slices.nodes_of(pool_id)
             self._hold_versions.bump(nodes)
-            if overlay.pool(pool_id):
+            if held_usage.pool(pool_id):
                 held_nodes.add_pool(pool_id, nodes)
             else:
                 held_nodes.remove_pool(pool_id)

@@ -75,7 +75,7 @@ class UsageTable:
                 del self._pools[pool_id]
 
 
-class Overlaid:
+class UsageWith:
     """A usage with more holdings on top; neither is changed."""
 
     __slots__ = ("_base", "_extra", "_merged")

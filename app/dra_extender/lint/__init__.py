@@ -1,1 +1,1 @@
-"""Lint of manifests and policy files: `report.lint_files` finds mistakes in their CEL expressions and rules."""
+"""Lint of manifests and policy files: `lint_files` finds mistakes in their CEL expressions and rules."""

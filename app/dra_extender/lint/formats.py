@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.lint.findings import Severity
-from dra_extender.lint.report import LintReport, ReportedFinding
+from dra_extender.lint.lint_files import LintReport, ReportedFinding
 from dra_extender.model.api_json import number_of, printable
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -9,7 +9,8 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
-from dra_extender.lint.manifests import (
+from dra_extender.lint.pools import PlacedSlice
+from dra_extender.lint.read import (
     ANNOTATIONS,
     DELETE,
     DEMO,
@@ -19,7 +20,6 @@ from dra_extender.lint.manifests import (
     is_checked,
     value_at,
 )
-from dra_extender.lint.pools import PlacedSlice
 from dra_extender.manifests.documents import Position, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.api_json import ModelError

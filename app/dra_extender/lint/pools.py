@@ -15,7 +15,7 @@ from dra_extender.allocator.pools.pools import (
 )
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.values.quantity import format_quantity
-from dra_extender.lint.manifests import PlacedFinding
+from dra_extender.lint.read import PlacedFinding
 from dra_extender.manifests.documents import Position
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, PoolId

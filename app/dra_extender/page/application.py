@@ -51,7 +51,7 @@ def new_token() -> str:
 
 
 class PageGuard:
-    """An ASGI application before another, which sees requests alone that may be answered, below the path of the token."""
+    """ASGI middleware: passes on only requests that may be answered and whose path begins with the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -75,7 +75,7 @@ class PageGuard:
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         method = scope["method"]
-        # Of what the page answers nothing has content.
+        # Other methods are refused below, with 405; the rule about Content-Type must not refuse them first.
         refused = _HEADERS.refusal(method.encode() if method in _METHODS else b"GET", scope["headers"])
         if refused is not None:
             return PlainTextResponse(f"This page is not shown: {refused.sentence}.\n", refused.status)

@@ -111,7 +111,7 @@ class DeviceStates:
         """Return how many published devices are in which state; `free` has those that were judged."""
         ledger = self._ledger
         allocated = taken_devices(ledger.claims.usage.pool(pool_id))
-        held_devices = taken_devices(ledger.holds.overlay.pool(pool_id))
+        held_devices = taken_devices(ledger.holds.held_usage.pool(pool_id))
         return Counter(
             free.get(name, ALLOCATED if name in allocated else HELD if name in held_devices else NOT_JUDGED)
             for name in published_names(ledger, pool_id)

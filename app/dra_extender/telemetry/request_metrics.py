@@ -59,7 +59,7 @@ class CallMetrics(MetricGroup):
 
 
 class ApiServerMetrics(MetricGroup):
-    """Watches, requests, Events and optional fields; with it, `Metrics` is an Observer of the adapters in `kube`."""
+    """Watches, requests, Events and optional fields; its methods are those of `kube.client.observer.Observer`."""
 
     _watch_events = counter("Watch events received, by kind of object and type of event", "kind", "type", limit=60)
     _lists = counter("Complete lists of a kind", "kind")

@@ -40,7 +40,7 @@ def result(world: InMemoryExtender, claim: str) -> Json:
 
 
 def held_shares(world: InMemoryExtender) -> list[str | None]:
-    pools = world.ledger.holds.overlay
+    pools = world.ledger.holds.held_usage
     return [each.share_id for node in ("n1", "n2") for each in pools.pool((DRIVER, node)).get("gpu-0", ())]
 
 

@@ -130,7 +130,7 @@ async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> Non
     world.extender.device_backoff.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
     for name in ("a", "b"):
         assert list((await world.filter(name, "n1")).fitting) == ["n1"]
-    held = world.ledger.holds.overlay.pool((DRIVER, "n1"))
+    held = world.ledger.holds.held_usage.pool((DRIVER, "n1"))
     assert sorted(held) == ["gpu-1", "gpu-2"]
 
 

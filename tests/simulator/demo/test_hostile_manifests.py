@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.lint.manifests import read_files
-from dra_extender.lint.report import lint_files
+from dra_extender.lint.lint_files import lint_files
+from dra_extender.lint.read import read_files
 from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.manifests import load_texts
 from dra_extender.simulator.demo.runner import steps_of

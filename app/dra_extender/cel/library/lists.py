@@ -47,7 +47,7 @@ _MAX_INCLUDED: Final = 48
 
 
 def _comparable(left: Any, right: Any) -> bool:
-    """Return whether two values can be ordered; as upstream does, callers skip pairs of different types."""
+    """Return whether two values have an order; raise if a type has none.  As in upstream, callers skip mixed pairs."""
     left_kind, right_kind = type(left), type(right)
     if left_kind not in _ORDERED or right_kind not in _ORDERED:
         raise no_overload(left, right)
@@ -245,7 +245,7 @@ def _product(factor: int) -> Extra:
 _PAIR: Final = (_LIST, _LIST)
 _DYNS: Final = list_of(DYN)
 _LISTS: Final = tuple(map(list_of, COMPARABLE))
-"""One object for each type: the type check compares these without a step, and counts steps."""
+"""Shared objects: the type check compares equal objects by identity, which costs no step."""
 
 
 def _per_list(implementation: Implementation, *, elements: bool = True) -> Iterator[Overload]:

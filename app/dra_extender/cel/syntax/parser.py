@@ -1,4 +1,4 @@
-"""Precedence climbing over the tokens; Python's own stack is used for nesting only, which is limited.
+"""A precedence-climbing parser.  It recurses only into nested expressions, and their depth is limited.
 
 Macros are calls whose arguments are names and unevaluated expressions rather than values; they are recognised, not expanded.
 """
@@ -232,7 +232,7 @@ class _Parser:
             left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
 
     def _prefixed(self, first: Token) -> SyntaxNode:
-        """Parse prefixes; by upstream's grammar an even number of equal ones is no operation, so the operand may be of any type."""
+        """Parse prefixes.  As in upstream, `!!x` and `--x` are x, whatever its type."""
         count = 0
         while self._accept(first.text) is not None:
             count += 1

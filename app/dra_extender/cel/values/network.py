@@ -101,12 +101,12 @@ _SPELLED: Final = {
 _WRITTEN: Final = {
     part: re.compile(f"[{re.escape(''.join(sorted(plain | _SEGMENT)))}]*+") for part, plain in _PLAIN.items()
 }
-_NO_HOST: Final = re.compile(f"[^{re.escape(''.join(sorted(_PLAIN['host'])))}%\x80-\U0010ffff]")
+_FOREIGN_IN_HOST: Final = re.compile(f"[^{re.escape(''.join(sorted(_PLAIN['host'])))}%\x80-\U0010ffff]")
 _USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+\-.]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
-_HOST_ESCAPE: Final = re.compile(r"%(?!25)[0-7][0-9A-Fa-f]")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_BAD_HOST_ESCAPE: Final = re.compile(r"%(?!25)[0-7][0-9A-Fa-f]")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _MAX_PARAMETERS: Final = 10_000
 _READ_WORK: Final = 900
@@ -148,13 +148,13 @@ class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
             if not pair or ";" in pair:
                 continue
             key, _, value = pair.partition("=")
-            if not _ESCAPE.search(key) and not _ESCAPE.search(value):
+            if not _BAD_ESCAPE.search(key) and not _BAD_ESCAPE.search(value):
                 parameters.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
         return parameters
 
 
 def url_work(text: str) -> int:
-    """Return units of work for reading a URL, at most; checking one takes half."""
+    """Return the most units of work that reading a URL takes; checking it takes half of that."""
     return _READ_WORK + len(text) * (_CHARACTER_WORK if text.isascii() else _WIDE_WORK)
 
 
@@ -221,7 +221,7 @@ def _host(scheme: str, host: str) -> str:
 
 
 def _bracketed(host: str) -> str:
-    """Return an address in brackets, decoded, with what follows them."""
+    """Return a bracketed address, decoded, and its port."""
     closing = host.rfind("]")
     if closing < 0:
         raise UrlError("missing ']' in host")
@@ -245,17 +245,17 @@ def _require_port(text: str) -> None:
 
 
 def _host_decoded(host: str) -> str:
-    wrong = _HOST_ESCAPE.search(host)
+    wrong = _BAD_HOST_ESCAPE.search(host)
     if wrong is not None:
         raise UrlError(f'invalid URL escape "{wrong.group()}"')
-    foreign = _NO_HOST.search(host)
+    foreign = _FOREIGN_IN_HOST.search(host)
     if foreign is not None:
         raise UrlError(f'invalid character "{foreign.group()}" in host name')
     return _decoded(host)
 
 
 def _decoded(text: str) -> str:
-    wrong = _ESCAPE.search(text)
+    wrong = _BAD_ESCAPE.search(text)
     if wrong is not None:
         raise UrlError(f'invalid URL escape "{wrong.group()}"')
     return _unescaped(text)
@@ -270,7 +270,7 @@ def _escaped(text: str, part: str) -> str:
 
 
 def _escaped_part(text: str, part: str) -> str:
-    """Return the escaped form: as written where that is a valid way to write it, else the usual one."""
+    """Return the text as written if its escapes are valid in this part, else escaped as Go does."""
     decoded = _decoded(text)
     if _WRITTEN[part].fullmatch(text):
         return text

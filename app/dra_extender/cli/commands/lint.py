@@ -11,7 +11,7 @@ from dra_extender.cli.color import painted
 from dra_extender.manifests.files import files_in, read_text, title
 
 if TYPE_CHECKING:
-    from dra_extender.lint.manifests import LintFile, PlacedFinding
+    from dra_extender.lint.read import LintFile, PlacedFinding
 
 _SLICE: Final = "ResourceSlice"
 
@@ -73,8 +73,8 @@ def command(
     """
     from dra_extender.cel.lint.findings import Severity
     from dra_extender.lint import formats
-    from dra_extender.lint.manifests import read_files
-    from dra_extender.lint.report import lint_files
+    from dra_extender.lint.lint_files import lint_files
+    from dra_extender.lint.read import read_files
 
     named = (*(files or ()), *(filenames or ()))
     if not named:

@@ -181,7 +181,7 @@ class BindSession:
             if extended is not None:
                 extended_claim = parts.extended.current(extended)
                 # What was held for the claim before it existed is held under its UID now.
-                parts.holds.transfer(extended.special.claim.uid, extended_claim.uid)
+                parts.holds.transfer(extended.claim_need.claim.uid, extended_claim.uid)
                 claims = (*claims, extended_claim)
             if not any(parts.busy_claims.is_busy(claim.record) for claim in claims):
                 return claims

@@ -133,11 +133,13 @@ class Competitors:
                     continue
                 if need is None:
                     return True
-                special = need.on(node)
+                claim_need = need.on(node)
                 claims_on_node = (
-                    undecided if special is None or isinstance(special, Rejection) else (*undecided, special.claim)
+                    undecided
+                    if claim_need is None or isinstance(claim_need, Rejection)
+                    else (*undecided, claim_need.claim)
                 )
-                if not isinstance(special, Rejection) and self._may_serve(claims_on_node, device, budget):
+                if not isinstance(claim_need, Rejection) and self._may_serve(claims_on_node, device, budget):
                     return True
         return False
 

@@ -84,11 +84,11 @@ class BindDecision:
     def _unserved(self, pod: Pod, node: Node, pod_claims: tuple[FoundClaim, ...]) -> Rejection | None:
         """Return why these claims do not serve the pod's extended resources on the node as it is now."""
         need = extended_need(pod, self._ledger)
-        special = None if need is None else need.on(node)
-        if isinstance(special, Rejection):
-            return special
+        claim_need = None if need is None else need.on(node)
+        if isinstance(claim_need, Rejection):
+            return claim_need
         spec_digests = [claim.record.spec_digest for claim in pod_claims if claim.label == EXTENDED_LABEL]
-        if spec_digests != ([] if special is None else [special.claim.record.spec_digest]):
+        if spec_digests != ([] if claim_need is None else [claim_need.claim.record.spec_digest]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 

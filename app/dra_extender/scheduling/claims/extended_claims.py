@@ -36,7 +36,7 @@ class ExtendedResourceClaim(NamedTuple):
     """A claim that exists for a pod's extended resources, and what it is for."""
 
     claim: FoundClaim
-    special: ExtendedClaimNeed
+    claim_need: ExtendedClaimNeed
 
 
 class ExtendedClaims:
@@ -76,7 +76,7 @@ class ExtendedClaims:
         name = record.claim.metadata.name
         try:
             stored = await self._cluster.pods.record_extended_claim(
-                pod.namespace, pod.name, pod.uid, name, claimed.special.mappings
+                pod.namespace, pod.name, pod.uid, name, claimed.claim_need.mappings
             )
         except ClusterError as problem:
             raise RetryableError(f"pod {pod.key}: {problem}") from problem
@@ -96,25 +96,25 @@ class ExtendedClaims:
         node = self._ledger.nodes.get(node_name)
         if node is None:
             raise RetryableError(f"node {node_name} is not known yet")
-        special = None if need is None else need.on(node)
-        if isinstance(special, Rejection):
-            raise RetryableError(special.text)
+        claim_need = None if need is None else need.on(node)
+        if isinstance(claim_need, Rejection):
+            raise RetryableError(claim_need.text)
         adopted = None
         for record in existing:
-            if adopted is None and special is not None and await self._suits(record, special, pod, node):
+            if adopted is None and claim_need is not None and await self._suits(record, claim_need, pod, node):
                 adopted = record
         for record in existing:
             if record is not adopted:
                 await self._discard(record, pod)
-        if special is None:
+        if claim_need is None:
             return None
-        record = adopted or await self._create(pod, special, node)
-        return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
+        record = adopted or await self._create(pod, claim_need, node)
+        return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), claim_need)
 
-    async def _suits(self, record: ClaimRecord, special: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
+    async def _suits(self, record: ClaimRecord, claim_need: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
         """Return whether the pod needs this claim on the node, and its allocation, if there is one, is ours and usable there."""
         claim = record.claim
-        if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
+        if claim.metadata.deletion_timestamp is not None or not (record.has_status and claim_need.is_asked_by(record)):
             return False
         allocation = claim.status.allocation
         if allocation is None:
@@ -140,7 +140,7 @@ class ExtendedClaims:
             and all(consumer.uid == pod.uid or is_guard_reservation(consumer) for consumer in claim.status.reserved_for)
         )
 
-    async def _create(self, pod: Pod, special: ExtendedClaimNeed, node: Node) -> ClaimRecord:
+    async def _create(self, pod: Pod, claim_need: ExtendedClaimNeed, node: Node) -> ClaimRecord:
         """Create the claim, or adopt the claim of its name, which the watch may not have delivered yet."""
         name = f"{pod.namespace}/{name_for(pod)}"
         try:
@@ -155,7 +155,7 @@ class ExtendedClaims:
                     "annotations": {EXTENDED_ANNOTATION: "true"},
                     "ownerReferences": [owner],
                 },
-                "spec": special.claim.record.spec,
+                "spec": claim_need.claim.record.spec,
             }
             return await self._writing.create(pod.namespace, msgspec.json.encode(claim), ("", "Pod"))
         except ConflictError:
@@ -169,7 +169,7 @@ class ExtendedClaims:
             record = self._ledger.assume_written(raw)
         except (ClusterError, ModelError) as problem:
             raise RetryableError(f"claim {name}: {problem}") from problem
-        if not await self._suits(record, special, pod, node):
+        if not await self._suits(record, claim_need, pod, node):
             await self._discard(record, pod)
             raise RetryableError(f"claim {name} was left by an earlier attempt; the next bind makes another")
         return record

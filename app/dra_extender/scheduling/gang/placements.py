@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.usage import Overlaid, UsageTable
+from dra_extender.ledger.usage import UsageTable, UsageWith
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
@@ -108,7 +108,7 @@ class PlacementOracle:
         if holdings:
             extra = UsageTable()
             extra.add(holdings)
-            usage = Overlaid(usage, extra)
+            usage = UsageWith(usage, extra)
         under = (tuple(holdings), without, self._ledger.state.version(node), self._ledger.hold_versions.version(node))
         answer = self._allocator.search(demand, at, usage, self.budget, under)
         if isinstance(answer, NoFit):

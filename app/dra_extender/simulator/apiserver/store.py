@@ -89,7 +89,7 @@ class Store:
 
     @contextmanager
     def restored(self) -> Iterator[Sequence[Change]]:
-        """Put every object back afterwards as it was; what was changed inside is in the list."""
+        """Yield the list of changes made inside; afterwards put every object back as it was."""
         changes: list[Change] = []
         self._listeners.append(changes.append)
         try:
@@ -203,7 +203,7 @@ class Store:
         return self._write(WatchEventType.ADDED, key, thing)
 
     def update(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
-        """Replace metadata and spec; the status stays.  An object that is being deleted goes with its last finalizer.
+        """Replace metadata and spec; the status stays.  If the object is being deleted, removing its last finalizer deletes it.
 
         `manager` is recorded as the writer of a claim.
         """
@@ -264,7 +264,7 @@ class Store:
         return self._write(WatchEventType.DELETED, key, self.get(key))
 
     def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
-        """Write as the server itself does, for example a subresource: `edit` changes a copy in place, and no rule is checked."""
+        """Write as the server itself does, for example a subresource: `edit` changes a copy in place; no rule is checked."""
         old = self.get(key)
         thing = _copy(old)
         edit(thing)
@@ -325,7 +325,7 @@ class Store:
         return self._write_changed(key, old, thing)
 
     def _current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
-        """Return the stored object that a write is meant for, if the write was made from it."""
+        """Return the key and the stored object; raise ConflictError if the write was made from another version."""
         key = key_of(kind, thing)
         old = self.get(key)
         sent, stored = thing["metadata"], old["metadata"]

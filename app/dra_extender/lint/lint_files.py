@@ -8,9 +8,9 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
-from dra_extender.lint.manifests import KINDS, LINT, WITH_PODS, LintedObject, LintFile, PlacedFinding, read_subjects
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedSlice, pool_findings
+from dra_extender.lint.read import KINDS, LINT, WITH_PODS, LintedObject, LintFile, PlacedFinding, read_subjects
 from dra_extender.manifests.documents import Position, YamlError
 
 _START: Final = Position(1, 1)
