@@ -86,10 +86,12 @@ def answer_scenario(scenario: Mapping[str, Any]) -> Json:
 
 def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     reader = SliceReader()
-    slices = [reader.convert(each) for each in _objects(scenario, "slices")]
-    classes = {each.name: each for each in map(device_class_from, _objects(scenario, "classes"))}
+    slices = [reader.convert(raw) for raw in _objects(scenario, "slices")]
+    classes = {
+        device_class.name: device_class for device_class in map(device_class_from, _objects(scenario, "classes"))
+    }
     claims = [
-        NamedClaim(label=each.metadata.name, claim=each) for each in map(claim_from, _objects(scenario, "claims"))
+        NamedClaim(label=claim.metadata.name, claim=claim) for claim in map(claim_from, _objects(scenario, "claims"))
     ]
     usage = _FixedUsage(map(claim_from, _objects(scenario, "allocated")))
     features = _features(scenario.get("features"))
@@ -107,7 +109,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             return _error(node, str(problem))
         shares = (f"share-{number}" for number in itertools.count())
         end = time.monotonic() + timeout
-        found = allocate(
+        result = allocate(
             demand,
             node,
             pools,
@@ -117,7 +119,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             max_steps=sys.maxsize,
             rules=UPSTREAM,
         )
-        return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
+        return _placed(node, result) if isinstance(result, Placement) else _refused(node, result)
 
     def pool_slices(pool_id: PoolId) -> Sequence[ResourceSlice]:
         return [published for published in slices if published.pool_id == pool_id]
@@ -149,7 +151,12 @@ def _placed(node: Node, placement: Placement) -> Json:
 
 def _refused(node: Node, no_fit: NoFit) -> Json:
     if no_fit.verdict == "no":
-        return {"node": node.name, "fits": False, "results": None, "reasons": [each.text for each in no_fit.rejections]}
+        return {
+            "node": node.name,
+            "fits": False,
+            "results": None,
+            "reasons": [rejection.text for rejection in no_fit.rejections],
+        }
     answer = _error(node, no_fit.rejections[0].text)
     if no_fit.verdict == "node":
         answer["nodeOnly"] = True
@@ -168,14 +175,14 @@ def _error(node: Node, text: str) -> Json:
 
 def _scenario(line: bytes) -> Mapping[str, Any]:
     try:
-        found = msgspec.json.decode(line)
+        scenario = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ScenarioError(f"the line is not JSON: {problem}") from problem
-    if isinstance(found, dict) and isinstance(found.get("scenario"), dict):
-        found = found["scenario"]
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    if isinstance(scenario, dict) and isinstance(scenario.get("scenario"), dict):
+        scenario = scenario["scenario"]
+    if not isinstance(scenario, dict) or not isinstance(scenario.get("name"), str):
         raise ScenarioError("expected a scenario, an object with a name")
-    return found
+    return scenario
 
 
 def _timeout(milliseconds: Any) -> float:
@@ -187,12 +194,12 @@ def _timeout(milliseconds: Any) -> float:
 
 
 def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:
-    found = scenario.get(member)
-    if found is None:
+    objects = scenario.get(member)
+    if objects is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(objects, list):
         raise ScenarioError(f"{member}: expected a list of objects")
-    return found
+    return objects
 
 
 def _features(names: Any) -> Features:
@@ -222,7 +229,7 @@ def _answer_cel(scenario: Mapping[str, Any]) -> Json:
     if device is None:
         return {"match": False}
     driver, read = _device(device)
-    capacity = {name: each.text for name, each in read.capacity}
+    capacity = {name: quantity.text for name, quantity in read.capacity}
     activation = prepare_device(driver, dict(read.attributes), capacity, read.allow_multiple_allocations)
     try:
         return {"match": program.matches(activation)}

@@ -288,7 +288,7 @@ async def test_nothing_is_left_behind_when_the_service_stops() -> None:
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     cluster.store.delete(Key(StoredKind.NODE, "", "node-1"))
-    assert cluster.watch.behind == 1
+    assert cluster.watch.backlog == 1
 
 
 async def printed(text: str, width: int) -> str:

@@ -67,7 +67,7 @@ class Bench:
 
     async def rest(self) -> list[Outcome]:
         self.outcomes.clear()
-        await asyncio.wait_for(self.loop.rest(self.outcomes.append), 60)
+        await asyncio.wait_for(self.loop.run_until_idle(self.outcomes.append), 60)
         return list(self.outcomes)
 
     def pod(self, name: str) -> Json:

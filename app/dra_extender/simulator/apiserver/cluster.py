@@ -51,7 +51,7 @@ class MemoryPodGroups:
         meta = group.metadata
         thing = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))
         thing["metadata"].update(uid=meta.uid, resourceVersion=meta.resource_version)
-        thing["metadata"]["finalizers"] = [each for each in meta.finalizers if each != finalizer]
+        thing["metadata"]["finalizers"] = [entry for entry in meta.finalizers if entry != finalizer]
         self._store.update(StoredKind.POD_GROUP, thing)
 
 
@@ -146,7 +146,9 @@ class MemoryPods:
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
-        listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
+        listed = [
+            dict(zip(("containerName", "resourceName", "requestName"), mapping, strict=True)) for mapping in mappings
+        ]
         claim_status = {"resourceClaimName": claim, "requestMappings": listed}
         stored = await self._patch_status(
             namespace,

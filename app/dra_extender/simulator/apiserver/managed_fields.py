@@ -35,28 +35,28 @@ def note_writer(old: Json, new: Json, manager: str) -> None:
 
 def _parts(claim: Json) -> dict[Path, Any]:
     metadata, status = part(claim, "metadata"), part(claim, "status")
-    found: dict[Path, Any] = {}
+    parts: dict[Path, Any] = {}
     if status.get("allocation") is not None:
-        found[_ALLOCATION] = status["allocation"]
+        parts[_ALLOCATION] = status["allocation"]
     if FINALIZER in (metadata.get("finalizers") or ()):
-        found[_FINALIZER] = True
+        parts[_FINALIZER] = True
     if SNAPSHOT_ANNOTATION in part(metadata, "annotations"):
-        found[_SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
+        parts[_SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
     if EXTENDED_ANNOTATION in part(metadata, "annotations"):
-        found[_EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
+        parts[_EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
     for consumer in status.get("reservedFor") or ():
         key = msgspec.json.encode({"uid": consumer.get("uid")}).decode()
-        found["f:status", "f:reservedFor", f"k:{key}"] = consumer
-    return found
+        parts["f:status", "f:reservedFor", f"k:{key}"] = consumer
+    return parts
 
 
 def _owned(claim: Json) -> dict[str, set[Path]]:
     """Return the parts that each manager wrote; the ends of the paths are the empty objects here."""
-    found: dict[str, set[Path]] = {}
+    parts_by_manager: dict[str, set[Path]] = {}
     for entry in part(claim, "metadata").get("managedFields") or ():
         if isinstance(entry, dict) and isinstance(entry.get("fieldsV1"), dict):
-            found.setdefault(str(entry.get("manager", "")), set()).update(_ends(entry["fieldsV1"], ()))
-    return found
+            parts_by_manager.setdefault(str(entry.get("manager", "")), set()).update(_ends(entry["fieldsV1"], ()))
+    return parts_by_manager
 
 
 def _ends(tree: Json, above: Path) -> set[Path]:

@@ -144,12 +144,12 @@ def controller_uid(thing: Json) -> str | None:
     return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
 
 
-def with_claims(owner: Json, made: Mapping[str, str]) -> Json:
+def with_claims(owner: Json, claims: Mapping[str, str]) -> Json:
     """Return a pod or PodGroup whose status records these claims, by entry."""
     status = part(owner, "status")
-    kept = [each for each in status.get("resourceClaimStatuses") or () if each.get("name") not in made]
-    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
-    return {**owner, "status": {**status, "resourceClaimStatuses": [*kept, *entries]}}
+    remaining = [entry for entry in status.get("resourceClaimStatuses") or () if entry.get("name") not in claims]
+    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in claims.items()]
+    return {**owner, "status": {**status, "resourceClaimStatuses": [*remaining, *entries]}}
 
 
 _NEED_SPEC: Final = (StoredKind.POD, StoredKind.SLICE)

@@ -79,18 +79,18 @@ Dropped = Mapping[str, Union["Dropped", None]]
 @cache
 def _dropped(struct: type[Value], off: frozenset[Gate], *, drafts: bool) -> Dropped:
     """Return what is dropped of an object while these gates are off; `drafts`: fields that no release has are kept."""
-    found: dict[str, Dropped | None] = {}
+    dropped: dict[str, Dropped | None] = {}
     for field in fields_of(struct):
         if field.gate is not None and (not drafts if Mark.DRAFT in field.marks else field.gate in off):
-            found[field.name] = None
+            dropped[field.name] = None
             continue
         shape, is_map = field.shape, isinstance(field.shape, MapOf)
         while isinstance(shape, ListOf | MapOf):
             shape = shape.item if isinstance(shape, ListOf) else shape.value
         below = _dropped(shape.struct, off, drafts=drafts) if isinstance(shape, Record) else None
         if below:
-            found[field.name] = {"*": below} if is_map else below
-    return found
+            dropped[field.name] = {"*": below} if is_map else below
+    return dropped
 
 
 def _drop(value: Any, dropped: Dropped) -> None:

@@ -254,10 +254,10 @@ class Store:
     def put(self, kind: StoredKind, thing: Json) -> Json:
         """Write an object as it is, new or in the place of one: no rule is checked, and nothing but a UID is filled in."""
         key, thing = key_of(kind, thing), {**thing, "metadata": dict(thing["metadata"])}
-        known = key in self._objects[kind]
+        exists = key in self._objects[kind]
         if not thing["metadata"].get("uid"):
             thing["metadata"]["uid"] = str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
-        return self._write(WatchEventType.MODIFIED if known else WatchEventType.ADDED, key, thing)
+        return self._write(WatchEventType.MODIFIED if exists else WatchEventType.ADDED, key, thing)
 
     def remove(self, key: Key) -> Json:
         """Take the object away, whatever finalizers it has.  Raises NotFoundError."""
@@ -397,8 +397,10 @@ def _assign(pod: Json, node: str, now: str) -> None:
     pod["spec"]["nodeName"] = node
     status = pod.setdefault("status", {})
     status.pop("nominatedNodeName", None)
-    others = [condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"]
-    status["conditions"] = [*others, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
+    other_conditions = [
+        condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"
+    ]
+    status["conditions"] = [*other_conditions, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
 
 
 def _copy(thing: Json) -> Json:

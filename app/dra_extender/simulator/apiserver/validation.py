@@ -52,16 +52,16 @@ def check_claim_status(key: Key, old: Json, new: Json) -> None:
     Raises:
         InvalidError: names each error as the server does: field path, kind of error, why.
     """
-    found = list(_offences(old, new))
-    if found:
-        raise InvalidError(f'{key.kind.singular}.resource.k8s.io "{key.name}"', *found)
+    offences = list(_offences(old, new))
+    if offences:
+        raise InvalidError(f'{key.kind.singular}.resource.k8s.io "{key.name}"', *offences)
 
 
 def prune_device_statuses(before: Json, after: Json) -> None:
     """Drop driver statuses of devices that this update deallocates, in place."""
     gone = _devices_of(before) - _devices_of(after)
     if after.get("devices"):
-        after["devices"] = [each for each in after["devices"] if _identity(each) not in gone]
+        after["devices"] = [device_status for device_status in after["devices"] if _identity(device_status) not in gone]
         if not after["devices"]:
             del after["devices"]
 
@@ -75,8 +75,8 @@ def _offences(old: Json, new: Json) -> Iterator[str]:
         yield from _allocation_offences(new, now)
     yield from _reservation_offences(old, before.get("reservedFor") or [], after.get("reservedFor") or [], now)
     allocated = _devices_of(after)
-    for index, each in enumerate(after.get("devices") or []):
-        if _identity(each) not in allocated:
+    for index, device_status in enumerate(after.get("devices") or []):
+        if _identity(device_status) not in allocated:
             yield f"status.devices[{index}]: Invalid value: must be an allocated device in the claim"
 
 
@@ -86,14 +86,14 @@ def _reservation_offences(old: Json, before: list[Json], after: list[Json], allo
         yield f"{where}: Forbidden: may not be specified when `allocation` is not set"
     if len(after) > MAX_RESERVATIONS:
         yield f"{where}: Too many: {len(after)}: must have at most {MAX_RESERVATIONS} items"
-    uids = [each.get("uid") for each in after]
+    uids = [consumer.get("uid") for consumer in after]
     if len(set(uids)) != len(uids):
         yield f"{where}: Duplicate value: every uid may be listed once"
-    for index, each in enumerate(after):
+    for index, consumer in enumerate(after):
         for field in ("resource", "name", "uid"):
-            if not each.get(field):
+            if not consumer.get(field):
                 yield f"{where}[{index}].{field}: Required value"
-    if "deletionTimestamp" in old["metadata"] and set(uids) - {each.get("uid") for each in before}:
+    if "deletionTimestamp" in old["metadata"] and set(uids) - {consumer.get("uid") for consumer in before}:
         yield f"{where}: Forbidden: new entries may not be added while `deletionTimestamp` is set"
 
 
@@ -103,15 +103,15 @@ def _allocation_offences(claim: Json, allocation: Json) -> Iterator[str]:
     names = set()
     for request in part(claim, "spec", "devices").get("requests") or []:
         names.add(request["name"])
-        names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or [])
+        names.update(f"{request['name']}/{alternative['name']}" for alternative in request.get("firstAvailable") or [])
     if len(results) > MAX_RESULTS:
         yield f"{where}.results: Too many: {len(results)}: must have at most {MAX_RESULTS} items"
     for index, result in enumerate(results):
         yield from _result_offences(result, names, f"{where}.results[{index}]")
     if len(configurations) > MAX_CONFIGURATIONS:
         yield f"{where}.config: Too many: {len(configurations)}: must have at most {MAX_CONFIGURATIONS} items"
-    for index, each in enumerate(configurations):
-        yield from _configuration_offences(each, names, f"{where}.config[{index}]")
+    for index, configuration in enumerate(configurations):
+        yield from _configuration_offences(configuration, names, f"{where}.config[{index}]")
     yield from _selector_offences(allocation.get("nodeSelector"))
 
 
@@ -127,8 +127,8 @@ def _result_offences(result: Json, names: set[str], where: str) -> Iterator[str]
     if "shareID" in result and not _is_uuid(result["shareID"]):
         yield f"{where}.shareID: Invalid value: {result['shareID']!r}: must be a UUID"
     needed, failed = result.get("bindingConditions") or [], result.get("bindingFailureConditions") or []
-    for field, found in (("bindingConditions", needed), ("bindingFailureConditions", failed)):
-        if len(found) > MAX_CONDITIONS or len(set(found)) != len(found):
+    for field, conditions in (("bindingConditions", needed), ("bindingFailureConditions", failed)):
+        if len(conditions) > MAX_CONDITIONS or len(set(conditions)) != len(conditions):
             yield f"{where}.{field}: Invalid value: expected at most {MAX_CONDITIONS} different conditions"
     if set(needed) & set(failed):
         yield f"{where}.bindingFailureConditions: Invalid value: must not overlap with bindingConditions"
@@ -136,16 +136,16 @@ def _result_offences(result: Json, names: set[str], where: str) -> Iterator[str]
         yield f"{where}: Invalid value: bindingConditions and bindingFailureConditions must be set together"
 
 
-def _configuration_offences(each: Json, names: set[str], where: str) -> Iterator[str]:
-    if each.get("source") not in ("FromClass", "FromClaim"):
-        yield f"{where}.source: Unsupported value: {each.get('source')!r}: supported values: FromClass, FromClaim"
-    requests = each.get("requests") or []
+def _configuration_offences(configuration: Json, names: set[str], where: str) -> Iterator[str]:
+    if configuration.get("source") not in ("FromClass", "FromClaim"):
+        yield f"{where}.source: Unsupported value: {configuration.get('source')!r}: supported values: FromClass, FromClaim"
+    requests = configuration.get("requests") or []
     if len(requests) > MAX_RESULTS or len(set(requests)) != len(requests):
         yield f"{where}.requests: Invalid value: expected at most {MAX_RESULTS} different names"
     for name in requests:
         if name not in names:
             yield f"{where}.requests: Invalid value: {name!r}: must be the name of a request in the claim"
-    if len(msgspec.json.encode(part(each, "opaque").get("parameters"))) > MAX_PARAMETERS:
+    if len(msgspec.json.encode(part(configuration, "opaque").get("parameters"))) > MAX_PARAMETERS:
         yield f"{where}.opaque.parameters: Too long: must have at most {MAX_PARAMETERS} bytes"
 
 
@@ -170,8 +170,8 @@ def _devices_of(status: Json) -> set[tuple[Any, ...]]:
     return {_identity(result) for result in part(status, "allocation", "devices").get("results") or []}
 
 
-def _identity(each: Json) -> tuple[Any, ...]:
-    return tuple(each.get(field) for field in ("driver", "pool", "device", "shareID"))
+def _identity(device: Json) -> tuple[Any, ...]:
+    return tuple(device.get(field) for field in ("driver", "pool", "device", "shareID"))
 
 
 def check_unchanged(key: Key, old: Json, new: Json) -> None:
@@ -207,5 +207,7 @@ def _fixed(spec: Json) -> Json:
     fixed = {name: value for name, value in spec.items() if name not in _MUTABLE_POD_FIELDS}
     for field in ("containers", "initContainers"):
         if field in fixed:
-            fixed[field] = [{name: each[name] for name in each if name != "image"} for each in fixed[field]]
+            fixed[field] = [
+                {name: container[name] for name in container if name != "image"} for container in fixed[field]
+            ]
     return fixed

@@ -27,16 +27,16 @@ class StoreWatch:
         store.subscribe(self._note)
 
     @property
-    def behind(self) -> int:
+    def backlog(self) -> int:
         return len(self._queue)
 
     def attach(self, sinks: Mapping[str, EventSink]) -> None:
         """List every object into its sink (keys are plural names, unknown ones stay empty), report synced, follow from here."""
         self._queue.clear()
         self._sinks = sinks
-        known = {str(kind): kind for kind in StoredKind}
+        kinds = {str(kind): kind for kind in StoredKind}
         for name, sink in sinks.items():
-            for data in self._store.data(known[name]) if name in known else ():
+            for data in self._store.data(kinds[name]) if name in kinds else ():
                 self._announce(sink, data)
         for sink in sinks.values():
             sink.synced()

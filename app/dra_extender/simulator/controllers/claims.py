@@ -27,16 +27,17 @@ def lacking_entries(store: Store, owner: Json) -> Iterator[Json]:
 
     An entry that is recorded without a claim needs none.
     """
-    unnamed = [each for each in part(owner, "spec").get("resourceClaims") or () if not each.get("resourceClaimName")]
+    unnamed = [entry for entry in part(owner, "spec").get("resourceClaims") or () if not entry.get("resourceClaimName")]
     if not unnamed:
         return
     namespace = owner["metadata"].get("namespace", "")
-    done = {
-        each.get("name")
-        for each in part(owner, "status").get("resourceClaimStatuses") or ()
-        if not (name := each.get("resourceClaimName")) or store.peek(Key(StoredKind.CLAIM, namespace, name)) is not None
+    recorded_entries = {
+        status.get("name")
+        for status in part(owner, "status").get("resourceClaimStatuses") or ()
+        if not (name := status.get("resourceClaimName"))
+        or store.peek(Key(StoredKind.CLAIM, namespace, name)) is not None
     }
-    yield from (entry for entry in unnamed if entry.get("name", "") not in done)
+    yield from (entry for entry in unnamed if entry.get("name", "") not in recorded_entries)
 
 
 CreateClaim = Callable[[Json], Json]
@@ -87,16 +88,16 @@ def is_group_entry(group: Json | None, entry: Json) -> bool:
 
 def group_claim(group: Json, entry: str) -> str | None:
     recorded = part(group, "status").get("resourceClaimStatuses") or ()
-    return next((each.get("resourceClaimName") for each in recorded if each.get("name") == entry), None)
+    return next((status.get("resourceClaimName") for status in recorded if status.get("name") == entry), None)
 
 
-def drafted_group_claim(group: Json | None, wanted: str) -> str | None:
+def drafted_group_claim(group: Json | None, entry_name: str) -> str | None:
     """Return the name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
     entries = () if group is None else part(group, "spec").get("resourceClaims") or ()
-    found = next((entry for entry in entries if entry["name"] == wanted), None)
-    if group is None or found is None:
+    group_entry = next((entry for entry in entries if entry["name"] == entry_name), None)
+    if group is None or group_entry is None:
         return None
-    return found.get("resourceClaimName") or group_claim(group, wanted)
+    return group_entry.get("resourceClaimName") or group_claim(group, entry_name)
 
 
 def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None:
@@ -109,8 +110,8 @@ def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None
     if not any(
         (pod["metadata"]["namespace"], group_name(pod)) == own and not is_finished(pod) for pod in pods.values()
     ):
-        kept = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
-        store.update(StoredKind.POD_GROUP, {**group, "metadata": {**metadata, "finalizers": kept}})
+        remaining = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
+        store.update(StoredKind.POD_GROUP, {**group, "metadata": {**metadata, "finalizers": remaining}})
 
 
 def is_finished(pod: Json) -> bool:
@@ -169,9 +170,9 @@ class ClaimController:
         for claim in self._store.peek_all(StoredKind.CLAIM):
             self._guarded(self._reserve_and_release, claim, pods, groups, running)
 
-    def _guarded(self, step: Callable[..., None], thing: Json, *rest: object) -> None:
+    def _guarded(self, step: Callable[..., None], thing: Json, *arguments: object) -> None:
         try:
-            step(thing, *rest)
+            step(thing, *arguments)
         except (ClusterError, ModelError) as problem:
             kind = KIND_OF[thing["kind"]]
             self.problems.append(f"{key_of(kind, thing)}: {problem}")
@@ -179,13 +180,13 @@ class ClaimController:
     def _generate_for_group(self, group: Json) -> None:
         if "deletionTimestamp" in group["metadata"]:
             return
-        made = {
+        claims = {
             entry["name"]: claim_for_entry(self._store, StoredKind.POD_GROUP, group, entry)
             for entry in lacking_entries(self._store, group)
             if entry.get("resourceClaimTemplateName")
         }
-        if made:
-            self._store.update_status(StoredKind.POD_GROUP, with_claims(group, made))
+        if claims:
+            self._store.update_status(StoredKind.POD_GROUP, with_claims(group, claims))
 
     def _generate_for_pod(self, pod: Json) -> None:
         """Make the claims of template entries and record their names in the pod's status.
@@ -201,13 +202,13 @@ class ClaimController:
             return
         if name := group_name(pod):
             self._store.read(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name))
-        group, made = group_of(self._store, pod), {}
+        group, claims = group_of(self._store, pod), {}
         for entry in lacking:
             claim = self._claim_name(pod, entry, group)
             if claim is not None:
-                made[entry["name"]] = claim
-        if made:
-            self._store.update_status(StoredKind.POD, with_claims(pod, made))
+                claims[entry["name"]] = claim
+        if claims:
+            self._store.update_status(StoredKind.POD, with_claims(pod, claims))
 
     def _claim_name(self, pod: Json, entry: Json, group: Json | None) -> str | None:
         drafted = entry.get("podGroupResourceClaim")
@@ -226,8 +227,8 @@ class ClaimController:
         owner = controller_uid(claim)
         if owner is None or "deletionTimestamp" in claim["metadata"]:
             return
-        found = owners.get(owner)
-        if found is None or (is_finished(found) and not part(claim, "status").get("reservedFor")):
+        owner_json = owners.get(owner)
+        if owner_json is None or (is_finished(owner_json) and not part(claim, "status").get("reservedFor")):
             self._store.delete(key_of(StoredKind.CLAIM, claim), claim["metadata"]["uid"])
 
     def _reserve_and_release(
@@ -238,8 +239,8 @@ class ClaimController:
         `running`: the pods that run with each claim.
         """
         reserved = part(claim, "status").get("reservedFor") or []
-        known = groups if self._for_groups else None
-        valid = [consumer for consumer in reserved if _still_uses(consumer, pods, known)]
+        known_groups = groups if self._for_groups else None
+        valid = [consumer for consumer in reserved if _still_uses(consumer, pods, known_groups)]
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
@@ -262,12 +263,12 @@ class ClaimController:
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return
         reserved = list(status.get("reservedFor") or [])
-        known, groups = {consumer["uid"] for consumer in reserved}, reserved_groups(reserved)
+        reserved_uids, groups = {consumer["uid"] for consumer in reserved}, reserved_groups(reserved)
         for pod in running:
             uid = pod["metadata"]["uid"]
-            if uid not in known and group_name(pod) not in groups:
+            if uid not in reserved_uids and group_name(pod) not in groups:
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
-        if len(reserved) > len(known):
+        if len(reserved) > len(reserved_uids):
             self._store.update_status(StoredKind.CLAIM, {**claim, "status": {**status, "reservedFor": reserved}})
 
 

@@ -31,17 +31,17 @@ class PodExpectation(msgspec.Struct, frozen=True):
 
     def failure(self, node: str | None, reasons: str) -> str | None:
         """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
-        said = reasons.partition("\n")[0] or "no reason was given"
+        first_line = reasons.partition("\n")[0] or "no reason was given"
         if self.state is ExpectedState.BOUND:
             if node is None:
-                return f"it is waiting: {said}"
+                return f"it is waiting: {first_line}"
             if self.node is not None and self.node != node:
                 return f"it is on {node}"
             return None
         if node is not None:
             return f"it is bound, on {node}"
         if self.reason not in reasons:
-            return f"it is waiting for another reason: {said}"
+            return f"it is waiting for another reason: {first_line}"
         return None
 
 
@@ -174,7 +174,7 @@ EXPECT: Final = f"{PREFIX}expect"
 EXPECT_AT_END: Final = f"{PREFIX}expect-at-end"
 COPIES: Final = f"{PREFIX}copies"
 _CONTROLLING: Final = (DEMO, EXPECT, EXPECT_AT_END, COPIES)
-_OTHERS: Final = tuple(f"{PREFIX}{each}" for each in ("lint", "allocation-snapshot", "guard", "device", "woken-at"))
+_OTHERS: Final = tuple(f"{PREFIX}{suffix}" for suffix in ("lint", "allocation-snapshot", "guard", "device", "woken-at"))
 """Annotations of other commands, and those that the service writes."""
 _MISSPELT: Final = 0.85
 MOST_COPIES: Final = 1000
@@ -221,12 +221,12 @@ def controls_of(annotations: Mapping[str, Any], *, is_pod: bool, report: Callabl
             report(name, f"unknown annotation; did you mean {close[0]!r}?")
         elif name.startswith(PREFIX):
             report(name, f"unknown annotation; expected one of {', '.join(_CONTROLLING)}")
-    action, asked, copies = Action.APPLY, annotations.get(DEMO), annotations.get(COPIES)
-    if asked is not None:
+    action, action_text, copies = Action.APPLY, annotations.get(DEMO), annotations.get(COPIES)
+    if action_text is not None:
         try:
-            action = Action(asked)
+            action = Action(action_text)
         except ValueError:
-            report(DEMO, f"expected one of {', '.join(Action)}, got {shown(asked)}")
+            report(DEMO, f"expected one of {', '.join(Action)}, got {shown(action_text)}")
     expect, expect_at_end = expectation(EXPECT), expectation(EXPECT_AT_END)
     number = int(copies) if is_pod and isinstance(copies, str) and _COPIES.fullmatch(copies) else None
     if copies is not None and (number is None or not 0 < number <= MOST_COPIES):

@@ -26,7 +26,7 @@ from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, foreign_schedu
 
 _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(
-    f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+    f"scheduling.k8s.io/{version}" for version in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 )
 _START: Final = Position(1, 1)
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
@@ -61,14 +61,14 @@ def load_texts(texts: Sequence[tuple[str, str]], scheduler_names: Sequence[str] 
     """
     problems: list[ManifestProblem] = []
     sources = [(file, source) for file, text in texts for source in _sources(file, text, problems)]
-    taken = frozenset(_taken([source.value for _, source in sources]))
+    templates = frozenset(_existing_templates([source.value for _, source in sources]))
     documents: list[Document] = []
     for file, source in sources:
-        documents.extend(_Reader(file, problems, taken).read(source))
+        documents.extend(_Reader(file, problems, templates).read(source))
     problems.extend(_clashes(documents))
     problems.extend(_doubts(documents, scheduler_names))
     order = {file: index for index, (file, _) in enumerate(texts)}
-    problems.sort(key=lambda each: (order[each.file], each.position or _START))
+    problems.sort(key=lambda problem: (order[problem.file], problem.position or _START))
     if any(not problem.warning for problem in problems):
         raise ManifestError(problems)
     return Manifests(tuple(documents), tuple(problems))
@@ -77,33 +77,35 @@ def load_texts(texts: Sequence[tuple[str, str]], scheduler_names: Sequence[str] 
 def _sources(file: str, text: str, problems: list[ManifestProblem]) -> list[YamlDocument]:
     """Return the manifests of a file, those in Lists one by one."""
     try:
-        found = [each for document in read_documents(text) for each in document.items()]
+        manifests = [item for document in read_documents(text) for item in document.items()]
     except YamlError as problem:
         problems.append(ManifestProblem(file, problem.position, "", "", problem.reason))
         return []
-    if not found:
+    if not manifests:
         problems.append(ManifestProblem(file, _START, "", "", "expected a manifest, the file has none"))
-    elif all(isinstance(each.value, dict) and each.value.get("kind") in _IGNORED for each in found):
+    elif all(isinstance(manifest.value, dict) and manifest.value.get("kind") in _IGNORED for manifest in manifests):
         text = f"expected a manifest of a kind that a story has, the file has only {', '.join(_IGNORED)}"
-        problems.append(ManifestProblem(file, found[0].position_of(), "", "", text))
-    return found
+        problems.append(ManifestProblem(file, manifests[0].position_of(), "", "", text))
+    return manifests
 
 
-def _taken(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _existing_templates(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for value in values:
         if isinstance(value, dict) and value.get("kind") == StoredKind.POD_GROUP.singular:
-            found = workloads.template_of(value)
-            if found is not None:
-                yield found
+            template = workloads.template_of(value)
+            if template is not None:
+                yield template
 
 
 class _Reader:
     """Turns a manifest into documents, and collects what is wrong with it."""
 
-    def __init__(self, file: str, problems: list[ManifestProblem], taken: frozenset[tuple[str, str]]) -> None:
+    def __init__(
+        self, file: str, problems: list[ManifestProblem], existing_templates: frozenset[tuple[str, str]]
+    ) -> None:
         self._file = file
         self._problems = problems
-        self._taken = taken
+        self._existing_templates = existing_templates
 
     def read(self, source: YamlDocument) -> Iterator[Document]:
         """Yield the document; several for a Workload, none if something is wrong or the kind is skipped."""
@@ -115,24 +117,24 @@ class _Reader:
         if kind in _IGNORED:
             return
         if not isinstance(kind, str) or kind not in _KINDS:
-            wanted = f"unknown kind {shown(kind)}; expected one of {', '.join((*_KINDS, *_IGNORED))}, List"
-            self._problem(source, ("kind",), wanted)
+            sentence = f"unknown kind {shown(kind)}; expected one of {', '.join((*_KINDS, *_IGNORED))}, List"
+            self._problem(source, ("kind",), sentence)
             return
         subject, before = _subject(value), len(self._problems)
         if value.get("apiVersion") not in _accepted(kind):
-            wanted = f"expected {_accepted(kind)[0]}, got {shown(value.get('apiVersion'))}"
-            self._problem(source, ("apiVersion",), wanted, subject)
+            sentence = f"expected {_accepted(kind)[0]}, got {shown(value.get('apiVersion'))}"
+            self._problem(source, ("apiVersion",), sentence, subject)
         base = (*workloads.TEMPLATE, *ANNOTATIONS) if kind in workloads.POD_KINDS else ANNOTATIONS
         controls = self._controls(source, base, subject, is_pod=kind == "Pod" or kind in workloads.POD_KINDS)
         if kind in workloads.POD_KINDS:
             own = self._controls(source, ANNOTATIONS, subject, is_pod=False)
             controls = controls._replace(action=own.action)
-        for found in schema_problems(kind, source.value):
+        for schema_problem in schema_problems(kind, source.value):
             # A document that deletes needs only a name; the PodGroups of a Workload have the names of its templates.
-            needed = found.path[:1] == _METADATA or kind == workloads.WORKLOAD
+            needed = schema_problem.path[:1] == _METADATA or kind == workloads.WORKLOAD
             if controls.action is not Action.DELETE or needed:
-                warning = found.is_expression and controls.action is Action.UNCHECKED
-                self._problem(source, found.path, found.sentence, subject, warning=warning)
+                warning = schema_problem.is_expression and controls.action is Action.UNCHECKED
+                self._problem(source, schema_problem.path, schema_problem.sentence, subject, warning=warning)
         if any(not problem.warning for problem in self._problems[before:]):
             return
         yield from self._documents(source, kind, controls, subject)
@@ -142,19 +144,21 @@ class _Reader:
         if kind in KIND_OF:
             yield self._document(source, value, controls)
         elif kind == workloads.WORKLOAD:
-            for group in workloads.pod_groups_of(value, self._taken):
+            for group in workloads.pod_groups_of(value, self._existing_templates):
                 yield self._document(source, group, controls)
         elif controls.copies is not None:
             self._problem(source, ("spec",), "expected no copies of a workload: it has replicas", subject)
         elif controls.action is Action.DELETE:
             yield self._document(source, workloads.no_pods_of(value), controls._replace(copies=0), _workload(value))
         else:
-            made = workloads.pods_of(value)
-            sentence = workloads.too_many(made.replicas)
+            workload_pods = workloads.pods_of(value)
+            sentence = workloads.too_many(workload_pods.replicas)
             if sentence:
                 self._problem(source, ("spec",), sentence, subject)
                 return
-            yield self._document(source, made.pod, controls._replace(copies=made.replicas), _workload(value))
+            yield self._document(
+                source, workload_pods.pod, controls._replace(copies=workload_pods.replicas), _workload(value)
+            )
 
     def _document(self, source: YamlDocument, thing: Json, controls: Controls, workload: str = "") -> Document:
         kind, thing = KIND_OF[thing["kind"]], _without_nulls(thing)
@@ -200,11 +204,13 @@ class _Reader:
 def _without_nulls(value: Any) -> Any:
     """As an API server reads it: a field that is null is one that is left out, but for what is meant for drivers."""
     if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
+        return [_without_nulls(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: each if name == _FOR_DRIVERS else _without_nulls(each) for name, each in value.items() if each is not None
+        name: member if name == _FOR_DRIVERS else _without_nulls(member)
+        for name, member in value.items()
+        if member is not None
     }
 
 
@@ -250,19 +256,19 @@ _CLAIM_FIELDS: Final = {
 
 def _doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> Iterator[ManifestProblem]:
     """Yield a warning for each name that no document has, and for each pod whose scheduler is none of these."""
-    known = {key for document in documents for key in document.keys}
-    nodes = {key.name for key in known if key.kind is StoredKind.NODE}
+    keys = {key for document in documents for key in document.keys}
+    nodes = {key.name for key in keys if key.kind is StoredKind.NODE}
     for document in documents:
         if document.action is not Action.DELETE:
-            yield from _unknown_names(document, known, nodes)
+            yield from _unknown_names(document, keys, nodes)
             name = part(document.thing, "spec").get("schedulerName") or DEFAULT_SCHEDULER
             if document.key.kind is StoredKind.POD and not document.runs_already and name not in scheduler_names:
                 yield _doubt(document, "spec.schedulerName", foreign_scheduler(name, scheduler_names))
 
 
-def _unknown_names(document: Document, known: AbstractSet[Key], nodes: AbstractSet[str]) -> Iterator[ManifestProblem]:
+def _unknown_names(document: Document, keys: AbstractSet[Key], nodes: AbstractSet[str]) -> Iterator[ManifestProblem]:
     for field, key in _references(document.key, document.thing):
-        if key not in known:
+        if key not in keys:
             yield _doubt(document, field, f"no {key.kind.singular} {key.name!r} is in these files")
     for expected in (document.expect, document.expect_at_end):
         if expected is not None and expected.node is not None and expected.node not in nodes:

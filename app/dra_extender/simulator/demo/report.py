@@ -97,10 +97,8 @@ class StoryReport:
     def summary(self, results: list[StoryResult]) -> None:
         checks = [check for result in results for check in result.checks]
         failed, refused = sum(result.failures for result in results), sum(result.refused for result in results)
-        held = sum(check.failure is None for check in checks)
-        text = (
-            f"{len(results)} {'story' if len(results) == 1 else 'stories'}, {held} of {len(checks)} expectations hold"
-        )
+        met = sum(check.failure is None for check in checks)
+        text = f"{len(results)} {'story' if len(results) == 1 else 'stories'}, {met} of {len(checks)} expectations hold"
         if failed:
             text += f", {failed} failed"
         if refused:
@@ -170,12 +168,12 @@ def group_equal(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
     """Return each pod, or where they are many one pod per place and devices, and how many more pods equal it."""
     if len(states) <= _MANY_PODS:
         return [(state, 0) for state in states]
-    found: dict[object, tuple[PodState, int]] = {}
+    groups: dict[object, tuple[PodState, int]] = {}
     for state in states:
         key = (state.node, state.message, tuple(map(claim_text, state.claims)))
-        first, more = found.get(key, (state, -1))
-        found[key] = (first, more + 1)
-    return list(found.values())
+        first, more = groups.get(key, (state, -1))
+        groups[key] = (first, more + 1)
+    return list(groups.values())
 
 
 def claim_text(claim: ClaimUse) -> str:

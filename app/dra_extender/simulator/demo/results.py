@@ -145,7 +145,7 @@ def _untried(pod: Json, scheduler_names: Sequence[str]) -> str:
     """Return why the scheduler has not tried a pod that is not bound; empty if nothing is in its way."""
     if pod["spec"]["schedulerName"] not in scheduler_names:
         return foreign_scheduler(pod["spec"]["schedulerName"], scheduler_names)
-    gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates") or []]
+    gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or []]
     return f"the pod has scheduling gates: {', '.join(gates)}" if gates else ""
 
 
@@ -159,8 +159,8 @@ def _claim_uses(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
         allocation = claim.status.allocation
         results = allocation.devices.results if allocation is not None else ()
         devices = tuple(
-            AllocatedDevice(each.request, each.driver, each.pool, each.device, _counter_sets(cluster, holding))
-            for each, holding in zip(results, holdings_of(claim), strict=True)
+            AllocatedDevice(result.request, result.driver, result.pool, result.device, _counter_sets(cluster, holding))
+            for result, holding in zip(results, holdings_of(claim), strict=True)
         )
         yield ClaimUse(label, name, devices)
 
@@ -168,7 +168,10 @@ def _claim_uses(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
 def _named(pod: Json) -> Iterator[tuple[str, str]]:
     """Yield the pod's names for its claims, and what they are called; the one for its extended resources comes last."""
     status = part(pod, "status")
-    recorded = {each["name"]: each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or []}
+    recorded = {
+        claim_status["name"]: claim_status.get("resourceClaimName")
+        for claim_status in status.get("resourceClaimStatuses") or []
+    }
     for entry in pod["spec"].get("resourceClaims") or []:
         yield entry["name"], entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
     extended = part(status, "extendedResourceClaimStatus").get("resourceClaimName")
@@ -183,9 +186,9 @@ def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, t
         reader = SliceReader()
         for raw in cluster.store.all(StoredKind.SLICE):
             try:
-                found = reader.convert(raw)
+                published_slice = reader.convert(raw)
             except ModelError:
                 continue
-            if found.pool_id == holding.pool_id:
-                live = next((device for device in found.devices if device.name == holding.device), live)
-    return {each.counter_set: each.compatibility_groups for each in holding.drawn(live)}
+            if published_slice.pool_id == holding.pool_id:
+                live = next((device for device in published_slice.devices if device.name == holding.device), live)
+    return {consumption.counter_set: consumption.compatibility_groups for consumption in holding.drawn(live)}

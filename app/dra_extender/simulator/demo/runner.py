@@ -70,9 +70,9 @@ async def run_story(
         story = _Story(cluster, loop)
         reported = []
         for step in steps_of(manifests.documents):
-            for each in await story.play(step):
-                observe(each)
-                reported.append(each)
+            for story_step in await story.play(step):
+                observe(story_step)
+                reported.append(story_step)
         return StoryResult(
             title=title,
             steps=tuple(reported),
@@ -107,7 +107,7 @@ class _Story:
             self._applied[id(document)] = self._guarded(document)
         problems = []
         try:
-            await self._loop.rest()
+            await self._loop.run_until_idle()
         except NotAtRestError as problem:
             problems.append(str(problem))
         unresolved = set(self._loop.controller.problems)
@@ -139,7 +139,7 @@ class _Story:
     ) -> StoryStep:
         """Return what came of a document; changes of pods that are no document of the step are reported with the last one."""
         own = self._uids(document.keys)
-        others = self._uids([key for other in step.reported for key in other.keys])
+        other_uids = self._uids([key for other_document in step.reported for key in other_document.keys])
         last = document is step.reported[-1]
         effect, refusal = self._applied[id(document)]
         if effect is ApplyEffect.DELETED and any(self._cluster.store.find(key) is not None for key in document.keys):
@@ -151,14 +151,14 @@ class _Story:
             effect=effect,
             narration=document.narration,
             refusal=refusal,
-            pods=tuple(state for uid, state in changed.items() if uid in own or (last and uid not in others)),
+            pods=tuple(state for uid, state in changed.items() if uid in own or (last and uid not in other_uids)),
             problems=problems,
             checked=self._check(document, document.expect, at_end=False),
         )
 
     def _uids(self, keys: Sequence[Key]) -> frozenset[str]:
-        found = (self._cluster.store.find(key) for key in keys if key.kind is StoredKind.POD)
-        return frozenset(each["metadata"]["uid"] for each in found if each is not None)
+        stored = (self._cluster.store.find(key) for key in keys if key.kind is StoredKind.POD)
+        return frozenset(pod["metadata"]["uid"] for pod in stored if pod is not None)
 
     def states(self) -> dict[str, PodState]:
         """Return every pod by UID, in the order of creation."""
@@ -170,7 +170,7 @@ class _Story:
     def check_end(self, manifests: Manifests) -> list[CheckedExpectation]:
         """Return expectations about the end of the story: the last one that each pod was given."""
         last = {document.key: document for document in manifests.documents if document.expect_at_end is not None}
-        checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
+        checks = [self._check(document, document.expect_at_end, at_end=True) for document in last.values()]
         return [check for check in checks if check is not None]
 
     def _check(
@@ -221,19 +221,19 @@ class _Story:
         """As its controller: pods that it has not any more are deleted, and those of another template replaced."""
         store, name = self._cluster.store, document.workload
         before = {key for key in self._made.get(name, ()) if store.find(key) is not None}
-        wanted = frozenset(() if document.action is Action.DELETE else document.keys)
+        keys = frozenset(() if document.action is Action.DELETE else document.keys)
         if document.action is Action.DELETE and name not in self._made:
             raise NotFoundError(f"{name} not found")
-        for key in sorted(before - wanted):
+        for key in sorted(before - keys):
             store.delete(key)
         if document.action is Action.DELETE:
             del self._made[name]
             return ApplyEffect.DELETED
         effects = {self._replace(document, key) for key in document.keys}
-        known, self._made[name] = name in self._made, wanted
-        if not known:
+        existed, self._made[name] = name in self._made, keys
+        if not existed:
             return ApplyEffect.CREATED
-        same = effects <= {ApplyEffect.UNCHANGED} and before == wanted
+        same = effects <= {ApplyEffect.UNCHANGED} and before == keys
         return ApplyEffect.UNCHANGED if same else ApplyEffect.UPDATED
 
     def _replace(self, document: Document, key: Key) -> ApplyEffect:
@@ -246,10 +246,10 @@ class _Story:
 
     def _apply_status(self, document: Document, stored: Json) -> bool:
         """Write the document's status as the component that owns it would; return whether it changed anything."""
-        given = part(document.thing, "status")
-        if not document.key.kind.has_status or not given:
+        document_status = part(document.thing, "status")
+        if not document.key.kind.has_status or not document_status:
             return False
-        merged = {**part(stored, "status"), **given}
+        merged = {**part(stored, "status"), **document_status}
         written = self._cluster.store.update_status(document.key.kind, {**stored, "status": merged})
         return bool(written["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"])
 
@@ -285,15 +285,15 @@ def steps_of(documents: Sequence[Document]) -> list[Step]:
     """Return the steps of a story: one ends with a document that expects something; a change or deletion is a step of its own."""
     early = _running_before(documents)
     reported: list[list[Document]] = [[]]
-    seen: set[Key] = set()
+    earlier_keys: set[Key] = set()
     for document in documents:
-        changes = document.action is Action.DELETE or not seen.isdisjoint(document.keys)
+        changes = document.action is Action.DELETE or not earlier_keys.isdisjoint(document.keys)
         if changes and reported[-1]:
             reported.append([])
         reported[-1].append(document)
         if changes or document.expect is not None:
             reported.append([])
-        seen.update(document.keys)
+        earlier_keys.update(document.keys)
     steps: list[Step] = []
     for group in filter(None, reported):
         first = [] if steps else list(early.values())
@@ -304,13 +304,13 @@ def steps_of(documents: Sequence[Document]) -> list[Step]:
 
 def _running_before(documents: Sequence[Document]) -> dict[int, Document]:
     """Return the documents, by identity, that show what runs at the beginning: no earlier document is about the same object."""
-    found: dict[int, Document] = {}
-    seen: set[Key] = set()
+    running: dict[int, Document] = {}
+    earlier_keys: set[Key] = set()
     for document in documents:
-        if document.runs_already and seen.isdisjoint(document.keys):
-            found[id(document)] = document
-        seen.update(document.keys)
-    return found
+        if document.runs_already and earlier_keys.isdisjoint(document.keys):
+            running[id(document)] = document
+        earlier_keys.update(document.keys)
+    return running
 
 
 def _place(document: Document) -> tuple[Any, ...]:

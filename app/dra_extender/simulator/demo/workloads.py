@@ -36,11 +36,11 @@ class WorkloadPods(NamedTuple):
 def pods_of(thing: Json) -> WorkloadPods:
     """Return the pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
     template: Json = part(thing, *map(str, TEMPLATE))
-    given = part(template, "metadata")
+    template_metadata = part(template, "metadata")
     metadata = {
         "name": thing["metadata"]["name"],
         **({"namespace": thing["metadata"]["namespace"]} if thing["metadata"].get("namespace") else {}),
-        **{field: given[field] for field in ("labels", "annotations") if given.get(field)},
+        **{field: template_metadata[field] for field in ("labels", "annotations") if template_metadata.get(field)},
     }
     pod = {
         "apiVersion": StoredKind.POD.api_version,
@@ -74,11 +74,11 @@ def too_many(replicas: int) -> str:
     return f"expected at most {MOST_COPIES} pods, got {replicas}" if replicas > MOST_COPIES else ""
 
 
-def pod_groups_of(thing: Json, taken: Collection[tuple[str, str]]) -> Iterator[Json]:
-    """Yield the PodGroups of a Workload in the form of 1.37; `taken` are workload and template of the PodGroups that exist."""
+def pod_groups_of(thing: Json, existing: Collection[tuple[str, str]]) -> Iterator[Json]:
+    """Yield the PodGroups of a Workload in the form of 1.37; `existing` are workload and template of the PodGroups that exist."""
     for template in _templates(thing):
         name = template["name"]
-        if (thing["metadata"]["name"], name) in taken:
+        if (thing["metadata"]["name"], name) in existing:
             continue
         policy = template.get("schedulingPolicy") or template.get(_OLD_GANG) or {"basic": {}}
         spec: dict[str, Any] = {"schedulingPolicy": policy}
@@ -95,7 +95,7 @@ def pod_groups_of(thing: Json, taken: Collection[tuple[str, str]]) -> Iterator[J
 
 def _templates(thing: Json) -> list[Json]:
     spec = part(thing, "spec")
-    return [each for field in ("podGroupTemplates", "podGroups") for each in spec.get(field) or []]
+    return [template for field in ("podGroupTemplates", "podGroups") for template in spec.get(field) or []]
 
 
 def template_of(group: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -76,7 +76,7 @@ class ExtenderClient:
             reply = await self._call("prioritize", body, list[_Priority])
         except ExtenderFailure:
             return scores
-        scores.update({each.host: each.score for each in reply if each.host in scores})
+        scores.update({priority.host: priority.score for priority in reply if priority.host in scores})
         return scores
 
     async def bind(self, pod: Json, node: str) -> None:

@@ -36,7 +36,7 @@ def units(store: Store, queue: Sequence[Key]) -> list[Unit]:
         if group not in gangs:
             order.append(group)
         gangs.setdefault(group, []).append(key)
-    return [_unit(store, each, gangs[each]) if each in gangs else Unit((each,)) for each in order]
+    return [_unit(store, unit_key, gangs[unit_key]) if unit_key in gangs else Unit((unit_key,)) for unit_key in order]
 
 
 def with_mates(pending: Sequence[Json], is_due: Callable[[Json], bool]) -> list[Json]:

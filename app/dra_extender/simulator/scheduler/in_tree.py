@@ -57,11 +57,13 @@ class InTreeFilters:
         # Pods with the same needs share their verdicts.
         kind_of_pod = msgspec.json.encode(msgspec.structs.replace(needs, key=""))
         classes = self._objects(StoredKind.CLASS) if self._classes_serve else ()
-        served = frozenset(name for each in classes for name in device_class_from(each).extended_resources)
+        served = frozenset(
+            name for device_class in classes for name in device_class_from(device_class).extended_resources
+        )
         bound: dict[str, list[Json]] = {}
-        for other in self._objects(StoredKind.POD):
-            if node_name := other["spec"].get("nodeName"):
-                bound.setdefault(node_name, []).append(other)
+        for stored_pod in self._objects(StoredKind.POD):
+            if node_name := stored_pod["spec"].get("nodeName"):
+                bound.setdefault(node_name, []).append(stored_pod)
         result = InTree([], reasons := {})
         for node in self._objects(StoredKind.NODE):
             name = node["metadata"]["name"]
@@ -70,8 +72,8 @@ class InTreeFilters:
             verdict = self._verdicts.get((kind_of_pod, name))
             if verdict is None or verdict.versions != versions:
                 fit_node = self._fit_node(node)
-                beside = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
-                fit = NodeFit(() if fit_node is None else (fit_node,), beside, served)
+                other_needs = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
+                fit = NodeFit(() if fit_node is None else (fit_node,), other_needs, served)
                 verdict = _Verdict(versions, tuple(reported(fit.refusals(needs, node["metadata"]["name"]))))
                 if len(self._verdicts) >= _MOST_KEPT:
                     self._verdicts.clear()
@@ -95,15 +97,15 @@ class _ReadOnce(Generic[T]):
         # A scheduler assumes that a pod is on a node before the pod has another version.
         state = (_version(thing), str(part(thing, "spec").get("nodeName")))
         uid = thing["metadata"]["uid"]
-        known = self._known.get(uid)
-        if known is None or known[0] != state:
+        cached = self._known.get(uid)
+        if cached is None or cached[0] != state:
             value = None
             with suppress(ModelError):
                 value = self._read(thing)
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
-            known = self._known[uid] = (state, value)
-        return known[1]
+            cached = self._known[uid] = (state, value)
+        return cached[1]
 
 
 def _version(thing: Json) -> str:

@@ -122,7 +122,7 @@ class SchedulingLoop:
         parked = self._parked.get(uid)
         return parked.outcome if parked is not None else None
 
-    async def rest(self, observe: Callable[[Outcome], None] = lambda _: None) -> None:
+    async def run_until_idle(self, observe: Callable[[Outcome], None] = lambda _: None) -> None:
         """Schedule until every pod is bound or parked, telling `observe` of each attempt.
 
         Raises:
@@ -186,15 +186,15 @@ class SchedulingLoop:
         failures = self._failures(pod)
         if 0 < failures < _RETRIES:
             await asyncio.sleep(self._backoff * failures)
-        before = self._seen(pod)
+        before = self._signals_before(pod)
         self._record(pod, before, await self._bind(pod, await self._choice(pod)), observe)
 
     async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
         pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and self._is_pending(pod)]
-        failures = max((each for each in map(self._failures, pods) if each < _RETRIES), default=0)
+        failures = max((count for count in map(self._failures, pods) if count < _RETRIES), default=0)
         await asyncio.sleep(self._backoff * failures)
-        before = [self._seen(pod) for pod in pods]
+        before = [self._signals_before(pod) for pod in pods]
         choices = [await self._choice(pod, unit.wait) for pod in pods]
         if sum(isinstance(choice, PodBound) for choice in choices) >= unit.needed and unit.wait is None:
             outcomes = await asyncio.gather(*map(self._bind, pods, choices))
@@ -205,8 +205,8 @@ class SchedulingLoop:
                 else choice
                 for choice in choices
             ]
-        for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
-            self._record(pod, seen, outcome, observe)
+        for pod, signals, outcome in zip(pods, before, outcomes, strict=True):
+            self._record(pod, signals, outcome, observe)
 
     def _is_pending(self, pod: Json) -> bool:
         spec = pod["spec"]
@@ -222,11 +222,13 @@ class SchedulingLoop:
         before = self._parked.get(pod["metadata"]["uid"])
         return before.failures if before is not None and isinstance(before.outcome, SchedulingFailed) else 0
 
-    def _seen(self, pod: Json) -> tuple[int, int]:
+    def _signals_before(self, pod: Json) -> tuple[int, int]:
         """Return where the signals stand before an attempt: what happens during it counts as a reason to try again."""
         return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
 
-    def _record(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
+    def _record(
+        self, pod: Json, signals: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]
+    ) -> None:
         uid, failures = pod["metadata"]["uid"], self._failures(pod)
         observe(outcome)
         if isinstance(outcome, PodBound):
@@ -236,7 +238,7 @@ class SchedulingLoop:
                 self._wakes_before_slices = self._cluster.waker.calls
                 self._store.replace(outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
             return
-        self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
+        self._parked[uid] = _Parked(*signals, outcome, _failures_after(outcome, failures))
         if self._store.find(outcome.pod) is None:
             return
         # A changed text is a change of the pod, and so one more attempt.
@@ -274,7 +276,7 @@ class SchedulingLoop:
     async def _choose(self, pod: Json) -> PodBound | PodWaiting:
         key = key_of(StoredKind.POD, pod)
         fitting, reasons = self._in_tree.judge(pod)
-        nodes, said = len(fitting) + len(reasons), [text for texts in reasons.values() for text in texts]
+        nodes, reason_texts = len(fitting) + len(reasons), [text for texts in reasons.values() for text in texts]
         by_node = {name: ", ".join(texts) for name, texts in reasons.items()}
         nominated = part(pod, "status").get("nominatedNodeName")
         if nominated in fitting:
@@ -286,10 +288,10 @@ class SchedulingLoop:
             dropped = set(fitting) - set(answer.nodes)
             refused = {name: reason for name, reason in answer.reasons.items() if name in dropped}
             by_node.update(refused)
-            said += refused.values()
+            reason_texts += refused.values()
             fitting = list(answer.nodes)
         if not fitting:
-            return PodWaiting(key, aggregated(nodes, said), by_node)
+            return PodWaiting(key, aggregated(nodes, reason_texts), by_node)
         if len(fitting) == 1:
             return PodBound(key, fitting[0])
         scores = await self._extender.prioritize(pod, fitting)
@@ -323,16 +325,16 @@ def _failures_after(outcome: Outcome, before: int) -> int:
 
 def _state(pod: Json) -> bytes:
     """Return the parts of a pod whose change makes the scheduler try it again; a nomination is no such part."""
-    kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
+    status = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
     meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
-    return msgspec.json.encode((meta, pod["spec"], kept))
+    return msgspec.json.encode((meta, pod["spec"], status))
 
 
 def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
     """Return why a pod of this scheduler is not scheduled where only those of `scheduler_names` are, and what to do."""
     close = difflib.get_close_matches(name, scheduler_names, n=1, cutoff=_MISSPELT)
-    other = f"write schedulerName: {scheduler_names[0]}, or use --scheduler-name {name}"
-    hint = f"did you mean {close[0]!r}?" if close else other
+    default_hint = f"write schedulerName: {scheduler_names[0]}, or use --scheduler-name {name}"
+    hint = f"did you mean {close[0]!r}?" if close else default_hint
     return (
         f"the pod is for scheduler {name!r}, and only pods for {', '.join(scheduler_names)} are scheduled here; {hint}"
     )
@@ -340,7 +342,7 @@ def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
 
 def _set_condition(pod: Json, condition: Json) -> None:
     status = pod.setdefault("status", {})
-    others = [each for each in status.get("conditions") or [] if each.get("type") != condition["type"]]
-    status["conditions"] = [*others, condition]
+    other_conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != condition["type"]]
+    status["conditions"] = [*other_conditions, condition]
     if condition.get("reason") == "SchedulerError":
         status.pop("nominatedNodeName", None)
