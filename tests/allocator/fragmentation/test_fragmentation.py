@@ -151,7 +151,7 @@ def test_a_part_of_a_card_is_no_whole_device() -> None:
     card, cut_up = [*parts, consuming("card", amount=100)], parts
     for devices, whole in ((card, {DRIVER: 1}), (cut_up, {})):
         slices = [counters_of(set=100), slice_of(*devices, count=2)]
-        assert Fragmentation({}).units(NODE, pools_of(slices)).whole == whole
+        assert Fragmentation({}).units(NODE, pools_of(slices)).whole_devices == whole
 
 
 def test_what_is_scarce_costs_more() -> None:

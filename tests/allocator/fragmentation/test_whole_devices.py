@@ -36,11 +36,11 @@ def test_a_device_of_which_a_part_is_taken_is_not_whole(slices: Sequence[Resourc
 def test_a_device_that_is_shared_without_limit_is_never_whole() -> None:
     slices = [slice_of({"name": "a", "allowMultipleAllocations": True}, "b")]
     assert slots(slices) == [0, 1]
-    assert dict(Fragmentation({}).units(NODE, pools_of(slices)).whole) == {DRIVER: 1}
+    assert dict(Fragmentation({}).units(NODE, pools_of(slices)).whole_devices) == {DRIVER: 1}
 
 
 def test_devices_of_another_driver_are_not_whole_devices_of_this_one() -> None:
-    assert dict(Fragmentation({}).units(NODE, pools_of(gpus(3))).whole) == {DRIVER: 3}
+    assert dict(Fragmentation({}).units(NODE, pools_of(gpus(3))).whole_devices) == {DRIVER: 3}
     assert slots([slice_of("a", driver="net.example.com")]) == [0, 0]
 
 

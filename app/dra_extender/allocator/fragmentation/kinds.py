@@ -26,8 +26,8 @@ class NodeAmounts(NamedTuple):
     cpu: int
     memory: int
 
-    def without(self, other: "NodeAmounts") -> "NodeAmounts":
-        return NodeAmounts(self.cpu - other.cpu, self.memory - other.memory)
+    def without(self, amounts: "NodeAmounts") -> "NodeAmounts":
+        return NodeAmounts(self.cpu - amounts.cpu, self.memory - amounts.memory)
 
     def rounded(self) -> "NodeAmounts":
         """Return the nearest of 1, 1.5, 2, 3, 4, 6 and so on, equal for pods that differ little."""
@@ -53,7 +53,7 @@ class ShapeCount(NamedTuple):
     """So many devices, each of this shape."""
 
     shape: ShapeKey
-    wanted: SearchableRequest | WholeDevice
+    request: SearchableRequest | WholeDevice
     devices: int
 
 
@@ -80,13 +80,13 @@ class ExpectedPod(NamedTuple):
     claim: ResourceClaim
 
 
-def shape_of(wanted: SearchableRequest) -> ShapeKey:
+def shape_of(request: SearchableRequest) -> ShapeKey:
     """Return the shape of a request; unlike its `equivalence_key`, it stays equal while caches of selectors come and go.
 
     Shares that differ by less than a sixteenth mostly have one shape, that of the first.
     """
-    capacity = tuple(sorted((name, _rounded(amount, _SHARE_BITS)) for name, amount in wanted.capacity.items()))
-    return wanted.device_class.name, wanted.selectors.expressions, wanted.tolerations, capacity
+    capacity = tuple(sorted((name, _rounded(amount, _SHARE_BITS)) for name, amount in request.capacity.items()))
+    return request.device_class.name, request.selectors.expressions, request.tolerations, capacity
 
 
 def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
@@ -99,20 +99,24 @@ def kind_of(demand: Demand, amounts: NodeAmounts) -> Kind | None:
     counts: dict[ShapeKey, tuple[SearchableRequest, int]] = {}
     for claim in demand.claims:
         for request in claim.requests:
-            wanted = request.options[0]
-            if wanted.count == ALL:
+            option = request.options[0]
+            if option.count == ALL:
                 return None
-            if wanted.admin or not wanted.count:
+            if option.admin or not option.count:
                 continue
-            shape = shape_of(wanted)
-            known = counts.get(shape)
-            counts[shape] = wanted, wanted.count + (0 if known is None else known[1])
-    requests = tuple(ShapeCount(shape, *wanted) for shape, wanted in counts.items())
-    if not requests or len(requests) > _MOST_REQUESTS or sum(each.devices for each in requests) > _MOST_DEVICES:
+            shape = shape_of(option)
+            earlier = counts.get(shape)
+            counts[shape] = option, option.count + (0 if earlier is None else earlier[1])
+    requests = tuple(ShapeCount(shape, *option_and_count) for shape, option_and_count in counts.items())
+    if (
+        not requests
+        or len(requests) > _MOST_REQUESTS
+        or sum(shape_count.devices for shape_count in requests) > _MOST_DEVICES
+    ):
         return None
     amounts = amounts.rounded()
-    key = (frozenset((each.shape, each.devices) for each in requests), amounts)
-    label = " + ".join(f"{devices} x {wanted.device_class.name}" for wanted, devices in counts.values())
+    key = (frozenset((shape_count.shape, shape_count.devices) for shape_count in requests), amounts)
+    label = " + ".join(f"{devices} x {option.device_class.name}" for option, devices in counts.values())
     return Kind(key, label, requests, amounts)
 
 
@@ -121,8 +125,10 @@ def whole_kinds(devices: Mapping[str, int]) -> Iterator[Kind]:
 
     Each device comes with one core and 1 GiB.  Of drivers, the four with most devices count, which bounds the kinds.
     """
-    for driver, most in sorted(devices.items(), key=lambda each: (-each[1], each[0]))[:_MOST_DRIVERS]:
-        shape, count = WholeDevice(driver), min(most, _MOST_DEVICES)
+    for driver, device_count in sorted(
+        devices.items(), key=lambda driver_and_count: (-driver_and_count[1], driver_and_count[0])
+    )[:_MOST_DRIVERS]:
+        shape, count = WholeDevice(driver), min(device_count, _MOST_DEVICES)
         while count:
             amounts = NodeAmounts(_CPU_OF_A_DEVICE * count, _MEMORY_OF_A_DEVICE * count)
             yield Kind((shape, count), f"{count} x {driver}", (ShapeCount(shape, shape, count),), amounts)

@@ -71,11 +71,11 @@ class NodeRoom:
 class _Terms(NamedTuple):
     """The value of a room under some prices.
 
-    `rest`: of the kinds for which the devices do not suffice.  `served`: of each other kind what one pod is worth, what is useless
-    costs, and all free devices would cost, with the pods and their CPU and memory.
+    `unserved`: of the kinds for which the devices do not suffice.  `served`: of each other kind what one pod is worth, what useless
+    devices cost, and what all free devices would cost, with the pods and their CPU and memory.
     """
 
-    rest: float
+    unserved: float
     served: tuple[tuple[float, float, float, int, NodeAmounts], ...]
 
 
@@ -91,7 +91,7 @@ class Fragmentation:
         self.kinds = tuple(weights)
         self.prices: tuple[float, ...] = ()
         self._weights = tuple(weights.values())
-        shapes = {request.shape: request.wanted for kind in self.kinds for request in kind.requests}
+        shapes = {request.shape: request.request for kind in self.kinds for request in kind.requests}
         self._shapes = tuple(shapes.values())
         numbers = {shape: number for number, shape in enumerate(shapes)}
         self._requests = tuple(
@@ -109,14 +109,14 @@ class Fragmentation:
 
     def units(self, node: Node, pools: NodePools, layout: Hashable | None = None) -> NodeUnits:
         """Return the units of a node; nodes with equal `layout` have equal devices in the same order, as far as `reads` goes."""
-        known = None if layout is None else self._layouts.get(layout)
-        if known is None:
-            known = build_units(node, pools, self._shapes, self._rooms)
+        unit_layout = None if layout is None else self._layouts.get(layout)
+        if unit_layout is None:
+            unit_layout = build_units(node, pools, self._shapes, self._rooms)
             if layout is not None:
                 if len(self._layouts) >= _MOST_LAYOUTS:
                     self._layouts.clear()
-                self._layouts[layout] = known
-        return NodeUnits(pools, known)
+                self._layouts[layout] = unit_layout
+        return NodeUnits(pools, unit_layout)
 
     def supply(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]] = ()) -> "Supply":
         """Return what these nodes can still serve of each kind, each with its free CPU and memory (None: not known)."""
@@ -151,17 +151,17 @@ class Fragmentation:
     def room(self, rooms: Sequence[UnitRoom]) -> NodeRoom:
         """Return what the devices of a node with these rooms still serve."""
         key = tuple(sorted(room.number for room in rooms))
-        known = self._node_rooms.get(key)
-        if known is None:
+        node_room = self._node_rooms.get(key)
+        if node_room is None:
             if len(self._node_rooms) >= _MOST_NODE_ROOMS:
                 self._node_rooms.clear()
                 self._kind_rooms.clear()
                 self._forget_values()
             free = sum(room.free for room in rooms)
             kinds = (self._kind_room(rooms, requests) for requests in self._requests)
-            known = NodeRoom(free, tuple(self._kind_rooms.setdefault(each, each) for each in kinds))
-            self._node_rooms[key] = known
-        return known
+            node_room = NodeRoom(free, tuple(self._kind_rooms.setdefault(kind_room, kind_room) for kind_room in kinds))
+            self._node_rooms[key] = node_room
+        return node_room
 
     def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
         """Return what the expected kinds are served by a node, less what is useless to them, by price."""
@@ -173,39 +173,39 @@ class Fragmentation:
                 if len(self._terms) >= _MOST_TERMS:
                     self._terms.clear()
                 terms = self._terms[room] = self._priced(room)
-            total = terms.rest
-            for one, useless, all_free, slots, wanted in terms.served:
-                within = _within(slots, wanted, amounts)
-                total += one * within - useless if within > 0 else -all_free
+            total = terms.unserved
+            for pod_value, useless, all_free, slots, pod_amounts in terms.served:
+                within = _within(slots, pod_amounts, amounts)
+                total += pod_value * within - useless if within > 0 else -all_free
             if len(self._values) >= _MOST_VALUES:
                 self._values.clear()
             self._values[key] = total
         return total
 
     def _priced(self, room: NodeRoom) -> _Terms:
-        rest, served = 0.0, []
+        unserved, served = 0.0, []
         for price, kind, (slots, size, useless) in zip(self.prices, self.kinds, room.kinds, strict=True):
             if slots:
                 served.append((price * size, price * useless, price * room.free, slots, kind.amounts))
             else:
-                rest -= price * useless
-        return _Terms(rest, tuple(served))
+                unserved -= price * useless
+        return _Terms(unserved, tuple(served))
 
     def loss(
         self,
         before: NodeRoom,
         after: NodeRoom,
         amounts: NodeAmounts | None,
-        taken: NodeAmounts,
+        pod_amounts: NodeAmounts,
         most_cpu: int,
     ) -> float:
         """Return what the expected kinds lose by a placement that also takes CPU and memory of the node.
 
         `amounts`: what is free of them before (None: not known).  `most_cpu`: that of the node with most.
         """
-        left = None if amounts is None else amounts.without(taken)
-        loss = self.value(before, amounts) - self.value(after, left)
-        full = 0.0 if left is None or not most_cpu else left.cpu / most_cpu
+        remaining = None if amounts is None else amounts.without(pod_amounts)
+        loss = self.value(before, amounts) - self.value(after, remaining)
+        full = 0.0 if remaining is None or not most_cpu else remaining.cpu / most_cpu
         return round(loss + _BEST_FIT * (full + after.free / _USUAL_DEVICES), _DIGITS)
 
     def order(self, demand: Demand, view: NodeView, units: NodeUnits, usage: Usage) -> DeviceOrder | None:
@@ -219,7 +219,7 @@ class Fragmentation:
             return None
         rooms = units.rooms(usage)
         losses: dict[int, _Loss] = {}
-        known: dict[tuple[UnitRoom, int, Amounts], _Loss] = {}
+        loss_by_share: dict[tuple[UnitRoom, int, Amounts], _Loss] = {}
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
                 for location in served(Eligibility(option, claim.label, view)):
@@ -230,12 +230,12 @@ class Fragmentation:
                         continue
                     room = rooms[where.unit]
                     key = room, where.place, share
-                    loss = known.get(key)
+                    loss = loss_by_share.get(key)
                     if loss is None:
-                        loss = known[key] = self._unit_loss(room, where.place, share)
+                        loss = loss_by_share[key] = self._unit_loss(room, where.place, share)
                     losses[location] = loss
         waits = [location for location in losses if devices[location].binding_conditions]
-        if len(set(known.values())) < _TWO and not waits:
+        if len(set(loss_by_share.values())) < _TWO and not waits:
             return None
         # Devices that no request can have go last.
         keys = [(True, _NONE, location) for location in range(len(devices))]
@@ -293,35 +293,35 @@ class Supply:
         self.sizes = [float(kind.devices) for kind in kinds]
 
     def add(self, room: NodeRoom, amounts: NodeAmounts | None) -> None:
-        known = self._known.get((room, amounts))
-        if known is None:
+        served_devices = self._known.get((room, amounts))
+        if served_devices is None:
             if len(self._known) >= _MOST_SUPPLIES:
                 self._known.clear()
-            known = self._known[room, amounts] = [
+            served_devices = self._known[room, amounts] = [
                 (number, size * max(0, _within(slots, self._kinds[number].amounts, amounts)))
                 for number, (slots, size, _) in enumerate(room.kinds)
                 if slots
             ]
             for number, kind_room in enumerate(room.kinds):
                 self.sizes[number] = kind_room.size or self.sizes[number]
-        for number, devices in known:
+        for number, devices in served_devices:
             self.served[number] += devices
 
 
-def _within(slots: int, wanted: NodeAmounts, free: NodeAmounts | None) -> int:
+def _within(slots: int, pod_amounts: NodeAmounts, free: NodeAmounts | None) -> int:
     """Return for how many of these pods CPU and memory suffice; less than none on a node that is overcommitted."""
     if free is None:
         return slots
-    if wanted.cpu:
-        slots = min(slots, free.cpu // wanted.cpu)
-    if wanted.memory:
-        slots = min(slots, free.memory // wanted.memory)
+    if pod_amounts.cpu:
+        slots = min(slots, free.cpu // pod_amounts.cpu)
+    if pod_amounts.memory:
+        slots = min(slots, free.memory // pod_amounts.memory)
     return slots
 
 
 def _pods(fits: Sequence[int], count: int) -> int:
     """Return how many pods fit that need so many different devices each, on units with room for so many."""
-    most = sum(fits) // count
-    if count == 1 or not most:
-        return most
-    return bisect_left(range(1, most + 1), True, key=lambda pods: sum(min(each, pods) for each in fits) < count * pods)
+    limit = sum(fits) // count
+    if count == 1 or not limit:
+        return limit
+    return bisect_left(range(1, limit + 1), True, key=lambda pods: sum(min(fit, pods) for fit in fits) < count * pods)

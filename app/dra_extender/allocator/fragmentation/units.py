@@ -80,7 +80,7 @@ class DeviceUnit:
         device = self.devices[place]
         part = 1.0
         if device.shareable:
-            parts = [asked / has for asked, has in zip(share or (), device.amounts, strict=False) if has]
+            parts = [amount / has for amount, has in zip(share or (), device.amounts, strict=False) if has]
             part = max(parts, default=0.0) or 1 / MOST_FITS
         return part * _drawn_part(device, self.totals)
 
@@ -96,9 +96,9 @@ class UnitRoom:
     __slots__ = (
         "_after",
         "_groups",
-        "_left",
+        "_remaining",
         "_rooms",
-        "_taken",
+        "_taken_shares",
         "fits",
         "free",
         "number",
@@ -112,14 +112,14 @@ class UnitRoom:
         self,
         rooms: "Rooms",
         unit: DeviceUnit,
-        left: tuple[int, ...],
-        taken: Mapping[int, Amounts | None],
+        remaining: tuple[int, ...],
+        taken_shares: Mapping[int, Amounts | None],
         groups: Mapping[str, GroupState],
     ) -> None:
         self._rooms = rooms
         self.unit = unit
-        self._left = left
-        self._taken = taken
+        self._remaining = remaining
+        self._taken_shares = taken_shares
         self._groups = groups
         self._after: dict[tuple[int, Amounts | None], UnitRoom] = {}
         self.number = rooms.next_number()
@@ -134,37 +134,38 @@ class UnitRoom:
     def admits(self, place: int, share: Amounts | None) -> bool:
         """Return whether the device can be taken, whole or in this share."""
         device = self.unit.devices[place]
-        if place in self._taken:
-            taken = self._taken[place]
-            if taken is None or not device.shareable:
+        if place in self._taken_shares:
+            used_amounts = self._taken_shares[place]
+            if used_amounts is None or not device.shareable:
                 return False
             return all(
-                has - used >= asked for has, used, asked in zip(device.amounts, taken, share or (), strict=False)
+                has - used >= amount
+                for has, used, amount in zip(device.amounts, used_amounts, share or (), strict=False)
             )
-        if any(has < asked for has, asked in zip(device.amounts, share or (), strict=False)):
+        if any(has < amount for has, amount in zip(device.amounts, share or (), strict=False)):
             return False
         if not device.draws:
             return True
-        left = dict(zip(self.unit.counters, self._left, strict=True))
+        remaining = dict(zip(self.unit.counters, self._remaining, strict=True))
         return all(admits(self._groups, entry) for entry in device.draws) and all(
-            left.get(key, amount) >= amount for key, amount in drawn(device.draws)
+            remaining.get(key, amount) >= amount for key, amount in drawn(device.draws)
         )
 
     def after(self, place: int, share: Amounts | None) -> "UnitRoom":
         """Return the room once the device is taken, whole or in this share."""
         key = place, share
-        known = self._after.get(key)
-        if known is None:
-            known = self._after[key] = self._rooms.find(self.unit, *self.state_after(place, share))
-        return known
+        room_after = self._after.get(key)
+        if room_after is None:
+            room_after = self._after[key] = self._rooms.find(self.unit, *self.state_after(place, share))
+        return room_after
 
     def useless(self, shapes: Sequence[int]) -> float:
         """Return how much of what is free is useless to these shapes, of which no device fits.
 
         What is left of the unit when it is full of devices of one of these shapes is none's fault.
         """
-        rest = min((self.unit.rests[shape] for shape in shapes if self.unit.ordered[shape]), default=0.0)
-        return max(0.0, self.free - rest)
+        left_when_full = min((self.unit.rests[shape] for shape in shapes if self.unit.ordered[shape]), default=0.0)
+        return max(0.0, self.free - left_when_full)
 
     def forget_successors(self) -> None:
         self._after.clear()
@@ -173,36 +174,38 @@ class UnitRoom:
         self, place: int, share: Amounts | None
     ) -> tuple[tuple[int, ...], Mapping[int, Amounts | None], Mapping[str, GroupState]]:
         """Return what is left of the counters, what is taken, and the groups, once the device is taken."""
-        device, left, groups = self.unit.devices[place], self._left, self._groups
-        before, known = self._taken.get(place), place in self._taken
+        device, counters, groups = self.unit.devices[place], self._remaining, self._groups
+        before, is_taken = self._taken_shares.get(place), place in self._taken_shares
         now: Amounts | None = None
-        if device.shareable and share is not None and not (known and before is None):
+        if device.shareable and share is not None and not (is_taken and before is None):
             now = share if before is None else tuple(map(sum, zip(before, share, strict=True)))
-        if device.draws and not known:
-            remaining, joined = dict(zip(self.unit.counters, left, strict=True)), dict(groups)
+        if device.draws and not is_taken:
+            remaining, joined = dict(zip(self.unit.counters, counters, strict=True)), dict(groups)
             for entry in device.draws:
                 joined[entry.counter_set] = folded(joined, entry)
             for key, amount in drawn(device.draws):
                 if key in remaining:
                     remaining[key] -= amount
-            left, groups = tuple(remaining.values()), joined
-        return left, {**self._taken, place: now}, groups
+            counters, groups = tuple(remaining.values()), joined
+        return counters, {**self._taken_shares, place: now}, groups
 
     def _free(self) -> float:
         if self.unit.counters:
             parts = [
-                max(0, left) / self.unit.totals[key]
-                for key, left in zip(self.unit.counters, self._left, strict=True)
+                max(0, amount) / self.unit.totals[key]
+                for key, amount in zip(self.unit.counters, self._remaining, strict=True)
                 if self.unit.totals[key]
             ]
             return sum(parts) / len(self.unit.totals)
-        if 0 not in self._taken:
+        if 0 not in self._taken_shares:
             return 1.0
-        taken = self._taken[0]
-        if taken is None:
+        used_amounts = self._taken_shares[0]
+        if used_amounts is None:
             return 0.0
         amounts = self.unit.devices[0].amounts
-        return min((max(0, has - used) / has for has, used in zip(amounts, taken, strict=False) if has), default=1.0)
+        return min(
+            (max(0, has - used) / has for has, used in zip(amounts, used_amounts, strict=False) if has), default=1.0
+        )
 
     def _count(self, shape: int) -> int:
         """Return how many devices of the shape fit beside each other, taking those first that take least."""
@@ -223,9 +226,11 @@ class UnitRoom:
         device = self.unit.devices[place]
         if not device.shareable:
             return 1
-        taken = self._taken.get(place) or (0,) * len(device.capacity)
+        used_amounts = self._taken_shares.get(place) or (0,) * len(device.capacity)
         counts = [
-            (has - used) // asked for has, used, asked in zip(device.amounts, taken, share, strict=False) if asked
+            (has - used) // amount
+            for has, used, amount in zip(device.amounts, used_amounts, share, strict=False)
+            if amount
         ]
         return min(counts, default=MOST_FITS)
 
@@ -237,7 +242,7 @@ class _Trial(UnitRoom):
 
     def __init__(self, room: UnitRoom, place: int, share: Amounts | None) -> None:
         self.unit = room.unit
-        self._left, self._taken, self._groups = room.state_after(place, share)
+        self._remaining, self._taken_shares, self._groups = room.state_after(place, share)
 
 
 class Rooms:
@@ -254,34 +259,34 @@ class Rooms:
 
     def unit(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> DeviceUnit:
         key = tuple(devices), tuple(totals.items())
-        known = self._units.get(key)
-        if known is None:
-            known = DeviceUnit(devices, totals)
-            known.empty = empty = self.find(known, tuple(totals.values()), {}, {})
-            known.rests = tuple(
+        unit = self._units.get(key)
+        if unit is None:
+            unit = DeviceUnit(devices, totals)
+            unit.empty = empty = self.find(unit, tuple(totals.values()), {}, {})
+            unit.rests = tuple(
                 max(0.0, empty.free - fits * size) if fits else 0.0
-                for fits, size in zip(empty.fits, known.sizes, strict=True)
+                for fits, size in zip(empty.fits, unit.sizes, strict=True)
             )
-            self._units[key] = known
-        return known
+            self._units[key] = unit
+        return unit
 
     def find(
         self,
         unit: DeviceUnit,
-        left: tuple[int, ...],
-        taken: Mapping[int, Amounts | None],
+        remaining: tuple[int, ...],
+        taken_shares: Mapping[int, Amounts | None],
         groups: Mapping[str, GroupState],
     ) -> UnitRoom:
-        key = id(unit), left, frozenset(taken.items()), frozenset(groups.items())
-        known = self._rooms.get(key)
-        if known is None:
+        key = id(unit), remaining, frozenset(taken_shares.items()), frozenset(groups.items())
+        cached_room = self._rooms.get(key)
+        if cached_room is None:
             if len(self._rooms) >= _MOST_ROOMS:
                 # Units keep their empty rooms, which an earlier clearing may have taken out of `_rooms`.
-                for room in chain(self._rooms.values(), (each.empty for each in self._units.values())):
+                for room in chain(self._rooms.values(), (other_unit.empty for other_unit in self._units.values())):
                     room.forget_successors()
                 self._rooms.clear()
-            known = self._rooms[key] = UnitRoom(self, unit, left, taken, groups)
-        return known
+            cached_room = self._rooms[key] = UnitRoom(self, unit, remaining, taken_shares, groups)
+        return cached_room
 
 
 class DevicePlace(NamedTuple):
@@ -296,17 +301,17 @@ class UnitLayout(NamedTuple):
 
     units: tuple[DeviceUnit, ...]
     places: tuple[DevicePlace, ...]
-    whole: Mapping[str, int]
+    whole_devices: Mapping[str, int]
 
 
 class NodeUnits:
     """The units of one node, by number, and where each device is: by location, and by pool and name."""
 
-    __slots__ = ("_by_name", "_empty", "_pools", "places", "units", "whole")
+    __slots__ = ("_by_name", "_empty", "_pools", "places", "units", "whole_devices")
 
     def __init__(self, pools: NodePools, layout: UnitLayout) -> None:
         self._pools = tuple(pool.pool_id for pool in pools.pools)
-        self.units, self.places, self.whole = layout
+        self.units, self.places, self.whole_devices = layout
         self._empty = tuple(unit.empty for unit in self.units)
         self._by_name: dict[PoolId, dict[str, DevicePlace]] = {}
         for device, view, place in zip(pools.devices, pools.views, self.places, strict=True):
@@ -316,20 +321,20 @@ class NodeUnits:
         """Return the room of each unit under this usage."""
         rooms = list(self._empty)
         for pool_id in self._pools:
-            held = usage.pool(pool_id)
-            if held:
-                self._take(rooms, self._by_name.get(pool_id, {}), held)
+            pool_usage = usage.pool(pool_id)
+            if pool_usage:
+                self._take(rooms, self._by_name.get(pool_id, {}), pool_usage)
         return tuple(rooms)
 
     def with_holdings(self, rooms: Sequence[UnitRoom], holdings: Iterable[DeviceHolding]) -> tuple[UnitRoom, ...]:
         """Return the rooms once these holdings are taken, too."""
-        taken = list(rooms)
+        rooms_after = list(rooms)
         for holding in holdings:
-            self._take(taken, self._by_name.get(holding.pool_id, {}), {holding.device: (holding,)})
-        return tuple(taken)
+            self._take(rooms_after, self._by_name.get(holding.pool_id, {}), {holding.device: (holding,)})
+        return tuple(rooms_after)
 
-    def _take(self, rooms: list[UnitRoom], places: Mapping[str, DevicePlace], held: PoolUsage) -> None:
-        for name, holdings in held.items():
+    def _take(self, rooms: list[UnitRoom], places: Mapping[str, DevicePlace], pool_usage: PoolUsage) -> None:
+        for name, holdings in pool_usage.items():
             where = places.get(name)
             if where is None:
                 continue
@@ -359,7 +364,7 @@ def build_units(
         _unit_device(view, location, tuple(shares[location] for shares in served))
         for location in range(len(pools.devices))
     ]
-    whole: Counter[str] = Counter()
+    whole_devices: Counter[str] = Counter()
     groups: dict[Hashable, list[int]] = {}
     for location, root in enumerate(_roots(pools)):
         groups.setdefault(root, []).append(location)
@@ -367,7 +372,7 @@ def build_units(
     units: list[DeviceUnit] = []
     for locations in groups.values():
         pool = pools.views[locations[0]].pool
-        sets = list(dict.fromkeys(entry.counter_set for each in locations for entry in devices[each].draws))
+        sets = list(dict.fromkeys(entry.counter_set for location in locations for entry in devices[location].draws))
         # Numbers in the place of names, so that units are equal whatever their counter sets are called.
         numbers = {name: str(number) for number, name in enumerate(sets)}
         totals = {
@@ -375,15 +380,15 @@ def build_units(
         }
         for place, location in enumerate(locations):
             places[location] = DevicePlace(len(units), place)
-        members = [_with_sets(devices[each], numbers) for each in locations]
+        members = [_with_sets(devices[location], numbers) for location in locations]
         drawn_parts = [_drawn_part(member, totals) for member in members]
         largest = drawn_parts.index(max(drawn_parts))
         if drawn_parts[largest] > _HALF and (not members[largest].shareable or any(members[largest].amounts)):
             driver = pool.pool_id[0]
-            whole[driver] += 1
-            members[largest] = _whole(members[largest], WholeDevice(driver), shapes)
+            whole_devices[driver] += 1
+            members[largest] = _as_whole(members[largest], WholeDevice(driver), shapes)
         units.append(rooms.unit(members, totals))
-    return UnitLayout(tuple(units), tuple(places), whole)
+    return UnitLayout(tuple(units), tuple(places), whole_devices)
 
 
 class _Unused:
@@ -421,10 +426,12 @@ def _drawn_part(device: UnitDevice, totals: Mapping[CounterKey, int]) -> float:
     return draws / len(totals) if totals else 1.0
 
 
-def _whole(device: UnitDevice, whole: WholeDevice, shapes: Sequence[SearchableRequest | WholeDevice]) -> UnitDevice:
+def _as_whole(
+    device: UnitDevice, whole_device: WholeDevice, shapes: Sequence[SearchableRequest | WholeDevice]
+) -> UnitDevice:
     """Return the device as one that serves the shape of a whole device with all that it has."""
     shares = tuple(
-        device.amounts if shape == whole else share for shape, share in zip(shapes, device.shares, strict=True)
+        device.amounts if shape == whole_device else share for shape, share in zip(shapes, device.shares, strict=True)
     )
     return device._replace(shares=shares)
 
@@ -445,12 +452,12 @@ def _verdict(eligibility: Eligibility, location: int) -> int:
         return DeviceVerdict.UNKNOWN
 
 
-def share_of(view: NodeView, wanted: SearchableRequest, location: int) -> Amounts | None:
+def share_of(view: NodeView, request: SearchableRequest, location: int) -> Amounts | None:
     """Return what the request takes of the device's capacities, no amounts if it takes the device whole; None if it never fits."""
     if not view.sharing.is_shareable(location):
         return ()
     try:
-        needs = view.sharing.needs(wanted, location)
+        needs = view.sharing.needs(request, location)
     except CapacityError:
         return None
     return None if isinstance(needs, CapacityMismatch) else needs

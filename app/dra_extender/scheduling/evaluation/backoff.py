@@ -91,13 +91,13 @@ class DeviceBackoff:
         devices = self._devices.get(pod_uid)
         if devices is None:
             return
-        left = self.devices_of(pod_uid)
-        if len(left) == len(devices):
+        remaining = self.devices_of(pod_uid)
+        if len(remaining) == len(devices):
             # The event loop's timers go by another clock and may fire a little early.
             _call_in(min(devices.values()) - self._clock.monotonic(), self._check_devices, pod_uid)
             return
-        if left:
-            self._devices[pod_uid] = {device: devices[device] for device in left}
+        if remaining:
+            self._devices[pod_uid] = {device: devices[device] for device in remaining}
         else:
             del self._devices[pod_uid]
         self._ended(pod_uid)
@@ -142,7 +142,7 @@ class BackoffUsage:
         base, in_backoff = self._base.pool(pool_id), self._in_backoff.get(pool_id)
         if not in_backoff:
             return base
-        return {**base, **{device: (*base.get(device, ()), taken) for device, taken in in_backoff.items()}}
+        return {**base, **{device: (*base.get(device, ()), holdings) for device, holdings in in_backoff.items()}}
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         return self._base.has_compatibility_rules(pool_id)

@@ -70,7 +70,7 @@ class NodeEvaluator:
                 self._cached_results += len(nodes)
                 result.reject_batch(nodes, texts, table.rejection)
                 return ()
-        held: list[str] = []
+        held_nodes: list[str] = []
         eager: list[str] = []
         paused: list[str] = []
         cached, known_rejected = table.fits, table.rejected
@@ -88,7 +88,7 @@ class NodeEvaluator:
             else:
                 if under_holds is None or name in under_holds:
                     if len(eager) == held_in_order:
-                        held.append(name)
+                        held_nodes.append(name)
                         continue
                     eager.append(name)
                 elif self.allocator.is_paused(demand, name):
@@ -100,12 +100,12 @@ class NodeEvaluator:
                     continue
             if len(fits) >= max_feasible and evaluation.equal:
                 break
-        for name in (*held, *paused):
+        for name in (*held_nodes, *paused):
             if len(fits) >= max_feasible and evaluation.equal:
                 break
             evaluation.add(name, find(evaluation, name))
         self._report(evaluation, evaluation.searched - searched, result)
-        return [*eager, *held]
+        return [*eager, *held_nodes]
 
     def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
         """Add what was found to the result of the call; so many of these nodes were searched for it."""
@@ -120,8 +120,12 @@ class NodeEvaluator:
         ]
 
         def rejection_of(name: str) -> Rejection:
-            known = uncached.get(name)
-            return evaluation.table.rejection(name) if known is None or known.rejection is None else known.rejection
+            uncached_result = uncached.get(name)
+            return (
+                evaluation.table.rejection(name)
+                if uncached_result is None or uncached_result.rejection is None
+                else uncached_result.rejection
+            )
 
         result.reject_batch([*rejected, *uncached] if uncached else rejected, texts, rejection_of)
 
@@ -139,7 +143,7 @@ class NodeEvaluator:
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
         """
         ledger, allocator = self._ledger, self.allocator
-        usage, state, held = ledger.usage(), ledger.state, ledger.hold_versions
+        usage, state, hold_versions = ledger.usage(), ledger.state, ledger.hold_versions
         without = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
         rejected: dict[str, Rejection] = {}
@@ -153,7 +157,7 @@ class NodeEvaluator:
                 rejected[name] = answer.rejections[0]
                 continue
             score_terms = self._results.score_terms(demand, answer, usage)
-            fits[name] = NodeResult(state.version(name), held.version(name), answer, None, "", score_terms)
+            fits[name] = NodeResult(state.version(name), hold_versions.version(name), answer, None, "", score_terms)
             if len(fits) >= max_feasible:
                 break
         result.limited |= any(rejection.code is Code.SEARCH_LIMIT for rejection in rejected.values())

@@ -74,36 +74,36 @@ class _Expectation:
         self._rooms: dict[str, tuple[int, NodeRoom]] = {}
 
     def units_of(self, node: Node, pools: NodePools) -> NodeUnits:
-        known = self._units.get(node.name)
-        if known is None or known[0] is not pools:
+        pools_and_units = self._units.get(node.name)
+        if pools_and_units is None or pools_and_units[0] is not pools:
             fragmentation = self.fragmentation
             layout = None if self._equivalence is None else self._equivalence.layout(node, fragmentation.reads)
-            known = self._units[node.name] = pools, fragmentation.units(node, pools, layout)
-        return known[1]
+            pools_and_units = self._units[node.name] = pools, fragmentation.units(node, pools, layout)
+        return pools_and_units[1]
 
     def room_of(self, node: Node, pools: NodePools, usage: Usage, version: int) -> NodeRoom:
-        known = self._rooms.get(node.name)
-        if known is None or known[0] != version:
+        version_and_room = self._rooms.get(node.name)
+        if version_and_room is None or version_and_room[0] != version:
             room = self.fragmentation.room(self.units_of(node, pools).rooms(usage))
-            known = self._rooms[node.name] = version, room
-        return known[1]
+            version_and_room = self._rooms[node.name] = version, room
+        return version_and_room[1]
 
     def keep_only(self, nodes: Mapping[str, Node]) -> None:
-        self._units = {name: known for name, known in self._units.items() if name in nodes}
-        self._rooms = {name: known for name, known in self._rooms.items() if name in nodes}
+        self._units = {name: pools_and_units for name, pools_and_units in self._units.items() if name in nodes}
+        self._rooms = {name: version_and_room for name, version_and_room in self._rooms.items() if name in nodes}
 
 
 class _Renewal(NamedTuple):
     """A renewal of kinds and prices on its way: the nodes that are left, and what the others can serve.
 
-    `whole`: the whole devices of the node that has most, by driver.
+    `whole_devices`: the whole devices of the node that has most, by driver.
     """
 
     expectation: _Expectation
     weights: Mapping[Kind, float]
     supply: Supply
     nodes: Iterator[str]
-    whole: dict[str, int]
+    whole_devices: dict[str, int]
 
 
 class PlacementRooms(NamedTuple):
@@ -132,7 +132,7 @@ class ExpectedDemand:
         self._noted: LruCache[str, None] = LruCache(_MOST_NOTED)
         self._increment = 1.0
         # The kinds that are expected of nodes with so many whole devices, each weighing as much.
-        self._whole: Mapping[str, int] = {}
+        self._whole_devices: Mapping[str, int] = {}
         self._whole_kinds: Sequence[Kind] = ()
         self._prior = _PRIOR
         # Devices of nodes changed up to this place of the journal when kinds and prices were renewed last.
@@ -141,8 +141,8 @@ class ExpectedDemand:
         self._renewal: _Renewal | None = None
         self._unlearned: Iterator[Pod] | None = None
         # The pods that the administrator expects, and their kinds under a version of the device classes.
-        self._given: Sequence[ExpectedPod] = ()
-        self._given_kinds: tuple[int, Mapping[Kind, float]] = (-1, {})
+        self._policy_pods: Sequence[ExpectedPod] = ()
+        self._policy_kinds: tuple[int, Mapping[Kind, float]] = (-1, {})
         self._is_due = False
 
     @property
@@ -167,8 +167,8 @@ class ExpectedDemand:
 
     def expect(self, pods: Sequence[ExpectedPod]) -> None:
         """Expect these pods in the place of those that come; without any, those that come."""
-        if pods != self._given:
-            self._given, self._given_kinds, self._is_due = tuple(pods), (-1, {}), True
+        if pods != self._policy_pods:
+            self._policy_pods, self._policy_kinds, self._is_due = tuple(pods), (-1, {}), True
 
     def learn_again(self) -> None:
         """Have the next renewals learn the pods that run and were not noted, because another replica has placed them."""
@@ -179,26 +179,26 @@ class ExpectedDemand:
         if pod.uid in self._noted:
             return
         self._noted[pod.uid] = None
-        asks = self.asked_by(pod.uid)
-        question = demand.signature, asks
+        pod_amounts = self.asked_by(pod.uid)
+        question = demand.signature, pod_amounts
         kind = self._kinds.use(question)
         if kind is None:
-            kind = kind_of(demand, asks) if demand.size <= _LARGEST_DEMAND_BYTES else None
+            kind = kind_of(demand, pod_amounts) if demand.size <= _LARGEST_DEMAND_BYTES else None
             if kind is None:
                 return
             self._kinds[question] = kind
         self._count += 1
-        seen = self._seen.get(kind.key)
-        if seen is None:
+        seen_kind = self._seen.get(kind.key)
+        if seen_kind is None:
             if len(self._seen) >= _MOST_SEEN:
                 # Not the one that came longest ago: ever new kinds of one namespace would drive out those that come often.
                 del self._seen[min(self._seen, key=lambda key: self._seen[key].weight)]
-            seen = self._seen[kind.key] = _Seen(kind, 0.0)
-        seen.weight += self._increment
+            seen_kind = self._seen[kind.key] = _Seen(kind, 0.0)
+        seen_kind.weight += self._increment
         self._increment *= 2 ** (1 / _HALF_LIFE)
         if self._increment > _LARGE:
-            for each in self._seen.values():
-                each.weight /= self._increment
+            for entry in self._seen.values():
+                entry.weight /= self._increment
             self._prior /= self._increment
             self._increment = 1.0
 
@@ -214,7 +214,7 @@ class ExpectedDemand:
         """Return what is free on the node before and after this placement, which is that of a `result`."""
         fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
         before = units.rooms(usage)
-        after = units.with_holdings(before, (each for claim in placement.claims for each in claim.holdings))
+        after = units.with_holdings(before, (holding for claim in placement.claims for holding in claim.holdings))
         return PlacementRooms(fragmentation.kinds, fragmentation.room(before), fragmentation.room(after), result)
 
     def unchanged_rooms(self, node: Node, pools: NodePools) -> PlacementRooms:
@@ -227,14 +227,14 @@ class ExpectedDemand:
         """Return whether these rooms are about the kinds that are expected now."""
         return rooms.kinds is self._expectation.fragmentation.kinds
 
-    def loss(self, node: str, rooms: PlacementRooms, asks: NodeAmounts) -> float:
+    def loss(self, node: str, rooms: PlacementRooms, pod_amounts: NodeAmounts) -> float:
         """Return what the expected kinds lose on the node if the placement comes true for a pod with this CPU and memory.
 
         `rooms` are those of the kinds that are expected now.
         """
         amounts = self._ledger.free_amounts
         return self._expectation.fragmentation.loss(
-            rooms.before, rooms.after, amounts.free(node), asks, amounts.most_cpu
+            rooms.before, rooms.after, amounts.free(node), pod_amounts, amounts.most_cpu
         )
 
     def renew(self, source: NodeSource, count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
@@ -253,8 +253,8 @@ class ExpectedDemand:
                 return True
         renewal = self._renewal
         if renewal is None:
-            few = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
-            if self._count - self._renewed_at < few and not (
+            interval = min(1 + self._renewed_at // _EIGHTH, _MOST_BETWEEN_RENEWALS)
+            if self._count - self._renewed_at < interval and not (
                 self._is_due or self._classes_changed() or self._devices_changed()
             ):
                 return False
@@ -264,9 +264,9 @@ class ExpectedDemand:
             count -= 1
             if not count or is_late():
                 return True
-        if renewal.whole != self._whole:
-            self._whole, self._whole_kinds = renewal.whole, tuple(whole_kinds(renewal.whole))
-            self._is_due |= not self._given
+        if renewal.whole_devices != self._whole_devices:
+            self._whole_devices, self._whole_kinds = renewal.whole_devices, tuple(whole_kinds(renewal.whole_devices))
+            self._is_due |= not self._policy_pods
         renewal.expectation.fragmentation.renew_prices(renewal.supply, renewal.weights)
         renewal.expectation.keep_only(self._ledger.nodes)
         self._expectation, self._renewal = renewal.expectation, None
@@ -274,13 +274,13 @@ class ExpectedDemand:
 
     def _classes_changed(self) -> bool:
         """Return whether the given pods may be of other kinds, because device classes have changed."""
-        return bool(self._given) and self._given_kinds[0] != self._ledger.changes.classes
+        return bool(self._policy_pods) and self._policy_kinds[0] != self._ledger.changes.classes
 
     def _devices_changed(self) -> bool:
         """Return whether more than an eighth of the nodes have come, gone, or got other devices."""
         changed, _ = self._ledger.inventory.since(self._devices_place)
-        many = len(self._ledger.nodes) / _EIGHTH
-        return changed is None or (len(changed) > many and len(set(changed)) > many)
+        threshold = len(self._ledger.nodes) / _EIGHTH
+        return changed is None or (len(changed) > threshold and len(set(changed)) > threshold)
 
     def renew_all(self, source: NodeSource) -> None:
         """Learn from all pods, and renew kinds and prices, where nothing waits for it."""
@@ -292,13 +292,13 @@ class ExpectedDemand:
         self._renewed_at, self._is_due = self._count, False
         self._devices_place = self._ledger.inventory.place
         if self._classes_changed():
-            self._given_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._given, source))
+            self._policy_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._policy_pods, source))
         weights, present = self._weights(), self._expectation
-        known = set(present.fragmentation.kinds)
+        present_kinds = set(present.fragmentation.kinds)
         # A new kind has to be twice as heavy as one that is known, because a change of kinds costs a look at all nodes.
-        chosen = heaviest({kind: weight * (_STAYS if kind in known else 1) for kind, weight in weights.items()})
+        chosen = heaviest({kind: weight * (_STAYS if kind in present_kinds else 1) for kind, weight in weights.items()})
         kinds = {kind: weights[kind] for kind in chosen}
-        if kinds.keys() != known:
+        if kinds.keys() != present_kinds:
             present = _Expectation(kinds, self._equivalence)
         return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)), {})
 
@@ -310,14 +310,14 @@ class ExpectedDemand:
             version = ledger.state.version(name)
             room = renewal.expectation.room_of(node, pools, ledger.claims.usage, version)
             renewal.supply.add(room, ledger.free_amounts.free(name))
-            for driver, count in renewal.expectation.units_of(node, pools).whole.items():
-                renewal.whole[driver] = max(count, renewal.whole.get(driver, 0))
+            for driver, count in renewal.expectation.units_of(node, pools).whole_devices.items():
+                renewal.whole_devices[driver] = max(count, renewal.whole_devices.get(driver, 0))
 
     def _learn(self, pod: Pod, source: NodeSource) -> None:
-        found = find_claims(pod, self._ledger)
-        if pod.uid in self._noted or isinstance(found, Rejection):
+        claims = find_claims(pod, self._ledger)
+        if pod.uid in self._noted or isinstance(claims, Rejection):
             return
-        demand = source.demand(found, Budget(_COMPILE_COST))
+        demand = source.demand(claims, Budget(_COMPILE_COST))
         if isinstance(demand, Demand):
             self.note(pod, demand)
 
@@ -330,6 +330,8 @@ class ExpectedDemand:
                 yield kind, pod.weight
 
     def _weights(self) -> Mapping[Kind, float]:
-        if self._given:
-            return self._given_kinds[1]
-        return dict.fromkeys(self._whole_kinds, self._prior) | {each.kind: each.weight for each in self._seen.values()}
+        if self._policy_pods:
+            return self._policy_kinds[1]
+        return dict.fromkeys(self._whole_kinds, self._prior) | {
+            seen_kind.kind: seen_kind.weight for seen_kind in self._seen.values()
+        }

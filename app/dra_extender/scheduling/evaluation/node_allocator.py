@@ -119,11 +119,11 @@ class NodeAllocator:
         key = self._key(claims)
         # A demand that is too large for the cache is kept with the call.
         answers: dict[Hashable, Any] = budget.answers if isinstance(budget, CallBudget) else {}
-        known: Demand | Rejection | None = self._demands.get(key)
-        if known is None:
-            known = answers.get(key)
-        if known is not None:
-            return known
+        cached: Demand | Rejection | None = self._demands.get(key)
+        if cached is None:
+            cached = answers.get(key)
+        if cached is not None:
+            return cached
         unread = tuple(claim.record for claim in claims if not claim.record.has_spec)
         if unread:
             return UnreadSpecs(unread)
@@ -164,8 +164,8 @@ class NodeAllocator:
 
     def unread_specs(self, claims: Sequence[FoundClaim]) -> UnreadSpecs:
         """Return the claims that have to be read before `demand` can answer for these."""
-        known = self._key(claims) in self._demands
-        return UnreadSpecs(() if known else tuple(claim.record for claim in claims if not claim.record.has_spec))
+        is_cached = self._key(claims) in self._demands
+        return UnreadSpecs(() if is_cached else tuple(claim.record for claim in claims if not claim.record.has_spec))
 
     def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
         ledger = self._ledger
@@ -219,12 +219,12 @@ class NodeAllocator:
         """Search as `search` does; the result is kept with the budget, because each slice of a call searches the same nodes."""
         versions = (under, self._ledger.state.version(node.name), self._ledger.hold_versions.version(node.name))
         key = (demand.signature, node.name, versions)
-        known: Placement | NoFit | None = budget.answers.get(key)
-        if known is None:
-            known = self.search(demand, node, usage, budget, versions)
+        answer: Placement | NoFit | None = budget.answers.get(key)
+        if answer is None:
+            answer = self.search(demand, node, usage, budget, versions)
             if not budget.closed:
-                budget.answers[key] = known
-        return known
+                budget.answers[key] = answer
+        return answer
 
     def is_paused(self, demand: Demand, node: str) -> bool:
         """Return whether the search on this node was paused and few of its demand are, so that other nodes come first."""
@@ -241,14 +241,14 @@ class NodeAllocator:
         *,
         budget: Budget | None = None,
         only: tuple[str, str] | None = None,
-        most: int | None = None,
+        limit: int | None = None,
     ) -> tuple[RequestSurvey, ...]:
         """Return by request how many devices of the node match, and what excludes the others; empty if the node cannot be read.
 
-        `only` selects one claim and request; at most `most` devices are looked at.  The work is charged to `budget`.
+        `only` selects one claim and request; at most `limit` devices are looked at.  The work is charged to `budget`.
         """
         try:
-            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, limit=most)
+            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, limit=limit)
         except ModelError:
             return ()
 
@@ -294,15 +294,15 @@ class NodeAllocator:
 
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.version(node.name)
-        known = self._pools.get(node.name)
-        if known is not None and known[0] == version:
-            return known[1]
+        version_and_pools = self._pools.get(node.name)
+        if version_and_pools is not None and version_and_pools[0] == version:
+            return version_and_pools[1]
         slices = self._ledger.slices
         pools = node_pools(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features, self._rules)
         self._pools[node.name] = (version, pools)
         if len(self._pools) > _SLACK * len(self._ledger.nodes):
             nodes = self._ledger.nodes
-            self._pools = {name: kept for name, kept in self._pools.items() if name in nodes}
+            self._pools = {name: version_and_pools for name, version_and_pools in self._pools.items() if name in nodes}
         return pools
 
 

@@ -67,15 +67,19 @@ class NodeEquivalence:
     def inventory(self, node: Node) -> Inventory | None:
         """Return what the node has; None if it cannot be compared."""
         version = self._ledger.inventory.version(node.name)
-        known = self._inventories.get(node.name)
-        if known is not None and known[0] == version:
-            return known[1]
+        version_and_inventory = self._inventories.get(node.name)
+        if version_and_inventory is not None and version_and_inventory[0] == version:
+            return version_and_inventory[1]
         inventory = self._build_inventory(node)
         self._inventories[node.name] = (version, inventory)
         if len(self._inventories) > _SLACK * len(self._ledger.nodes):
             nodes = self._ledger.nodes
-            self._inventories = {name: known for name, known in self._inventories.items() if name in nodes}
-            self._allocated = {name: known for name, known in self._allocated.items() if name in nodes}
+            self._inventories = {
+                name: version_and_inventory
+                for name, version_and_inventory in self._inventories.items()
+                if name in nodes
+            }
+            self._allocated = {name: allocated for name, allocated in self._allocated.items() if name in nodes}
         return inventory
 
     def layout(self, node: Node, reads: Reads | None) -> Hashable | None:
@@ -103,11 +107,11 @@ class NodeEquivalence:
         own, everywhere = self._ledger.state.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
         version = own.get(node.name, 0)
-        known = self._allocated.get(node.name)
-        if known is None or known.version != version or known.inventory is not inventory:
+        allocated = self._allocated.get(node.name)
+        if allocated is None or allocated.version != version or allocated.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
-            known = self._allocated[node.name] = _Allocated(inventory, version, digest)
-        equivalence_class = self._class(node, inventory, reads, known.digest)
+            allocated = self._allocated[node.name] = _Allocated(inventory, version, digest)
+        equivalence_class = self._class(node, inventory, reads, allocated.digest)
         if equivalence_class is None or not inventory.reaches:
             return equivalence_class
         # A device that several nodes reach may be bound to one of them.
@@ -123,12 +127,12 @@ class NodeEquivalence:
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
         """Return the digest of the inventory without attributes that are not read."""
         key = inventory.digest, reads
-        known = self._projections.get(key)
-        if known is None:
+        digest = self._projections.get(key)
+        if digest is None:
             projected = self._build_inventory(node, reads)
-            known = inventory.digest if projected is None else projected.digest
-            self._projections[key] = known
-        return known
+            digest = inventory.digest if projected is None else projected.digest
+            self._projections[key] = digest
+        return digest
 
     def _build_inventory(self, node: Node, reads: Reads | None = None) -> Inventory | None:
         slices = self._ledger.slices
@@ -179,29 +183,29 @@ class _SliceDigests:
         if reads is not None:
             return _slice_digest(item, [self._projected(device, item.driver, reads) for device in item.devices])
         key = id(item)
-        known = self._digests.get(key)
-        if known is None:
+        reference_and_digest = self._digests.get(key)
+        if reference_and_digest is None:
             digests = self._digests
             reference = weakref.ref(item, lambda _: digests.pop(key, None))
-            known = digests[key] = reference, _slice_digest(item, item.devices)
-        return known[1]
+            reference_and_digest = digests[key] = reference, _slice_digest(item, item.devices)
+        return reference_and_digest[1]
 
     def _projected(self, device: Device, driver: str, reads: Reads) -> Device:
         """Return the device with one value in place of all attribute values that are not read.
 
         Values that may be defective stay: every expression fails on a device with a defective attribute.
         """
-        known = self._instead.get((reads, driver))
-        if known is None or len(known) >= _MAX_NAMES:
-            known = self._instead[reads, driver] = {}
+        replacements = self._instead.get((reads, driver))
+        if replacements is None or len(replacements) >= _MAX_NAMES:
+            replacements = self._instead[reads, driver] = {}
         attributes = []
         # Without function calls: the loop runs for every attribute of a fleet.
         for pair in device.attributes:
             name, attribute = pair
             try:
-                instead = known[name]
+                instead = replacements[name]
             except KeyError:
-                instead = known[name] = None if is_read(reads, driver, name) else (name, _UNREAD)
+                instead = replacements[name] = None if is_read(reads, driver, name) else (name, _UNREAD)
             sound = attribute.version_values is None and (
                 attribute.string_value is not None
                 or attribute.int_value is not None
@@ -232,11 +236,13 @@ def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | Non
 def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
     if not any(pools):
         return b""
-    if any(holding.compatible_only_with is not None for pool in pools for held in pool.values() for holding in held):
+    if any(
+        holding.compatible_only_with is not None for pool in pools for holdings in pool.values() for holding in holdings
+    ):
         return None
 
-    def without_names(held: DeviceHolding) -> Any:
-        shared = held.share_id is not None
-        return shared, held.admin, held.consumption, held.groups, held.consumed_capacity, held.sources
+    def without_names(holding: DeviceHolding) -> Any:
+        shared = holding.share_id is not None
+        return shared, holding.admin, holding.consumption, holding.groups, holding.consumed_capacity, holding.sources
 
     return _digest_of([[(device, list(map(without_names, pool[device]))) for device in sorted(pool)] for pool in pools])

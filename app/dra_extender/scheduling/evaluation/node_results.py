@@ -92,8 +92,8 @@ class NodeResults:
         """Begin the evaluation of a call."""
         evaluation = self.look_ahead(demand, budget)
         table = evaluation.table
-        table.asked += 1
-        if table.asked == _SECOND:
+        table.calls += 1
+        if table.calls == _SECOND:
             # From the second call on, all nodes are worth a prefetch.
             table.stale.update(dict.fromkeys(self._ledger.nodes))
         return evaluation

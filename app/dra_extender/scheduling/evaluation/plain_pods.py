@@ -38,14 +38,16 @@ class PlainPods:
         If no node has free devices, or all lose the same, all scores are 0.
         """
         losses = self._losses(self._expected.asked_by(pod.uid))
-        known = {loss for node in nodes if (loss := losses.get(node)) is not None}
+        distinct_losses = {loss for node in nodes if (loss := losses.get(node)) is not None}
         ranks = (
-            {loss: rank for rank, loss in enumerate(nsmallest(_MOST_RANKS, known), start=1)} if len(known) > 1 else {}
+            {loss: rank for rank, loss in enumerate(nsmallest(_MOST_RANKS, distinct_losses), start=1)}
+            if len(distinct_losses) > 1
+            else {}
         )
         scores = {loss: round(BEST / rank) for loss, rank in ranks.items()}
         return [(node, scores.get(losses.get(node, -1.0), 0)) for node in nodes]
 
-    def _losses(self, asks: NodeAmounts) -> Mapping[str, float]:
+    def _losses(self, pod_amounts: NodeAmounts) -> Mapping[str, float]:
         """Return what is lost by node, after rating at most 256 nodes that have changed, for 10 ms at most.
 
         Rating a node with other devices than before takes a multiple of the usual time.
@@ -56,20 +58,20 @@ class PlainPods:
             self._rankings.clear()
         for _, ranking in self._rankings.values():
             ranking.unrated.update(dict.fromkeys(changed or ()))
-        rounded = asks.rounded()
-        asks, known = self._rankings.get(rounded) or (asks, NodeRanking(ledger.nodes))
-        self._rankings[rounded] = asks, known
-        known.outdate(expected.version, ledger.free_amounts.changes)
+        rounded = pod_amounts.rounded()
+        pod_amounts, own_ranking = self._rankings.get(rounded) or (pod_amounts, NodeRanking(ledger.nodes))
+        self._rankings[rounded] = pod_amounts, own_ranking
+        own_ranking.outdate(expected.version, ledger.free_amounts.changes)
         end = self._now() + _SECONDS_IN_CALL
-        for number in range(min(_RATED_IN_CALL, len(known.unrated))):
+        for number in range(min(_RATED_IN_CALL, len(own_ranking.unrated))):
             if number and self._now() > end:
                 break
-            name, _ = known.unrated.popitem()
+            name, _ = own_ranking.unrated.popitem()
             node = ledger.nodes.get(name)
             pools = None if node is None else self._source.pools_of(node)
             rooms = None if node is None or pools is None else expected.unchanged_rooms(node, pools)
             if rooms is None:
-                known.put(name, None, None)
+                own_ranking.put(name, None, None)
             else:
-                known.put(name, rooms, expected.loss(name, rooms, asks) if rooms.before.free else 0.0)
-        return known.losses
+                own_ranking.put(name, rooms, expected.loss(name, rooms, pod_amounts) if rooms.before.free else 0.0)
+        return own_ranking.losses

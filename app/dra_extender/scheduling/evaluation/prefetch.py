@@ -14,9 +14,9 @@ _STEP_SECONDS: Final = 0.004
 
 
 class Ahead(NamedTuple):
-    """How many nodes are evaluated after one call at most, and how many of them in one step."""
+    """The number of nodes to evaluate after one call at most, and in one step."""
 
-    most: int
+    nodes: int
     per_step: int
 
 
@@ -49,9 +49,9 @@ class Prefetch:
 
     def _begin(self) -> None:
         self._turn += 1
-        asyncio.get_running_loop().call_soon(self._step, self._turn, self._ahead.most)
+        asyncio.get_running_loop().call_soon(self._step, self._turn, self._ahead.nodes)
 
-    def _step(self, turn: int, left: int) -> None:
+    def _step(self, turn: int, remaining: int) -> None:
         if turn != self._turn or self._demand is None:
             return
         budget = CallBudget(self._clock, _STEP_SECONDS)
@@ -59,8 +59,8 @@ class Prefetch:
         more = within_slice(
             partial(self._evaluator.prefetch, self._demand, self._ahead.per_step, self._max_feasible, budget)
         )
-        if more is True and left > self._ahead.per_step:
-            asyncio.get_running_loop().call_soon(self._step, turn, left - self._ahead.per_step)
+        if more is True and remaining > self._ahead.per_step:
+            asyncio.get_running_loop().call_soon(self._step, turn, remaining - self._ahead.per_step)
         elif not self._waits:
             self._waits = True
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

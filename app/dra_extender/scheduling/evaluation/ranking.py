@@ -82,18 +82,18 @@ class LeastLoss:
     def order(
         self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
     ) -> Iterable[str]:
-        asks = self._expected.asked_by(pod_uid)
-        ranking = self._ranking(evaluation, asks)
+        pod_amounts = self._expected.asked_by(pod_uid)
+        ranking = self._ranking(evaluation, pod_amounts)
         # The slices of one call rate so many together, so that the search goes on.
-        answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, asks)
-        answers[key] = self._rate(evaluation, ranking, asks, answers.get(key, _RATED_IN_CALL))
+        answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
+        answers[key] = self._rate(evaluation, ranking, pod_amounts, answers.get(key, _RATED_IN_CALL))
         ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
         return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add the losses; once the slice of time is over, of eight nodes at most."""
-        asks = self._expected.asked_by(pod_uid)
-        ranking, free = self._ranking(evaluation, asks), evaluation.table.fits
+        pod_amounts = self._expected.asked_by(pod_uid)
+        ranking, free = self._ranking(evaluation, pod_amounts), evaluation.table.fits
         claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
         anyway = _RATED_ANYWAY
         for name, fit in evaluation.fits.items():
@@ -102,7 +102,7 @@ class LeastLoss:
             if loss is None and (anyway or not evaluation.is_late()):
                 anyway -= bool(anyway)
                 rooms = self._rooms(name, fit, claims if is_free else all_usage)
-                loss = 0.0 if rooms is None else self._expected.loss(name, rooms, asks)
+                loss = 0.0 if rooms is None else self._expected.loss(name, rooms, pod_amounts)
                 if is_free:
                     ranking.put(name, rooms, loss)
             if loss is not None:
@@ -116,17 +116,17 @@ class LeastLoss:
         due = not count or self._expected.renew(self._results.allocator, count, evaluation.is_late)
         if due and evaluation.is_late():
             return True
-        for asks in list(evaluation.table.rankings):
-            count = self._rate(evaluation, self._ranking(evaluation, asks), asks, count)
+        for pod_amounts in list(evaluation.table.rankings):
+            count = self._rate(evaluation, self._ranking(evaluation, pod_amounts), pod_amounts, count)
             due |= not count
         return due
 
-    def _ranking(self, evaluation: NodeEvaluation, asks: NodeAmounts) -> NodeRanking:
-        ranking = evaluation.table.ranking(asks, self._ledger.nodes)
+    def _ranking(self, evaluation: NodeEvaluation, pod_amounts: NodeAmounts) -> NodeRanking:
+        ranking = evaluation.table.ranking(pod_amounts, self._ledger.nodes)
         ranking.outdate(self._expected.version, self._ledger.free_amounts.changes)
         return ranking
 
-    def _rate(self, evaluation: NodeEvaluation, ranking: NodeRanking, asks: NodeAmounts, count: int) -> int:
+    def _rate(self, evaluation: NodeEvaluation, ranking: NodeRanking, pod_amounts: NodeAmounts, count: int) -> int:
         """Rate so many of the nodes that are due, until the slice of time is over; return how many are left of the count.
 
         Nodes under holds stay due, and so do those whose search was paused, while few are.
@@ -142,7 +142,7 @@ class LeastLoss:
             rooms = ranking.rooms.get(name) if result.rejection is None else None
             if rooms is None or rooms.result is not result or not expected.rates(rooms):
                 rooms = self._rooms(name, result, usage)
-            ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, asks))
+            ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, pod_amounts))
             del ranking.unrated[name]
         return count
 
@@ -169,5 +169,5 @@ class LeastLoss:
 def _among(names: Iterator[str], nodes: Collection[str]) -> Iterator[str]:
     """Yield the names that are among the nodes; only for more than a few of them is a set of all nodes made."""
     yield from (name for name in islice(names, _LOOKED_UP_SINGLY) if name in nodes)
-    if rest := list(names):
-        yield from filter(frozenset(nodes).__contains__, rest)
+    if remaining := list(names):
+        yield from filter(frozenset(nodes).__contains__, remaining)

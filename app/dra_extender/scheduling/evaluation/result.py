@@ -34,7 +34,7 @@ class PlacementTemplate:
 
     def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
         """Return the same devices of another node, whose local pools are these; share IDs stay the same."""
-        names = {own: other[1] for own, other in zip(self.pools, pools, strict=True) if own != other}
+        names = {own: other_pool[1] for own, other_pool in zip(self.pools, pools, strict=True) if own != other_pool}
         claims = tuple(self._claim(claim, node, names) for claim in self.placement.claims)
         return replace(self.placement, claims=claims)
 
@@ -236,11 +236,11 @@ def _counted(texts: Sequence[str]) -> Mapping[str, int]:
     first = texts.count(texts[0])
     if first == len(texts):
         return {texts[0]: first}
-    others = set(texts) - {texts[0]}
-    if len(others) > _FEW:
+    other_texts = set(texts) - {texts[0]}
+    if len(other_texts) > _FEW:
         return Counter(texts)
-    counts, last = {texts[0]: first}, others.pop()
-    counts.update((text, texts.count(text)) for text in others)
+    counts, last = {texts[0]: first}, other_texts.pop()
+    counts.update((text, texts.count(text)) for text in other_texts)
     counts[last] = len(texts) - sum(counts.values())
     return counts
 

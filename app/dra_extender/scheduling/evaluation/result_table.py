@@ -50,7 +50,7 @@ class ResultTable:
     """The results of one signature: `free` by node without holds, `held` by node under holds, `classes` by equivalence class.
 
     `fits` and `rejected` (with the summary) are the part of `free` that is valid now, after `drop_changed`.  Nodes that a change
-    took out of them are in `stale`.  `asked` counts the calls.  `alternatives`: nodes may differ in the alternatives that they
+    took out of them are in `stale`.  `calls`: of the filter.  `alternatives`: nodes may differ in the alternatives that they
     offer.  `reads`: the attributes that can matter (None: any).  `rankings`: by CPU and memory of the pod, the nodes by what the
     placement costs the expected demand.
     """
@@ -61,7 +61,7 @@ class ResultTable:
     fits: dict[str, NodeResult] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     stale: dict[str, None] = field(default_factory=dict)
-    asked: int = 0
+    calls: int = 0
     alternatives: bool = False
     reads: Reads | None = None
     rankings: LruCache[NodeAmounts, NodeRanking] = field(default_factory=lambda: LruCache(_RANKINGS))
@@ -72,10 +72,12 @@ class ResultTable:
         ranked = sum(len(ranking.losses) + len(ranking.unrated) // 4 for ranking in self.rankings.values())
         return len(self.free) + len(self.held) + len(self.classes) + ranked
 
-    def drop_changed(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
+    def drop_changed(
+        self, state: NodeVersions, hold_versions: NodeVersions, under_holds: Container[str] | None
+    ) -> None:
         """Drop the results of nodes that have changed since the last call, or that have come under holds."""
         moved, state_place = state.since(self._places[0])
-        touched, held_place = held.since(self._places[1])
+        touched, held_place = hold_versions.since(self._places[1])
         self._places = (state_place, held_place)
         if moved is None or touched is None or under_holds is None:
             self.fits.clear()
@@ -116,12 +118,12 @@ class ResultTable:
         except KeyError:
             return None
 
-    def ranking(self, asks: NodeAmounts, nodes: Iterable[str]) -> NodeRanking:
+    def ranking(self, pod_amounts: NodeAmounts, nodes: Iterable[str]) -> NodeRanking:
         """Return the ranking for a pod with this CPU and memory; a new one has these nodes to rate."""
-        known = self.rankings.use(asks)
-        if known is None:
-            known = self.rankings[asks] = NodeRanking(nodes)
-        return known
+        ranking = self.rankings.use(pod_amounts)
+        if ranking is None:
+            ranking = self.rankings[pod_amounts] = NodeRanking(nodes)
+        return ranking
 
     def rejection(self, name: str) -> Rejection:
         """Return the rejection of a node in `rejected`, with its details."""

@@ -73,7 +73,7 @@ def placed_claims(
 
     `packing`: also the counter sets.
     """
-    for asked, claim in zip(demand.claims, placement.claims, strict=True):
+    for claim_demand, claim in zip(demand.claims, placement.claims, strict=True):
         results = claim.allocation.devices.results
         drawn: dict[PoolId, set[str]] = {}
         for holding in claim.holdings if packing else ():
@@ -81,21 +81,26 @@ def placed_claims(
                 drawn.setdefault(holding.pool_id, set()).add(consumption.counter_set)
         yield PlacedClaim(
             alternatives=tuple(
-                tuple(option.name for option in request.options) for request in asked.requests if request.prioritized
+                tuple(option.name for option in request.options)
+                for request in claim_demand.requests
+                if request.prioritized
             ),
             chosen=frozenset(result.request for result in results),
             waits=any(result.binding_conditions for result in results),
             counter_sets=tuple(
                 (frozenset(sets), _counter_sets_in_use(pool_id, usage, slices)) for pool_id, sets in drawn.items()
             ),
-            preferences=tuple(agree(*each) for each in preferred_values(asked, results, slices))
-            if asked.preferences
+            preferences=tuple(
+                agree(*preference_and_values)
+                for preference_and_values in preferred_values(claim_demand, results, slices)
+            )
+            if claim_demand.preferences
             else (),
         )
 
 
 def preferred_values(
-    asked: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex
+    claim_demand: ClaimDemand, results: Sequence[DeviceResult], slices: SliceIndex
 ) -> Iterator[tuple[Constraint, tuple[Attribute | None, ...]]]:
     """Yield each preference of a claim with the attributes of its devices that should agree; None: a device has it not."""
     names = {result.device for result in results}
@@ -107,7 +112,7 @@ def preferred_values(
         for device in item.devices
         if device.name in names
     }
-    for preference in asked.preferences:
+    for preference in claim_demand.preferences:
         devices = (
             (result.driver, published.get(result.device_id))
             for result in results
@@ -131,10 +136,10 @@ def score_terms_of(
 
 def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
     """Return by node, from 0 to 10, the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
-    most = max((terms.alternatives for terms in score_terms.values()), default=0)
+    most_alternatives = max((terms.alternatives for terms in score_terms.values()), default=0)
     waiting = any(terms.waits for terms in score_terms.values())
     packed = _packed(score_terms)
-    by_alternatives = weights.alternatives if most else 0
+    by_alternatives = weights.alternatives if most_alternatives else 0
     by_readiness = weights.readiness if waiting else 0
     by_packing = weights.packing if packed else 0
     by_alignment = weights.alignment if any(terms.preferences for terms in score_terms.values()) else 0
@@ -144,7 +149,7 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
     return {
         name: BEST
         * (
-            by_alternatives * (terms.alternatives / most if most else 0)
+            by_alternatives * (terms.alternatives / most_alternatives if most_alternatives else 0)
             + by_readiness * (not terms.waits)
             + by_packing * packed.get(name, 0.0)
             + by_alignment * (terms.aligned / terms.preferences if terms.preferences else 0)
@@ -168,15 +173,15 @@ def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
 
 
 def _counter_sets_in_use(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> frozenset[str]:
-    held = usage.pool(pool_id)
-    if not held:
+    pool_usage = usage.pool(pool_id)
+    if not pool_usage:
         return frozenset()
     published: dict[str, Device] = {}
-    if any(holding.consumption is None for holdings in held.values() for holding in holdings):
+    if any(holding.consumption is None for holdings in pool_usage.values() for holding in holdings):
         published = {device.name: device for item in slices.of_pool(pool_id) for device in item.devices}
     return frozenset(
         consumption.counter_set
-        for holdings in held.values()
+        for holdings in pool_usage.values()
         for holding in holdings
         if not holding.admin
         for consumption in holding.drawn(published.get(holding.device))

@@ -104,7 +104,7 @@ class EventNotes:
             return ""
         rejection = reason.rejection
         usage, only = self._ledger.usage(), (rejection.claim, rejection.request)
-        surveyed = self._allocator.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
+        surveyed = self._allocator.survey(demand, node, usage, budget=allowance, only=only, limit=_MOST_DEVICES)
         unmet = [
             f"{number_of(refused.devices, 'device')}: {refused.detail}"
             for request in surveyed
