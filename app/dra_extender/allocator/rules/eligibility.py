@@ -138,7 +138,7 @@ class Eligibility:
             misfit = self._judge_capacity(device, location)
             if misfit:
                 return misfit
-        return DeviceVerdict.TAKEN if is_taken else self._judge_use(device, location)
+        return DeviceVerdict.TAKEN if is_taken else self._judge_free_device(device, location)
 
     def _judge_capacity(self, device: Device, location: int) -> DeviceVerdict | None:
         """Return MISFIT or EXHAUSTED, None if the capacity fits.  Mode All may select exhausted devices and fail on them later."""
@@ -155,7 +155,7 @@ class Eligibility:
             return DeviceVerdict.EXHAUSTED
         return None
 
-    def _judge_use(self, device: Device, location: int) -> DeviceVerdict:
+    def _judge_free_device(self, device: Device, location: int) -> DeviceVerdict:
         """Judge a device that is selected and free: a new condition of devices for being used belongs here."""
         node_view, features = self._node_view, self._node_view.features
         if device.allow_multiple_allocations and not self._request.admin and node_view.nodes_elsewhere(location):

@@ -43,7 +43,7 @@ GroupKey = tuple[str, str]
 """(namespace, name) of a PodGroup."""
 
 
-class _Call(NamedTuple):
+class _MemberCall(NamedTuple):
     """A filter call for one member: the nodes offered to it, and its budget of time."""
 
     pod: Pod
@@ -52,7 +52,7 @@ class _Call(NamedTuple):
     budget: CallBudget
 
 
-class _Failure(NamedTuple):
+class _MemberFailure(NamedTuple):
     """The reason why a member gets no assignment.
 
     `short`: too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a fact
@@ -95,7 +95,7 @@ class GangCoordinator:
         rejection = too_large(group, self.ledger)
         if rejection is not None:
             return rejected_everywhere(nodes, rejection)
-        call = _Call(pod, group, nodes, budget)
+        call = _MemberCall(pod, group, nodes, budget)
         self._offers.record(group, pod.uid, nodes)
         plan = self.plans.get(group.metadata.key)
         if plan is not None and plan.group_uid != group.metadata.uid:
@@ -259,7 +259,7 @@ class GangCoordinator:
         if plan is not None:
             self.holds.release_pods(*plan.assignments)
 
-    def _has_valid_assignment(self, plan: GangPlan, call: _Call) -> bool:
+    def _has_valid_assignment(self, plan: GangPlan, call: _MemberCall) -> bool:
         """Return whether the member's assignment can be announced; the node of an announced one must be unchanged."""
         uid = call.pod.uid
         assignment = plan.assignments.get(uid)
@@ -283,7 +283,7 @@ class GangCoordinator:
                 self.holds.release_pods(member_uid)
         return True
 
-    def _extend(self, plan: GangPlan, call: _Call) -> bool:
+    def _extend(self, plan: GangPlan, call: _MemberCall) -> bool:
         """Assign the pod and leave all others as they are; return whether that is possible.  It costs much less than a new plan."""
         pod, group, nodes, budget = call
         other_uids = plan.assignments.keys() - {pod.uid}
@@ -304,7 +304,7 @@ class GangCoordinator:
         self._assign(plan, call, planned.assignments, (candidate,))
         return True
 
-    def _plan_unannounced(self, plan: GangPlan, call: _Call) -> _Failure | None:
+    def _plan_unannounced(self, plan: GangPlan, call: _MemberCall) -> _MemberFailure | None:
         """Assign the members whose assignments are not announced, all or as many as the gang lacks.
 
         Returns why the member of the call gets no assignment, if it does not get one and needs one.
@@ -319,12 +319,12 @@ class GangCoordinator:
             not_ready = (why for missing_pod, why in snapshot.missing if missing_pod.uid == pod.uid)
             too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
             rejection = next(not_ready, too_few)
-            return None if rejection is None else _Failure(rejected_everywhere(nodes, rejection), short=False)
+            return None if rejection is None else _MemberFailure(rejected_everywhere(nodes, rejection), short=False)
         candidates = tuple(member for member in snapshot.candidates if member.pod.uid not in plan.announced)
         lacking = snapshot.needed - sum(member.pod.uid in plan.announced for member in snapshot.candidates)
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
-            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
+            return _MemberFailure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
         offered = self._offers.among(group, pod.uid, nodes)
         planned = self.planner.plan_members(pod.uid, candidates, needed, offered, budget, unit=group.metadata.uid)
         if planned.limited:
@@ -338,7 +338,7 @@ class GangCoordinator:
             result.multi_node_holds = planned.multi_node_holds
             result.without_holds = planned.without_holds
             result.revocable = planned.revocable
-            return _Failure(result, short=False)
+            return _MemberFailure(result, short=False)
         if planned.assignments:
             self.plans[group.metadata.key] = plan
             self._assign(plan, call, planned.assignments, candidates)
@@ -347,7 +347,11 @@ class GangCoordinator:
         return failure._replace(cached=None) if planned.without_holds else failure
 
     def _assign(
-        self, plan: GangPlan, call: _Call, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
+        self,
+        plan: GangPlan,
+        call: _MemberCall,
+        assignments: Mapping[str, Assignment],
+        candidates: Sequence[MemberCandidate],
     ) -> None:
         """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
         plan.assignments.update(assignments)
@@ -387,7 +391,7 @@ class GangCoordinator:
             for uid in assignment.placements
         )
 
-    def _announce(self, plan: GangPlan, call: _Call, assignment: Assignment) -> FilterResult:
+    def _announce(self, plan: GangPlan, call: _MemberCall, assignment: Assignment) -> FilterResult:
         uid, group = call.pod.uid, call.group
         if plan.phase is not GangPhase.ANNOUNCED:
             self.shares.offered(group.metadata.uid)
@@ -401,7 +405,7 @@ class GangCoordinator:
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result
 
-    def _reject(self, failure: _Failure, call: _Call) -> FilterResult:
+    def _reject(self, failure: _MemberFailure, call: _MemberCall) -> FilterResult:
         """Answer the call with a rejection, which further calls get as long as no fact changes."""
         group, cached = call.group, failure.cached
         if failure.short:
@@ -418,9 +422,9 @@ class GangCoordinator:
         return snapshot.cannot_start and not self.permit.is_admitted(group)
 
 
-def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _Failure:
+def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _MemberFailure:
     """Make a failure that is cached, unless the gang may fit without its announced assignments."""
-    return _Failure(rejected_everywhere(nodes, why), short, None if short and plan.announced else why)
+    return _MemberFailure(rejected_everywhere(nodes, why), short, None if short and plan.announced else why)
 
 
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:

@@ -43,7 +43,7 @@ class PlanResult(NamedTuple):
     revocable: tuple[ClaimPlacement, ...] = ()
 
 
-class _Facts(NamedTuple):
+class _PlanFacts(NamedTuple):
     """The versions of what a plan reads.  `state` and `held` may change in a pause, except for the nodes of its assignments.
 
     `backed_off`: the devices in backoff for some member.
@@ -78,7 +78,7 @@ class _Question(NamedTuple):
 class _Answer(NamedTuple):
     """`assignments` is None if the search ended at a limit."""
 
-    facts: _Facts
+    facts: _PlanFacts
     assignments: Mapping[str, Assignment] | None
     unplaceable: frozenset[str] = frozenset()
 
@@ -87,12 +87,12 @@ class _OngoingPlan(NamedTuple):
     """A search that may be paused, and the facts at its start."""
 
     question: _Question
-    facts: _Facts
+    facts: _PlanFacts
     oracle: PlacementOracle
     search: GangSearch
     running: Pausable[Mapping[str, Assignment] | None]
 
-    def can_continue(self, question: _Question, facts: _Facts) -> bool:
+    def can_continue(self, question: _Question, facts: _PlanFacts) -> bool:
         """Return whether claims, nodes and classes are the same as at the start, and so are the nodes of each member."""
         uids = [member.pod.uid for member in question.candidates]
         return facts[2:] == self.facts[2:] and all(
@@ -219,7 +219,7 @@ class GangPlanner:
         if unread:
             raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
-    def _begin(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
+    def _begin(self, question: _Question, facts: _PlanFacts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
         ledger, candidates, offered = self.ledger, question.candidates, question.offered
         members = members_of(candidates, offered.to)
         if len(self._capacities) > _MOST_CAPACITIES:
@@ -238,10 +238,10 @@ class GangPlanner:
         search = GangSearch(members, offered.nodes, oracle, question.steps)
         return _OngoingPlan(question, facts, oracle, search, search.solve(question.needed))
 
-    def _facts(self, question: _Question) -> _Facts:
+    def _facts(self, question: _Question) -> _PlanFacts:
         ledger, members = self.ledger, question.candidates
         claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
-        return _Facts(
+        return _PlanFacts(
             state=ledger.state.place,
             held=ledger.hold_versions.place,
             nodes=ledger.node_changes.place,

@@ -94,7 +94,7 @@ _MOST_GANGS: Final = 1_000
 _LIMIT_SECONDS: Final = 10.0
 
 
-class _Facts(NamedTuple):
+class _FailureFacts(NamedTuple):
     """The versions of everything that a plan reads.
 
     `offers`: the revision of what the gang's members were offered.  `backoffs`: the devices and nodes in backoff, by member.
@@ -112,13 +112,13 @@ class _Facts(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Failure:
+class _GangFailure:
     """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none.
 
     It is valid while the facts last, and until `end` (monotonic).
     """
 
-    facts: _Facts
+    facts: _FailureFacts
     whole_gang: Rejection | None
     pods: dict[str, Rejection]
     end: float
@@ -134,7 +134,7 @@ class GangFailures:
         self._ledger = ledger
         self._device_backoff = device_backoff
         self._clock = clock
-        self._failures: LruCache[tuple[str, str], _Failure] = LruCache(_MOST_GANGS)
+        self._failures: LruCache[tuple[str, str], _GangFailure] = LruCache(_MOST_GANGS)
 
     def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Return why the pod gets no assignment, if no fact has changed; `offers`: the revision of what members were offered."""
@@ -152,20 +152,20 @@ class GangFailures:
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
         failure = self._failures.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.whole_gang:
-            failure = _Failure(facts, None, {}, float("inf"))
+            failure = _GangFailure(facts, None, {}, float("inf"))
         self._failures[group.metadata.key] = failure
         failure.pods[pod_uid] = why
         failure.whole_gang = why if whole_gang else None
         failure.end = end if limited else failure.end
 
-    def _facts(self, group: PodGroup, offers: int) -> _Facts:
+    def _facts(self, group: PodGroup, offers: int) -> _FailureFacts:
         ledger, backoff = self._ledger, self._device_backoff
         members = [
             (uid, backoff.devices_of(uid), backoff.nodes_of(uid))
             for uid in backoff.pods
             if (pod := ledger.pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
         ]
-        return _Facts(
+        return _FailureFacts(
             group,
             offers,
             ledger.state.place,

@@ -52,7 +52,7 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of the use cases; times in seconds.  The settings of the service give their defaults and bounds."""
+    """The options of the use cases; times in seconds.  `SchedulingSettings` has equal defaults, and the bounds."""
 
     offered_nodes: int = 4
     hold_seconds: float = 30.0
