@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.counter_sets import GroupState, folded
+from dra_extender.allocator.rules.counter_sets import GroupState, state_with
 from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.explain.values import quantity_text
@@ -335,7 +335,7 @@ def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]])
     states: dict[str, GroupState] = {}
     drawing: dict[str, list[str]] = {}
     for device, entry in members:
-        states[entry.counter_set] = folded(states, entry)
+        states[entry.counter_set] = state_with(states, entry)
         drawing.setdefault(entry.counter_set, []).append(device)
         for name, amount in entry.counters:
             drawn[entry.counter_set, name] += amount

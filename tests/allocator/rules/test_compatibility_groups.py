@@ -1,7 +1,7 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
-from dra_extender.allocator.rules.counter_sets import CompatibilityTable, GroupState, admits, folded
+from dra_extender.allocator.rules.counter_sets import CompatibilityTable, GroupState, admits, state_with
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
@@ -59,7 +59,7 @@ def test_admission_by_state(state: object, groups: tuple[str, ...], admitted: bo
 )
 def test_folding_by_state(state: object, groups: tuple[str, ...], after: GroupState) -> None:
     states: dict[str, GroupState] = {} if state == "empty" else {"set": state}  # type: ignore[dict-item]
-    assert folded(states, draws(*groups)) == after
+    assert state_with(states, draws(*groups)) == after
 
 
 def test_rolling_intersection_is_stricter_than_pairs() -> None:

@@ -1,7 +1,7 @@
 """What a placement costs: how much less of the expected demand the node can serve afterwards.
 
-For an expected kind of pods, `slots` are the pods of the kind that still fit on a node, and free devices are useless as far as no
-pod of the kind could use them, except for what is left of a device or card that is full of such pods.  This is the fragmentation
+For an expected kind of pods, `slots` are the pods of the kind that still fit on a node.  A free device is useless to the kind if no
+pod of the kind could use it; what is left of a device or card that is full of such pods is not useless.  This is the fragmentation
 of the paper "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (Weng et al., USENIX
 ATC 2023).  The loss of a placement is, summed over the kinds,
 
@@ -35,10 +35,10 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.node import Node
 
 _BEST_FIT: Final = 0.008
-"""What a node costs that is as large as the largest and of which nothing is taken, in devices."""
+"""The best-fit penalty of a completely free node of the largest size, in devices."""
 _USUAL_DEVICES: Final = 8
 _RESERVE: Final = 2
-"""So many pods of a kind count as room that the cluster has beyond its nodes, so that no price grows without limit."""
+"""Each kind is treated as if this many more pods fitted somewhere; otherwise its price would grow without limit."""
 _DIGITS: Final = 9
 _Loss = tuple[float, float, float]
 _NONE: Final[_Loss] = (float("inf"), 0.0, 0.0)
@@ -68,15 +68,22 @@ class NodeRoom:
     kinds: tuple[KindRoom, ...]
 
 
+_ServedKind = tuple[float, float, float, int, NodeAmounts]
+"""(pod_value, useless_cost, all_free_cost, slots, pod_amounts) of a kind for which the devices of a node suffice.
+
+`pod_value`: the value of one pod.  `useless_cost` and `all_free_cost`: what the useless devices and all free devices cost.
+`slots`: the pods that fit.  A plain tuple, because one with names is unpacked more slowly.
+"""
+
+
 class _Terms(NamedTuple):
     """The value of a room under some prices.
 
-    `unserved`: of the kinds for which the devices do not suffice.  `served`: of each other kind what one pod is worth, what useless
-    devices cost, and what all free devices would cost, with the pods and their CPU and memory.
+    `unserved`: of the kinds for which the devices do not suffice.  `served`: the other kinds.
     """
 
     unserved: float
-    served: tuple[tuple[float, float, float, int, NodeAmounts], ...]
+    served: tuple[_ServedKind, ...]
 
 
 class Fragmentation:
@@ -108,7 +115,7 @@ class Fragmentation:
         self.renew_prices(self.supply())
 
     def units(self, node: Node, pools: NodePools, layout: Hashable | None = None) -> NodeUnits:
-        """Return the units of a node; nodes with equal `layout` have equal devices in the same order, as far as `reads` goes."""
+        """Return the units of a node; nodes with equal `layout` have devices that are equal in `reads`, in the same order."""
         unit_layout = None if layout is None else self._layouts.get(layout)
         if unit_layout is None:
             unit_layout = build_units(node, pools, self._shapes, self._rooms)
@@ -133,8 +140,8 @@ class Fragmentation:
         if weights is not None:
             self._weights = tuple(weights[kind] for kind in self.kinds)
         prices = [
-            weight / (served + _RESERVE * size)
-            for weight, served, size in zip(self._weights, supply.served, supply.sizes, strict=True)
+            weight / (devices + _RESERVE * size)
+            for weight, devices, size in zip(self._weights, supply.served, supply.sizes, strict=True)
         ]
         # Weights may be so small that all prices are 0.
         total = sum(prices) or 1.0
@@ -164,7 +171,7 @@ class Fragmentation:
         return node_room
 
     def value(self, room: NodeRoom, amounts: NodeAmounts | None) -> float:
-        """Return what the expected kinds are served by a node, less what is useless to them, by price."""
+        """Return the value of a node to the expected kinds: priced slots minus priced useless devices."""
         key = room, amounts
         total = self._values.get(key)
         if total is None:
@@ -172,24 +179,25 @@ class Fragmentation:
             if terms is None:
                 if len(self._terms) >= _MOST_TERMS:
                     self._terms.clear()
-                terms = self._terms[room] = self._priced(room)
+                terms = self._terms[room] = self._terms_of(room)
             total = terms.unserved
-            for pod_value, useless, all_free, slots, pod_amounts in terms.served:
-                within = _within(slots, pod_amounts, amounts)
-                total += pod_value * within - useless if within > 0 else -all_free
+            for pod_value, useless_cost, all_free_cost, slots, pod_amounts in terms.served:
+                within = _pods_within(slots, pod_amounts, amounts)
+                total += pod_value * within - useless_cost if within > 0 else -all_free_cost
             if len(self._values) >= _MOST_VALUES:
                 self._values.clear()
             self._values[key] = total
         return total
 
-    def _priced(self, room: NodeRoom) -> _Terms:
-        unserved, served = 0.0, []
+    def _terms_of(self, room: NodeRoom) -> _Terms:
+        unserved = 0.0
+        served_kinds: list[_ServedKind] = []
         for price, kind, (slots, size, useless) in zip(self.prices, self.kinds, room.kinds, strict=True):
             if slots:
-                served.append((price * size, price * useless, price * room.free, slots, kind.amounts))
+                served_kinds.append((price * size, price * useless, price * room.free, slots, kind.amounts))
             else:
                 unserved -= price * useless
-        return _Terms(unserved, tuple(served))
+        return _Terms(unserved, tuple(served_kinds))
 
     def loss(
         self,
@@ -257,7 +265,7 @@ class Fragmentation:
         shapes = [shape for shape, _ in requests]
         for index, (shape, count) in enumerate(requests):
             fits = [room.fits[shape] for room in rooms]
-            least = _pods(fits, count)
+            least = _pods_that_fit(fits, count)
             slots = min(slots, least) if index else least
             serving = [room for room in rooms if room.unit.sizes[shape]]
             if serving:
@@ -274,8 +282,8 @@ class Fragmentation:
         if room.priced is not self.prices:
             worth = 0.0
             for price, requests in zip(self.prices, self._requests, strict=True):
-                served = sum(room.fits[shape] * room.unit.sizes[shape] for shape, _ in requests)
-                worth += price * (served or -room.useless([shape for shape, _ in requests]))
+                devices = sum(room.fits[shape] * room.unit.sizes[shape] for shape, _ in requests)
+                worth += price * (devices or -room.useless([shape for shape, _ in requests]))
             room.worth, room.priced = worth, self.prices
         return room.worth
 
@@ -298,7 +306,7 @@ class Supply:
             if len(self._known) >= _MOST_SUPPLIES:
                 self._known.clear()
             served_devices = self._known[room, amounts] = [
-                (number, size * max(0, _within(slots, self._kinds[number].amounts, amounts)))
+                (number, size * max(0, _pods_within(slots, self._kinds[number].amounts, amounts)))
                 for number, (slots, size, _) in enumerate(room.kinds)
                 if slots
             ]
@@ -308,7 +316,7 @@ class Supply:
             self.served[number] += devices
 
 
-def _within(slots: int, pod_amounts: NodeAmounts, free: NodeAmounts | None) -> int:
+def _pods_within(slots: int, pod_amounts: NodeAmounts, free: NodeAmounts | None) -> int:
     """Return for how many of these pods CPU and memory suffice; less than none on a node that is overcommitted."""
     if free is None:
         return slots
@@ -319,7 +327,7 @@ def _within(slots: int, pod_amounts: NodeAmounts, free: NodeAmounts | None) -> i
     return slots
 
 
-def _pods(fits: Sequence[int], count: int) -> int:
+def _pods_that_fit(fits: Sequence[int], count: int) -> int:
     """Return how many pods fit that need so many different devices each, on units with room for so many."""
     limit = sum(fits) // count
     if count == 1 or not limit:

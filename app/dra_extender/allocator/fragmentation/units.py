@@ -14,7 +14,7 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.fragmentation.kinds import WholeDevice
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
-from dra_extender.allocator.rules.counter_sets import CounterKey, GroupState, admits, drawn, folded
+from dra_extender.allocator.rules.counter_sets import CounterKey, GroupState, admits, drawn, state_with
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import SearchEndedError
@@ -182,7 +182,7 @@ class UnitRoom:
         if device.draws and not is_taken:
             remaining, joined = dict(zip(self.unit.counters, counters, strict=True)), dict(groups)
             for entry in device.draws:
-                joined[entry.counter_set] = folded(joined, entry)
+                joined[entry.counter_set] = state_with(joined, entry)
             for key, amount in drawn(device.draws):
                 if key in remaining:
                     remaining[key] -= amount

@@ -135,7 +135,7 @@ def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
     return not state.isdisjoint(entry.compatibility_groups)
 
 
-def folded(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+def state_with(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
     """Return the state of the counter set once the device is a member; the order of members does not matter."""
     declared = entry.compatibility_groups
     if entry.counter_set not in states:
@@ -146,12 +146,12 @@ def folded(states: Mapping[str, GroupState], entry: CounterConsumption) -> Group
     return state.intersection(declared)
 
 
-def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+def state_with_by_1_37(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
     """Return the state by the rule of Kubernetes 1.37: where some members have groups and others none, the first one decides."""
     state = states.get(entry.counter_set)
     if entry.counter_set in states and (state is None or not entry.compatibility_groups):
         return state
-    return folded(states, entry)
+    return state_with(states, entry)
 
 
 def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
@@ -175,28 +175,28 @@ class CompatibilityTable:
         in_order: bool = False,
         admin_access: bool = False,
     ) -> None:
-        """Fold in the held devices as (device, entry).
+        """Make the held devices members, as (device, entry).
 
         `in_order` selects the rule of Kubernetes 1.37.  `admin_access`: some request of the search has admin access.
         """
-        fold = folded_in_order if in_order else folded
+        new_state = state_with_by_1_37 if in_order else state_with
         self._states: dict[str, GroupState] = {}
         self._published: dict[str, GroupState] | None = {} if admin_access else None
         for _, entry in held_entries:
-            self._states[entry.counter_set] = fold(self._states, entry)
+            self._states[entry.counter_set] = new_state(self._states, entry)
             if self._published is not None and not entry.grouped_by_policy:
-                self._published[entry.counter_set] = fold(self._published, entry)
+                self._published[entry.counter_set] = new_state(self._published, entry)
 
     def join(self, consumption: Sequence[CounterConsumption], trail: Trail, *, admin: bool = False) -> bool:
         """Make a device a member of each counter set on which it draws; False if one does not admit it (the caller then undoes).
 
-        Each entry is folded before the next is tested.
+        Each entry joins before the next is tested.
         """
         for states, entries in self._states_to_join(consumption, admin=admin):
             for entry in entries:
                 if not admits(states, entry):
                     return False
-                trail.put(states, entry.counter_set, folded(states, entry))
+                trail.put(states, entry.counter_set, state_with(states, entry))
         return True
 
     def conflict(
@@ -208,7 +208,7 @@ class CompatibilityTable:
             for entry in entries:
                 if not admits(states, entry):
                     return entry, states[entry.counter_set]
-                states[entry.counter_set] = folded(states, entry)
+                states[entry.counter_set] = state_with(states, entry)
         return None
 
     def _states_to_join(
