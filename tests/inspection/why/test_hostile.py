@@ -54,7 +54,7 @@ def test_costly_selector_leaves_the_devices_of_a_node_without_their_values(monke
     made = cluster(1, 6)
     made.pod("train", request("gpu", "gpu", COSTLY))
 
-    (found,) = why_on_node(made.view(lambda: 0.0), NAMESPACE, "train", "n0").requests
+    (found,) = why_on_node(made.view(), NAMESPACE, "train", "n0").requests
 
     assert {each.code for each in found.devices} == {"NO_MATCH"}
     assert all("the values were not looked up" in each.device.detail for each in found.devices[1:])
@@ -63,7 +63,8 @@ def test_costly_selector_leaves_the_devices_of_a_node_without_their_values(monke
 def test_search_that_takes_too_long_ends_with_its_limit_as_the_reason() -> None:
     made = cluster(3, 2)
     made.pod("train", request("gpu", "gpu", 'device.attributes["gpu.example.com"].uuid == "x"'))
-    view = made.view()
+    seconds = count()
+    view = made.view(lambda: float(next(seconds)))
     asked = view.pod(NAMESPACE, "train")
     assert asked is not None
 

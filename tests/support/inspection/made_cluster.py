@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from dra_extender.inspection.cluster_view import ClusterView, InspectionClock
+from dra_extender.inspection.cluster_view import ClusterView, InspectionClock, served_fields
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
 from dra_extender.model.metadata import Moment
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -90,11 +90,11 @@ class MadeCluster:
             Origin(source="a test", taken_at=Moment(self.now), release="v1.37.1", missing=self.missing), by_kind
         )
 
-    def view(self, elapsed: Callable[[], float] | None = None) -> ClusterView:
-        """The cluster as decisions see it; with `elapsed` seconds in the place of those that go by."""
-        if elapsed is None:
-            return ClusterView(self.cluster())
-        return ClusterView(self.cluster(), cluster=MemoryCluster(clock=InspectionClock(self.now, elapsed)))
+    def view(self, elapsed: Callable[[], float] = lambda: 0.0) -> ClusterView:
+        """The cluster as decisions see it; `elapsed` are the seconds that go by, so that no limit depends on the machine."""
+        cluster = self.cluster()
+        clock = InspectionClock(cluster.origin.taken_at, elapsed)
+        return ClusterView(cluster, cluster=MemoryCluster(clock=clock, served=served_fields(cluster.origin)))
 
 
 def one_gpu_held() -> MadeCluster:
