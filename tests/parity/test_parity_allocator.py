@@ -133,7 +133,7 @@ def test_lines_that_cannot_be_read_leave_order_and_the_other_answers_alone() -> 
 
 
 def test_fault_of_ours_in_one_line_is_told_as_such() -> None:
-    with patch("dra_extender.simulator.scenario.gather", side_effect=ZeroDivisionError("oops")):
+    with patch("dra_extender.simulator.scenario.node_pools", side_effect=ZeroDivisionError("oops")):
         answer = json.loads(answer_line(labelled("basic")[0][0]))
     assert answer["error"] == "internal error, ZeroDivisionError: oops"
 
