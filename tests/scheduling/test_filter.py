@@ -111,7 +111,7 @@ async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
         def edit(pod: Json) -> None:
             pod["status"]["nominatedNodeName"] = node or ""
 
-        world.cluster.store.replace(key, edit)
+        world.cluster.store.edit_unchecked(key, edit)
         world.sync()
 
     nominate("n1")
@@ -161,7 +161,7 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
     def record(pod: Json) -> None:
         pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p1-gpu-x"}]
 
-    world.cluster.store.replace(Key(StoredKind.POD, "default", "p1"), record)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "p1"), record)
     world.sync()
     assert set((await world.filter("p1", "n0")).unresolvable.values()) == {
         'node(s): claim "gpu" belongs to another object'

@@ -105,7 +105,7 @@ class Kubelets(Actor):
         pod = self.store.get(key)
         # A pod that has ended never runs again, whatever a kubelet has forgotten.
         if pod["metadata"]["uid"] == uid and not is_finished(pod):
-            self.store.replace(key, lambda stored: stored["status"].update(phase=phase))
+            self.store.edit_unchecked(key, lambda stored: stored["status"].update(phase=phase))
             if phase == "Running" and self.random.random() < self.completing:
                 self.later(40.0, self._set_phase, key, uid, "Succeeded")
 
@@ -320,7 +320,7 @@ class Users:
     def touch_claim(self, name: str) -> None:
         key = Key(StoredKind.CLAIM, NAMESPACE, name)
         label = str(self._random.randrange(1000))
-        self._store.replace(key, lambda claim: claim["metadata"].setdefault("labels", {}).update(touched=label))
+        self._store.edit_unchecked(key, lambda claim: claim["metadata"].setdefault("labels", {}).update(touched=label))
 
     def create_claim(self, name: str, kind: str) -> None:
         """A claim that pods may use later."""

@@ -178,7 +178,7 @@ class ApiServer:
         key = key_of(kind, thing)
         if self.store.find(key) is None:
             self.store.create(kind, thing)
-        self.store.replace(key, lambda stored: stored.update(thing))
+        self.store.edit_unchecked(key, lambda stored: stored.update(thing))
 
     def end_watches(self, kind: StoredKind) -> None:
         """End the watches of a kind that are open now, as when their time is over."""

@@ -154,7 +154,7 @@ class Course:
 
     def _edit_node(self, node: str, edit: Callable[[Json], None]) -> None:
         with suppress(ClusterError):
-            self._world.store.replace(Key(StoredKind.NODE, "", node), lambda thing: _edit_spec(thing, edit))
+            self._world.store.edit_unchecked(Key(StoredKind.NODE, "", node), lambda thing: _edit_spec(thing, edit))
 
     def aim(self, moment: str, count: int, faults: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
         """Have faults happen at the `count`th of such moments."""

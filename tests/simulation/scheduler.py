@@ -186,7 +186,9 @@ class Scheduler:
     def _report(self, pod: Json, reason: str, message: str) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         with suppress(ClusterError):
-            self._store.replace(key_of(StoredKind.POD, pod), lambda stored: _set_condition(stored, pod, condition))
+            self._store.edit_unchecked(
+                key_of(StoredKind.POD, pod), lambda stored: _set_condition(stored, pod, condition)
+            )
 
     def _saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         kind = change.key.kind

@@ -333,11 +333,11 @@ class ClusterView:
         store = self.cluster.store
         try:
             for change in changes:
-                store.put(change.kind, change.after)
+                store.put_unchecked(change.kind, change.after)
             yield
         finally:
             for change in reversed(changes):
-                store.put(change.kind, change.before)
+                store.put_unchecked(change.kind, change.before)
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)

@@ -345,7 +345,7 @@ async def test_a_secret_is_created_or_its_data_replaced_in_the_version_that_was_
     key = Key(StoredKind.SECRET, "space", "tls")
     created = server.store.get(key)
     assert (created["type"], created["data"]) == ("kubernetes.io/tls", {"a": "MQ=="})
-    server.store.replace(key, lambda secret: secret.update(type="Opaque"))
+    server.store.edit_unchecked(key, lambda secret: secret.update(type="Opaque"))
     before = await store.read("tls")
     assert before is not None
     await store.write("tls", {"a": b"2"}, before)

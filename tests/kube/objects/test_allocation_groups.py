@@ -83,7 +83,7 @@ async def test_groups_are_stored_in_the_allocation_where_the_api_has_the_field(
     await allocated(server, transport, settings, metrics)
     assert sent(faults) == [{"s": ["mig"]}]
     assert b"stripped_fields_total{" not in await metrics.render()
-    server.store.replace(KEY, lambda claim: claim["metadata"].pop("annotations"))
+    server.store.edit_unchecked(KEY, lambda claim: claim["metadata"].pop("annotations"))
     later = Ledger()
     later.claim_seen(server.store.read(KEY))
     (holding,) = later.claims.usage.pool(("d.example.com", "p"))["g"]
@@ -124,7 +124,7 @@ async def test_groups_in_the_allocation_win_over_an_edited_annotation_and_that_i
         annotations[SNAPSHOT_ANNOTATION] = annotations[SNAPSHOT_ANNOTATION].replace('"mig"', '"vgpu"')
 
     await allocated(server, transport, settings, Metrics())
-    server.store.replace(KEY, edit)
+    server.store.edit_unchecked(KEY, edit)
     ledger, metrics = Ledger(), Metrics()
     ClaimReports(ledger, MemoryCluster().events, metrics)
     ledger.claim_seen(server.store.read(KEY))

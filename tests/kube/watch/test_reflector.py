@@ -67,7 +67,7 @@ class Bench:
             self.server.store.create(LEASES, {"metadata": metadata, **more})
             return
         self._changes += 1
-        self.server.store.replace(key, lambda stored: stored.update(change=self._changes))
+        self.server.store.edit_unchecked(key, lambda stored: stored.update(change=self._changes))
 
     def delete(self, name: str) -> None:
         self.server.store.delete(Key(LEASES, "space", name))

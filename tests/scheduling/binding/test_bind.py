@@ -93,10 +93,10 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     def name(pod: Json) -> None:
         pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p2-gpu-x"}]
 
-    world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "p2-gpu-x"), own)
+    world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", "p2-gpu-x"), own)
     world.sync()
     world.silence("pods")
-    world.cluster.store.replace(Key(StoredKind.POD, "default", "p2"), name)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "p2"), name)
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
     async with world.watching():
         await world.bind("p2", "n1")

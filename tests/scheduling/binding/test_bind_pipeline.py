@@ -234,7 +234,7 @@ async def test_a_conflict_is_read_again_and_decided_again(world: InMemoryExtende
         def label(claim: Any) -> None:
             claim["metadata"]["labels"] = {"touched": "yes"}
 
-        world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), label)
+        world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", "c1"), label)
         claims.go.set()
         await bind
 

@@ -150,7 +150,7 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: InMemoryExte
 
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), clear)
+        world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", "c1"), clear)
         with pytest.raises(RetryableError, match="was deallocated while pod default/p1 waited for it"):
             await bind
 

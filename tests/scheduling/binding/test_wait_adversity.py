@@ -114,7 +114,7 @@ async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewh
     """Pods of jobs stay for a while when they are deleted: they have finalizers."""
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.store.replace(Key(StoredKind.POD, "default", "p1"), change)
+        world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "p1"), change)
         with pytest.raises(RetryableError, match=words):
             await asyncio.wait_for(bind, 60)
 

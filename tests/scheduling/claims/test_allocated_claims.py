@@ -13,7 +13,7 @@ NOT_COUNTED = 'request "req": nodeAllocatableResources of devices are not suppor
 
 
 def declare(world: InMemoryExtender, node: str, *features: str) -> None:
-    world.cluster.store.replace(
+    world.cluster.store.edit_unchecked(
         Key(StoredKind.NODE, "", node), lambda raw: raw["status"].update(declaredFeatures=list(features))
     )
     world.sync()

@@ -67,7 +67,7 @@ async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: InMemoryExten
     """The release was decided about an older state of the claim."""
     known = record(world)
     later = {"resource": "pods", "name": "p3", "uid": "later"}
-    world.cluster.store.replace(KEY, lambda claim: claim["status"]["reservedFor"].append(later))
+    world.cluster.store.edit_unchecked(KEY, lambda claim: claim["status"]["reservedFor"].append(later))
     assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
     assert [each["uid"] for each in world.claim("c1")["status"]["reservedFor"]] == ["later"]
     assert world.devices("c1") == ["n1/gpu-0"]
@@ -79,13 +79,13 @@ async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: I
     def again(claim: Json) -> None:
         claim["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
 
-    world.cluster.store.replace(KEY, again)
+    world.cluster.store.edit_unchecked(KEY, again)
     assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
     assert world.devices("c1") == ["n1/gpu-1"]
 
 
 async def test_claim_that_is_gone_has_nothing_left_to_release(world: InMemoryExtender) -> None:
     known = record(world)
-    world.cluster.store.replace(KEY, lambda claim: claim["metadata"].pop("finalizers"))
+    world.cluster.store.edit_unchecked(KEY, lambda claim: claim["metadata"].pop("finalizers"))
     world.cluster.store.delete(KEY)
     assert await writing(world).release(known, (uid(world, "p1"),))

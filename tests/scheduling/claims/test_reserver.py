@@ -71,7 +71,7 @@ async def test_a_claim_that_vanishes_meanwhile_is_said_to_each() -> None:
         await world.bind("p0", "n1")
         binds = [asyncio.create_task(world.bind(f"p{index}", "n1")) for index in range(1, 5)]
         await asyncio.sleep(0)
-        world.cluster.store.replace(
+        world.cluster.store.edit_unchecked(
             Key(StoredKind.CLAIM, "default", "shared"),
             lambda claim: claim["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
         )

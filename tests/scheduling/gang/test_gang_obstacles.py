@@ -38,7 +38,7 @@ class ObstructedExtender(GangExtender):
 
     def edited(self, name: str, **fields: Any) -> None:
         """Write these fields of the pod, as its spec or status is written."""
-        self.cluster.store.replace(Key(StoredKind.POD, "default", name), lambda pod: pod.update(fields))
+        self.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", name), lambda pod: pod.update(fields))
         self.sync()
 
     def reported(self, name: str, message: str, reason: str = "Unschedulable") -> None:
@@ -49,7 +49,7 @@ class ObstructedExtender(GangExtender):
     def cpus(self, amount: str) -> None:
         """So much CPU is allocatable on n1."""
         key = Key(StoredKind.NODE, "", "n1")
-        self.cluster.store.replace(key, lambda node: node.update(status={"allocatable": {"cpu": amount}}))
+        self.cluster.store.edit_unchecked(key, lambda node: node.update(status={"allocatable": {"cpu": amount}}))
         self.sync()
 
     def node_fields(self, **fields: Any) -> None:
@@ -104,7 +104,7 @@ def claim_not_created(world: ObstructedExtender) -> None:
 def claim_deleting(world: ObstructedExtender) -> None:
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     key = Key(StoredKind.CLAIM, "default", "c")
-    world.cluster.store.replace(key, lambda claim: claim["metadata"].update(gone))
+    world.cluster.store.edit_unchecked(key, lambda claim: claim["metadata"].update(gone))
     world.sync()
 
 

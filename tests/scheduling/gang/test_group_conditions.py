@@ -225,7 +225,7 @@ async def test_a_member_that_was_ready_is_not_bound_on_devices_that_others_gave_
         world.report("Failed")
         await outcomes(late)
         assert world.devices("shared") == []
-        world.cluster.store.replace(
+        world.cluster.store.edit_unchecked(
             Key(StoredKind.POD, "default", "plain"), lambda pod: pod["spec"].update(nodeName="n2")
         )
         await world.cluster.watch.caught_up()

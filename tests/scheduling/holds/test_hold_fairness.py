@@ -147,7 +147,7 @@ async def test_hold_of_a_pod_that_is_being_bound_or_nominated_is_not_revoked() -
     def edit(pod: Json) -> None:
         pod["status"]["nominatedNodeName"] = "n0"
 
-    world.cluster.store.replace(Key(StoredKind.POD, "a", "nominated"), edit)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "a", "nominated"), edit)
     world.sync()
     assert await world.ask(other) == ("n1",)
     world.clock.seconds += MOST_STALE_SECONDS + 1

@@ -95,7 +95,7 @@ async def test_a_late_member_that_another_one_tells_of_the_claim_ends_the_work()
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
 
-    world.cluster.store.replace(Key(StoredKind.POD, "default", "late"), tell)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "late"), tell)
     await world.work()
     assert note(world).startswith(f"{STOPPED}the status of pod default/late, a member of PodGroup {GROUP}; ")
 
@@ -112,7 +112,7 @@ async def test_a_member_that_the_leader_before_us_told_last_is_no_sign_of_anothe
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
 
-    world.cluster.store.replace(Key(StoredKind.POD, "default", "late"), tell)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", "late"), tell)
     await world.work()
     assert note(world) == ""
 

@@ -50,7 +50,7 @@ async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
     def label(template: Json) -> None:
         template["spec"]["metadata"] = {"labels": {"team": "blue"}, "annotations": {"note": "x"}}
 
-    world.cluster.store.replace(Key(StoredKind.TEMPLATE, "default", "template"), label)
+    world.cluster.store.edit_unchecked(Key(StoredKind.TEMPLATE, "default", "template"), label)
     await world.work()
     claim = world.claim(world.made("gpu")[0])
     group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
@@ -86,7 +86,7 @@ async def test_what_marks_claims_is_not_taken_from_a_template(where: str) -> Non
         owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
         template["spec"]["metadata"] = {where: kept | forged, "finalizers": ["x/y"], "ownerReferences": owners}
 
-    world.cluster.store.replace(Key(StoredKind.TEMPLATE, "default", "template"), forge)
+    world.cluster.store.edit_unchecked(Key(StoredKind.TEMPLATE, "default", "template"), forge)
     await world.work()
     meta = world.claim(world.made("gpu")[0])["metadata"]
     own = {ENTRY_ANNOTATION: "gpu"} if where == "annotations" else {}
@@ -298,7 +298,7 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
         PROTECTION_FINALIZER
         in world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
     )
-    world.cluster.store.replace(
+    world.cluster.store.edit_unchecked(
         Key(StoredKind.POD, "default", "p0"), lambda pod: pod["status"].update(phase="Succeeded")
     )
     await world.work(GRACE - 0.5)

@@ -35,7 +35,7 @@ def forge(world: InMemoryExtender, change: Callable[[Json], None], number: int =
         change(claim)
         claim["metadata"].setdefault("labels", {})["number"] = str(number)
 
-    world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), write)
+    world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", "c1"), write)
     world.sync()
 
 

@@ -53,9 +53,9 @@ def test_objects_are_kept_byte_by_byte_and_later_writes_are_newer() -> None:
     store = Store(Steady())
     store.load(StoredKind.CLAIM, [data])
     assert store.read(CLAIM) == data
-    assert store.put(StoredKind.CLAIM, claim_of("q"))["metadata"]["resourceVersion"] == "8"
+    assert store.put_unchecked(StoredKind.CLAIM, claim_of("q"))["metadata"]["resourceVersion"] == "8"
     store.skip_versions(20)
-    assert store.put(StoredKind.CLAIM, claim_of("q"))["metadata"]["resourceVersion"] == "21"
+    assert store.put_unchecked(StoredKind.CLAIM, claim_of("q"))["metadata"]["resourceVersion"] == "21"
 
 
 def test_an_object_without_a_version_is_changed_as_any_other() -> None:
@@ -93,9 +93,9 @@ def test_what_is_put_breaks_rules_and_gets_a_uid_where_it_has_none() -> None:
     store = loaded(claim_of("p"))
     other = claim_of("p")
     other["spec"] = {"devices": {}}
-    store.put(StoredKind.CLAIM, other)
+    store.put_unchecked(StoredKind.CLAIM, other)
     assert store.get(CLAIM)["spec"] == {"devices": {}}
-    made = store.put(StoredKind.POD, pod("new"))
+    made = store.put_unchecked(StoredKind.POD, pod("new"))
     assert made["metadata"]["uid"]
 
 
@@ -105,7 +105,7 @@ def test_what_is_removed_is_gone_whatever_finalizers_it_has() -> None:
     store = loaded(thing)
     seen: list[Change] = []
     store.subscribe(seen.append)
-    store.remove(CLAIM)
+    store.remove_unchecked(CLAIM)
     assert [each.verb for each in seen] == [WatchEventType.DELETED]
     with pytest.raises(NotFoundError):
         store.get(CLAIM)
@@ -114,9 +114,9 @@ def test_what_is_removed_is_gone_whatever_finalizers_it_has() -> None:
 def test_claims_are_found_by_owner_and_consumer_also_after_a_write() -> None:
     store = loaded(claim_of("p", "q"))
     assert [store.claims_of(uid) for uid in ("p", "q", "r")] == [[CLAIM], [CLAIM], []]
-    store.put(StoredKind.CLAIM, claim_of("p", "r"))
+    store.put_unchecked(StoredKind.CLAIM, claim_of("p", "r"))
     assert store.claims_of("r") == [CLAIM]
-    store.remove(CLAIM)
+    store.remove_unchecked(CLAIM)
     assert store.claims_of("p") == []
 
 
@@ -124,6 +124,6 @@ def test_writes_are_delivered_at_once_and_what_exists_is_not() -> None:
     store, sink = loaded(claim_of("p")), Noted()
     StoreWatch(store).deliver_at_once({"resourceclaims": sink})
     assert sink.names == []
-    store.put(StoredKind.CLAIM, claim_of("q"))
-    store.remove(CLAIM)
+    store.put_unchecked(StoredKind.CLAIM, claim_of("q"))
+    store.remove_unchecked(CLAIM)
     assert sink.names == ["c", "c gone"]

@@ -24,7 +24,7 @@ def templated(name: str) -> Json:
 
 def running(store: Store, thing: Json, node: str = "node-1") -> str:
     made = store.create(StoredKind.POD, thing)
-    store.replace(
+    store.edit_unchecked(
         Key(StoredKind.POD, "default", made["metadata"]["name"]), lambda each: each["spec"].update(nodeName=node)
     )
     uid: str = made["metadata"]["uid"]
@@ -58,7 +58,7 @@ def test_a_claim_that_was_made_and_not_recorded_is_found_again(store: Store) -> 
     store.create(StoredKind.TEMPLATE, template("t"))
     store.create(StoredKind.POD, templated("p"))
     ClaimController(store).reconcile()
-    store.replace(Key(StoredKind.POD, "default", "p"), lambda each: each["status"].pop("resourceClaimStatuses"))
+    store.edit_unchecked(Key(StoredKind.POD, "default", "p"), lambda each: each["status"].pop("resourceClaimStatuses"))
     ClaimController(store).reconcile()
     assert len(store.all(StoredKind.CLAIM)) == 1
     assert store.get(Key(StoredKind.POD, "default", "p"))["status"]["resourceClaimStatuses"]
@@ -84,7 +84,7 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
     kept = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert kept["status"]["allocation"]
     assert kept["status"]["reservedFor"] == [consumer(second, second)]
-    store.replace(Key(StoredKind.POD, "default", "two"), lambda each: each["status"].update(phase="Succeeded"))
+    store.edit_unchecked(Key(StoredKind.POD, "default", "two"), lambda each: each["status"].update(phase="Succeeded"))
     ClaimController(store).reconcile()
     freed = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert not freed.get("status")

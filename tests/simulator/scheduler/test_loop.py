@@ -115,7 +115,7 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
         node("full", {"zone": "a"}, cpu="4", memory="1Gi", pods="0"),
         node("asked", {"zone": "a"}, cpu="4", memory="1Gi"),
     )
-    bench.cluster.store.replace(
+    bench.cluster.store.edit_unchecked(
         Key(StoredKind.NODE, "", "cordoned"), lambda thing: thing.update(spec={"unschedulable": True})
     )
     bench.add(pod("p", requests={"cpu": "2", "memory": "10Mi"}, nodeSelector={"zone": "a"}))
@@ -134,7 +134,7 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
 async def test_taints_and_every_short_resource_are_reported_as_kube_scheduler_does(bench: Bench) -> None:
     bench.add(node("tainted"), node("small", cpu="1", memory="1Mi"), node("bare"))
     taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
-    bench.cluster.store.replace(
+    bench.cluster.store.edit_unchecked(
         Key(StoredKind.NODE, "", "tainted"), lambda thing: thing.update(spec={"taints": [taint]})
     )
     bench.add(pod("p", requests={"cpu": "2", "memory": "10Mi"}))
@@ -215,7 +215,7 @@ def test_reasons_are_aggregated_as_kube_scheduler_does(total: int, reasons: list
 
 async def test_a_nominated_node_is_tried_first_and_alone(bench: Bench) -> None:
     bench.add(node("n1"), node("n2"), pod("p"))
-    bench.cluster.store.replace(
+    bench.cluster.store.edit_unchecked(
         Key(StoredKind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
     )
     await bench.rest()
@@ -226,7 +226,7 @@ async def test_a_nominated_node_is_tried_first_and_alone(bench: Bench) -> None:
 
 async def test_a_nominated_node_that_is_refused_leads_to_a_normal_call(bench: Bench) -> None:
     bench.add(node("n1"), node("n2"), pod("p"))
-    bench.cluster.store.replace(
+    bench.cluster.store.edit_unchecked(
         Key(StoredKind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
     )
     bench.extender.filter = lambda body: {"NodeNames": [name for name in body["NodeNames"] if name == "n1"]}
@@ -253,7 +253,7 @@ WAKES: dict[str, Callable[[Bench], object]] = {
     "a class": lambda bench: bench.cluster.store.create(StoredKind.CLASS, {"metadata": {"name": "c"}, "spec": {}}),
     "a node": lambda bench: bench.add(node("n2")),
     "a running pod": lambda bench: bench.add(pod("other", nodeName="n1")),
-    "the pod itself": lambda bench: bench.cluster.store.replace(
+    "the pod itself": lambda bench: bench.cluster.store.edit_unchecked(
         Key(StoredKind.POD, "default", "p"), lambda thing: thing["metadata"].update(labels={"a": "b"})
     ),
 }

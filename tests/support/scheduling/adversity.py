@@ -30,7 +30,7 @@ def troubled_world(lag: float = 5.0) -> InMemoryExtender:
 
 def edit(world: InMemoryExtender, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:
     """What somebody else does to the claim, when it is called."""
-    return lambda: void(world.cluster.store.replace(Key(StoredKind.CLAIM, "default", name), change))
+    return lambda: void(world.cluster.store.edit_unchecked(Key(StoredKind.CLAIM, "default", name), change))
 
 
 def void(_: object) -> None:

@@ -45,7 +45,7 @@ class CrowdExtender(InMemoryExtender):
             node["status"] = status
             node["metadata"]["labels"] = named
 
-        self.cluster.store.replace(key, change)
+        self.cluster.store.edit_unchecked(key, change)
         self.sync()
 
     def group(self, min_count: int = 0) -> None:
@@ -82,7 +82,7 @@ class CrowdExtender(InMemoryExtender):
         def change(raw: Json) -> None:
             raw.setdefault("status", {})["conditions"] = [{"type": STARTED, "status": status}]
 
-        self.cluster.store.replace(Key(StoredKind.POD, "default", pod), change)
+        self.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", pod), change)
 
     def kubelets_work(self) -> None:
         """Kubelets start what they accept."""

@@ -52,7 +52,7 @@ class InTreeScheduler:
         stored = store.update(StoredKind.CLAIM, stored)
         stored["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
         store.update_status(StoredKind.CLAIM, stored)
-        store.replace(Key(StoredKind.POD, "default", name), lambda pod: pod["spec"].update(nodeName=pool))
+        store.edit_unchecked(Key(StoredKind.POD, "default", name), lambda pod: pod["spec"].update(nodeName=pool))
 
     def owners(self) -> list[str]:
         """The pods of this scheduler that have the device."""

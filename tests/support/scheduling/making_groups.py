@@ -119,5 +119,5 @@ class ClaimMakingExtender(PodGroupExtender):
 
     def edit_group(self, change: Callable[[Json], None]) -> None:
         """What somebody does to the PodGroup."""
-        self.cluster.store.replace(Key(StoredKind.POD_GROUP, "default", GROUP), change)
+        self.cluster.store.edit_unchecked(Key(StoredKind.POD_GROUP, "default", GROUP), change)
         self.sync()

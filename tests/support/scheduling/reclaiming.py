@@ -52,7 +52,7 @@ def edit_status(world: InMemoryExtender, change: Callable[[Json], None], manager
 
 def edit_pod(world: InMemoryExtender, change: Callable[[Json], None], name: str = "p1") -> None:
     """What somebody else does to the pod."""
-    world.cluster.store.replace(Key(StoredKind.POD, "default", name), change)
+    world.cluster.store.edit_unchecked(Key(StoredKind.POD, "default", name), change)
     world.sync()
 
 

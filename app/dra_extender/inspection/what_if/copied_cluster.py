@@ -84,7 +84,7 @@ class CopiedCluster:
         _, namespace, name = key_of(kind, item)
         metadata = item["metadata"]
         uid = metadata.get("uid") or "/".join((_MADE_UID, kind, *((namespace,) if namespace else ()), name))
-        return self.store.put(kind, {**item, "metadata": {**metadata, "uid": uid}})
+        return self.store.put_unchecked(kind, {**item, "metadata": {**metadata, "uid": uid}})
 
     def objects(self) -> ClusterObjects:
         """Return all objects as they are now, and what a running extender holds."""
@@ -100,7 +100,7 @@ class CopiedCluster:
         Claims that the pod owns are deleted.  Other claims lose the pod's reservation, and with the last one their allocation.  An
         allocation that is reserved for a PodGroup stays.
         """
-        self.store.remove(key_of(StoredKind.POD, pod))
+        self.store.remove_unchecked(key_of(StoredKind.POD, pod))
         return tuple(self._released(pod["metadata"]["uid"]))
 
     def evict_pod(self, pod: Json) -> tuple[ClaimFate, ...]:
@@ -124,7 +124,7 @@ class CopiedCluster:
             left = [consumer for consumer in status.get("reservedFor") or () if consumer.get("uid") != uid]
             owners = claim["metadata"].get("ownerReferences") or ()
             if not left and any(owner.get("uid") == uid for owner in owners):
-                self.store.remove(key)
+                self.store.remove_unchecked(key)
                 yield ClaimFate(claim=key.name, fate=Fate.DELETED)
             elif left:
                 self.put(StoredKind.CLAIM, {**claim, "status": {**status, "reservedFor": left}})
@@ -174,7 +174,7 @@ def _report_conditions(store: Store, claim: Json) -> Json:
         identity = (*result.device_id, result.share_id)
         known = reported.get(identity, dict(zip(_IDENTITY, identity, strict=True)))
         reported[identity] = {**known, "conditions": _assumed_conditions(known.get("conditions") or (), result)}
-    return store.put(StoredKind.CLAIM, {**claim, "status": {**status, "devices": list(reported.values())}})
+    return store.put_unchecked(StoredKind.CLAIM, {**claim, "status": {**status, "devices": list(reported.values())}})
 
 
 def _assumed_conditions(conditions: Sequence[Json], result: DeviceResult) -> list[Json]:

@@ -391,7 +391,7 @@ class Trial:
     def taken_back(self) -> Iterator[None]:
         """Take back afterwards what is ended and placed inside."""
         seconds = self._seconds.copy()
-        with self.copy.store.restored() as changes:
+        with self.copy.store.restoring() as changes:
             yield
         for key in sorted({change.key for change in changes if change.key.kind is StoredKind.POD}):
             data = self.copy.store.read(key)

@@ -66,7 +66,7 @@ async def record_claims(store: Store, key: Key, uid: str, version: str, claims: 
     stored = store.get(key)["metadata"]
     if (stored["uid"], stored["resourceVersion"]) != (uid, version):
         raise ConflictError(f'Operation cannot be fulfilled on {key.kind} "{key.name}": the object has been modified')
-    store.replace(key, lambda thing: thing.update(with_claims(thing, dict(sorted(claims.items())))))
+    store.edit_unchecked(key, lambda thing: thing.update(with_claims(thing, dict(sorted(claims.items())))))
 
 
 class MemoryClaims:
@@ -169,7 +169,7 @@ class MemoryPods:
             raise RequestRejectedError(
                 f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable'
             )
-        return self._store.replace(key, edit)
+        return self._store.edit_unchecked(key, edit)
 
 
 class PodEvent(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ class Store:
         self._listeners.append(listener)
 
     @contextmanager
-    def restored(self) -> Iterator[Sequence[Change]]:
+    def restoring(self) -> Iterator[Sequence[Change]]:
         """Yield the list of changes made inside; afterwards put every object back as it was."""
         changes: list[Change] = []
         self._listeners.append(changes.append)
@@ -101,9 +101,9 @@ class Store:
                 before.setdefault(change.key, change.before)
             for key, data in before.items():
                 if key in self._objects[key.kind]:
-                    self.remove(key)
+                    self.remove_unchecked(key)
                 if data is not None:
-                    self.put(key.kind, decode_object(key.kind.singular, data))
+                    self.put_unchecked(key.kind, decode_object(key.kind.singular, data))
 
     def load(self, kind: StoredKind, objects: Iterable[bytes]) -> list[bytes]:
         """Take over objects of another cluster as they are; return those that have no usable name, UID or spec."""
@@ -209,7 +209,7 @@ class Store:
         """
         thing = _copy(thing)
         fill_in(kind, thing)
-        key, old = self._current(kind, thing)
+        key, old = self._checked_current(kind, thing)
         metadata, before = thing["metadata"], old["metadata"]
         for field in _KEPT:
             metadata.pop(field, None)
@@ -242,7 +242,7 @@ class Store:
         """
         thing = _copy(thing)
         fill_in(kind, thing)
-        key, old = self._current(kind, thing)
+        key, old = self._checked_current(kind, thing)
         thing["metadata"] = _copy(old["metadata"])
         _keep(thing, old, "spec")
         self._served.strip(kind, thing)
@@ -251,7 +251,7 @@ class Store:
             check_claim_status(key, old, thing)
         return self._write_changed(key, old, thing, manager)
 
-    def put(self, kind: StoredKind, thing: Json) -> Json:
+    def put_unchecked(self, kind: StoredKind, thing: Json) -> Json:
         """Write an object as it is, new or in the place of one: no rule is checked, and nothing but a UID is filled in."""
         key, thing = key_of(kind, thing), {**thing, "metadata": dict(thing["metadata"])}
         exists = key in self._objects[kind]
@@ -259,11 +259,11 @@ class Store:
             thing["metadata"]["uid"] = str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
         return self._write(WatchEventType.MODIFIED if exists else WatchEventType.ADDED, key, thing)
 
-    def remove(self, key: Key) -> Json:
+    def remove_unchecked(self, key: Key) -> Json:
         """Take the object away, whatever finalizers it has.  Raises NotFoundError."""
         return self._write(WatchEventType.DELETED, key, self.get(key))
 
-    def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
+    def edit_unchecked(self, key: Key, edit: Callable[[Json], None]) -> Json:
         """Write as the server itself does, for example a subresource: `edit` changes a copy in place; no rule is checked."""
         old = self.get(key)
         thing = _copy(old)
@@ -293,7 +293,7 @@ class Store:
             refusal = f"pod {key.name} has non-empty .spec.schedulingGates"
         if refusal:
             raise ConflictError(f'Operation cannot be fulfilled on pods/binding "{key.name}": {refusal}')
-        return self.replace(key, lambda stored: _assign(stored, node, self._now()))
+        return self.edit_unchecked(key, lambda stored: _assign(stored, node, self._now()))
 
     def delete(self, key: Key, uid: str | None = None, version: str | None = None, grace: int = 0) -> Json:
         """Delete, or only mark as deleted while finalizers are left or `grace` seconds are granted.
@@ -324,7 +324,7 @@ class Store:
             metadata.update(deletionTimestamp=ends, deletionGracePeriodSeconds=grace)
         return self._write_changed(key, old, thing)
 
-    def _current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
+    def _checked_current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
         """Return the key and the stored object; raise ConflictError if the write was made from another version."""
         key = key_of(kind, thing)
         old = self.get(key)

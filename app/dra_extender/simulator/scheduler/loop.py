@@ -236,7 +236,9 @@ class SchedulingLoop:
             # As a kubelet with every gate does; the service may learn from the start and wake other pods.
             if pod["spec"].get("schedulingGroup") and self._store.find(outcome.pod) is not None:
                 self._wakes_before_slices = self._cluster.waker.calls
-                self._store.replace(outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
+                self._store.edit_unchecked(
+                    outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"})
+                )
             return
         self._parked[uid] = _Parked(*signals, outcome, _failures_after(outcome, failures))
         if self._store.find(outcome.pod) is None:
@@ -244,7 +246,7 @@ class SchedulingLoop:
         # A changed text is a change of the pod, and so one more attempt.
         reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
-        self._store.replace(outcome.pod, lambda pod: _set_condition(pod, condition))
+        self._store.edit_unchecked(outcome.pod, lambda pod: _set_condition(pod, condition))
 
     async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
         """Return the node for the pod; with `wait` the pod is not to be tried, for this reason."""
