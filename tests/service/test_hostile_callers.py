@@ -89,6 +89,7 @@ async def test_a_caller_that_sends_no_whole_request_is_closed(sent: bytes) -> No
             each.close()
 
 
+@pytest.mark.virtual_time
 async def test_a_head_has_a_limit() -> None:
     async with uvicorn_alone() as alone, ours() as port:
         large = [await peer(each) for each in (alone, port)]
