@@ -155,7 +155,7 @@ class PageApplication:
             generation = self._source.latest().generation
             yield f"retry: 2000\nevent: generation\ndata: {generation}\n\n"
             while not self._ended.is_set():
-                later = await self._later_than(generation)
+                later = await self._later_generation(generation)
                 if later is None:
                     yield ": alive\n\n"
                 else:
@@ -164,7 +164,7 @@ class PageApplication:
         finally:
             self._streams -= 1
 
-    async def _later_than(self, generation: int) -> int | None:
+    async def _later_generation(self, generation: int) -> int | None:
         """Return the generation of the next state; None if there is none for some seconds, or the page ends."""
         later = asyncio.create_task(self._source.later_than(generation))
         ended = asyncio.create_task(self._ended.wait())
