@@ -1,7 +1,7 @@
-"""Finds the fewest pods, or holders of devices, whose end lets something fit.
+"""The smallest set of pods, or of holders of devices, whose end lets something fit.
 
-The end of more of them never hurts: a set that suffices still does with others.  `defrag/search` has the other question, the fewest
-pods to move: they also have to land, so that a larger set may fail where a smaller one is enough.
+Ending further candidates never hurts: a set that suffices still suffices together with others.  `defrag/search` answers another
+question, the fewest pods to move: moved pods also have to land, so that a larger set may fail where a smaller set is enough.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ MOST_SETS: Final = 1_000
 
 
 class Ends(NamedTuple, Generic[T]):
-    """Which ones to wait for, because they leave by themselves, and which ones to end."""
+    """The candidates to wait for, because they leave by themselves, and the candidates to end."""
 
     awaited: Sequence[T]
     ended: Sequence[T]
@@ -28,14 +28,14 @@ def fewest_ends(
     may_be_ended: Callable[[T], bool],
     suffices: Callable[[Sequence[T]], bool],
 ) -> Ends[T]:
-    """Find the fewest to end; all of them together suffice.
+    """Return the smallest set of candidates to end; the end of all candidates has to suffice.
 
     Args:
-        leaving: They leave by themselves: they are waited for as far as needed, and cost nothing.
-        staying: They would have to be ended, the preferred first.
-        may_be_ended: Says whether one may be ended; those that may not are left out where the others are enough.
-        suffices: Says whether something fits after the end of a set.  False where nothing more may be tried makes the answer
-            larger, not wrong.
+        leaving: Candidates that leave by themselves; waiting for them costs nothing.
+        staying: Candidates that would have to be ended, the preferred candidates first.
+        may_be_ended: Returns whether a candidate may be ended; a candidate that may not is left out if the others are enough.
+        suffices: Returns whether something fits after the end of a set.  If it returns False because a limit is reached, the answer
+            is larger than necessary, but not wrong.
     """
     allowed = [candidate for candidate in staying if may_be_ended(candidate)]
     if len(allowed) < len(staying) and suffices([*leaving, *allowed]):
@@ -47,16 +47,19 @@ def fewest_ends(
 
 
 def irreducible(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """Return candidates that suffice, of which none can be left out; all suffice, and the preferred ones come first and stay."""
+    """Return a subset that suffices and of which no candidate can be left out; keep those that come first if possible.
+
+    All candidates together have to suffice.
+    """
     for candidate in reversed(candidates):
-        fewer = [kept_candidate for kept_candidate in candidates if kept_candidate is not candidate]
+        fewer = [other for other in candidates if other is not candidate]
         if suffices(fewer):
             candidates = fewer
     return candidates
 
 
 def _fewest(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """Return the smallest set of candidates that was found to suffice; all of them do."""
+    """Return the smallest set of candidates that was found to suffice; all candidates together have to suffice."""
     first = 1 + bisect_left(range(1, len(candidates)), True, key=lambda number: suffices(candidates[:number]))
     fewest = irreducible(candidates[:first], suffices)
     while len(fewest) > 1:

@@ -134,6 +134,15 @@ def test_odd_pod_has_an_answer(spec: dict[str, Any]) -> None:
     assert waiting(made.view()).pods == 1
 
 
+def test_claim_entry_of_a_pod_without_a_name_is_the_reason() -> None:
+    """The API server refuses such a pod, but an edited snapshot may have it."""
+    made = cluster(1, 1)
+    made.pod("train", request("held", "gpu", "false"), request("misspelt", "gpuu"))
+    made.objects["pods"][-1]["spec"]["resourceClaims"].append({})
+
+    assert "claim reference is of a kind this version does not know" in tree(why(made.view(), NAMESPACE, "train"))
+
+
 def test_what_would_help_on_nodes_that_all_refuse_a_pod_is_found_in_time_that_is_linear_in_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -213,11 +213,7 @@ class Reasons:
             for name, change in claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
                 alternatives.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
         for place, (change, nodes) in alternatives.items():
-            with self._trials.within(change):
-                result = self._view.extender.evaluate_without_gang(self._pod, nodes)
-                self._view.hold_again()
-                reasons = Reasons(self._view, self._pod, result, self._trials)
-            against_alternative = (facts for facts in reasons._known if facts.place == place)
+            against_alternative = (facts for facts in self._after(change, nodes) if facts.place == place)
             yield from islice(against_alternative, _MOST_OF_AN_ALTERNATIVE)
 
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
@@ -229,14 +225,18 @@ class Reasons:
             change = claims.without(places) if last else None
             if change is None:
                 break
-            with self._trials.within(change):
-                pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
-                result = self._view.extender.evaluate_without_gang(pod, nodes)
-                self._view.hold_again()
-                reasons = Reasons(self._view, pod, result, self._trials)
-            last = [facts for facts in reasons._known if facts.place not in places]
+            last = [facts for facts in self._after(change, nodes) if facts.place not in places]
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
+
+    def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
+        """Return the reasons against the pod alone, without its gang, after a change."""
+        with self._trials.within(change):
+            pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+            result = self._view.extender.evaluate_without_gang(pod, nodes)
+            self._view.hold_again()
+            reasons = Reasons(self._view, pod, result, self._trials)
+        return reasons._known
 
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]

@@ -200,7 +200,7 @@ class ClaimChanges:
         changes = [self.of_claim(label, "", without_requests(dropped[label])) for label in dropped if label not in gone]
         after = copy.deepcopy(before)
         after["spec"]["resourceClaims"] = [
-            entry for entry in after["spec"]["resourceClaims"] if entry["name"] not in gone
+            entry for entry in after["spec"]["resourceClaims"] if entry.get("name") not in gone
         ]
         changed = [change for proposal in changes if proposal is not None for change in proposal.changes]
         return ProposedChange(text, (*changed, ObjectChange(StoredKind.POD, before, after)))
@@ -211,7 +211,7 @@ class ClaimChanges:
         if record is None:
             return frozenset()
         requests = _claim_in(record).get("spec", {}).get("devices", {}).get("requests") or ()
-        return frozenset(request["name"] for request in requests)
+        return frozenset(request.get("name", "") for request in requests)
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
