@@ -1,7 +1,6 @@
 """One mutant: the tests that run the changed line, against the changed module, in a process of their own."""
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from typing import Final, NamedTuple
 from tests.mutants.mutations import ROOT, Mutation
 from tests.mutants.who_runs import LineMap
 
-MOST_TESTS: Final = 300
-"""A line that more tests run is judged by a sample of them, chosen by the mutation."""
+MOST_SECONDS: Final = 60.0
+"""A mutant meets the quickest of the tests that run its line, which together take at most so long by the map."""
 SECONDS: Final = 900.0
 """A single test that hangs fails long before, by `TEST_SECONDS`."""
 TEST_SECONDS: Final = 120
@@ -50,10 +49,8 @@ class Trials:
         """Return what becomes of the mutant; `killer` is the test to try first, for example the killer of an earlier trial."""
         if killer and (outcome := _run_tests(mutation, [killer])).status is Status.KILLED:
             return outcome
-        tests = sorted(self._lines.tests(mutation.path, mutation.line))
-        if not tests:
-            return Outcome(Status.NOT_RUN)
-        return _run_tests(mutation, random.Random(str(mutation)).sample(tests, min(len(tests), MOST_TESTS)))
+        tests = self._lines.quickest_tests(mutation.path, mutation.line, MOST_SECONDS)
+        return _run_tests(mutation, tests) if tests else Outcome(Status.NOT_RUN)
 
 
 def _run_tests(mutation: Mutation, tests: list[str]) -> Outcome:
