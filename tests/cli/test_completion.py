@@ -77,13 +77,12 @@ def test_kubectl_is_asked_for_pods_that_wait_with_the_options_that_were_typed(
     kubectl(tmp_path, "printf 'pod/train-0\\npod/train-1\\n'")
     monkeypatch.setattr(completion, "SECONDS", 60.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found, _ = asked(
-        "why", "-n", "ml", "--context=c", "-s", "https://h", "--as", "me", "-o", "json", "tr", names=names_for
-    )
+    cluster = ("-n", "ml", "--context=c", "-s", "https://h", "--insecure-skip-tls-verify", "--as", "me", "--as-uid=5")
+    found, _ = asked("why", *cluster, "-o", "json", "tr", names=names_for)
     assert found == ["train-0", "train-1"]
     assert (tmp_path / "asked").read_text().splitlines() == [
         *("get", "pods", "--output=name", "--field-selector=status.phase=Pending", "--request-timeout=60s"),
-        *("--namespace=ml", "--context=c", "--server=https://h", "--as=me"),
+        *("--namespace=ml", "--context=c", "--server=https://h", "--insecure-skip-tls-verify", "--as=me", "--as-uid=5"),
     ]
     assert names_for("pod", ["why", "--snapshot", "x.tar.gz"]) == ()
 

@@ -333,4 +333,5 @@ def test_snapshot_and_policy_are_read_from_standard_input(snapshot: str) -> None
 def test_token_is_in_no_text_about_the_source() -> None:
     source = ClusterSource(token="secret", server="https://there")  # noqa: S106 - opens nothing
     assert source.options() == ("--server", "https://there")
+    assert ClusterSource(insecure_skip_tls_verify=True).options() == ("--insecure-skip-tls-verify",)
     assert "secret" not in f"{source!r}{source.settings()!r}"

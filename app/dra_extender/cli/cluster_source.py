@@ -5,6 +5,7 @@ Nothing here imports what reads a cluster before a command runs, so that help an
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,39 @@ Server = Annotated[
     _option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
 ]
 Token = Annotated[
-    str, _option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing else.")
+    str, _option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing of the kubeconfig.")
+]
+CertificateAuthority = Annotated[
+    Path | None,
+    _option(
+        "--certificate-authority",
+        metavar="FILE",
+        help="Certificate authority of the API server, in PEM; default: that of the cluster.",
+    ),
+]
+InsecureSkipTlsVerify = Annotated[
+    bool,
+    _option(
+        "--insecure-skip-tls-verify",
+        help="Do not check the API server's certificate: the connection is insecure, anybody in between can read the token.",
+    ),
+]
+TlsServerName = Annotated[
+    str,
+    _option(
+        "--tls-server-name",
+        metavar="NAME",
+        help="Name in the API server's certificate; default: that of the cluster, with --server that of its address.",
+    ),
+]
+ClientCertificate = Annotated[
+    Path | None,
+    _option(
+        "--client-certificate", metavar="FILE", help="Log in with this certificate, in PEM; its key: --client-key."
+    ),
+]
+ClientKey = Annotated[
+    Path | None, _option("--client-key", metavar="FILE", help="Key of the client certificate, in PEM.")
 ]
 RequestTimeout = Annotated[
     str,
@@ -84,6 +117,7 @@ ImpersonateGroups = Annotated[
     list[str] | None,
     _option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
 ]
+ImpersonateUid = Annotated[str, _option("--as-uid", metavar="UID", help="With --as: ask with this UID of the user.")]
 
 ExtenderUrl = Annotated[
     str,
@@ -98,6 +132,8 @@ PolicyFile = Annotated[
     Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
 ]
 _LONGEST_DURATION: Final = 40
+_LONGEST_NAME: Final = 253
+_SERVER_NAME: Final = re.compile(r"(?=.{0,253}\Z)([A-Za-z0-9_:-]{1,63}(\.[A-Za-z0-9_:-]{1,63})*)?")
 _DAY: Final = 86_400.0
 """Longer than anybody waits for an answer."""
 
@@ -118,14 +154,21 @@ class ClusterSource:
     user: KubeconfigUser = ""
     server: Server = ""
     token: Token = field(default="", repr=False)
+    certificate_authority: CertificateAuthority = None
+    insecure_skip_tls_verify: InsecureSkipTlsVerify = False
+    tls_server_name: TlsServerName = ""
+    client_certificate: ClientCertificate = None
+    client_key: ClientKey = None
     request_timeout: RequestTimeout = ""
     impersonate: Impersonate = ""
     groups: ImpersonateGroups = None
+    uid: ImpersonateUid = ""
     extender_url: ExtenderUrl = ""
 
     def options(self) -> tuple[str, ...]:
         """Return the options that name this source on a command line; not the token, which a page or a log could show."""
-        return tuple(str(word) for name, value in self.chosen_options() if name != "--token" for word in (name, value))
+        shown = ((name, value) for name, value in self.chosen_options() if name != "--token")
+        return tuple(str(word) for name, value in shown for word in ((name,) if value is True else (name, value)))
 
     def chosen_options(self) -> list[tuple[str, object]]:
         """Return the options that say which cluster or snapshot is asked, and how, each with its value."""
@@ -138,9 +181,15 @@ class ClusterSource:
             ("--user", self.user),
             ("--server", self.server),
             ("--token", self.token),
+            ("--certificate-authority", self.certificate_authority),
+            ("--insecure-skip-tls-verify", self.insecure_skip_tls_verify),
+            ("--tls-server-name", self.tls_server_name),
+            ("--client-certificate", self.client_certificate),
+            ("--client-key", self.client_key),
             ("--request-timeout", self.request_timeout),
             ("--as", self.impersonate),
             *(("--as-group", group) for group in self.groups or ()),
+            ("--as-uid", self.uid),
             ("--extender-url", self.extender_url),
         )
         return [(name, value) for name, value in options if value]
@@ -152,7 +201,7 @@ class ClusterSource:
 
     def settings(self) -> "KubeSettings":
         """Return how to reach the running cluster."""
-        from dra_extender.kube.client.settings import KubeSettings, Timeouts
+        from dra_extender.kube.client.settings import KubeSettings, Timeouts, TlsOptions
 
         seconds = request_seconds(self.request_timeout)
         return KubeSettings(
@@ -162,9 +211,17 @@ class ClusterSource:
             user=self.user,
             server=self.server,
             token=self.token,
+            tls=TlsOptions(
+                authority=self.certificate_authority,
+                insecure=self.insecure_skip_tls_verify,
+                server_name=self.tls_server_name,
+                certificate=self.client_certificate,
+                key=self.client_key,
+            ),
             timeouts=Timeouts() if seconds is None else Timeouts(connect=seconds, read=seconds, page=seconds),
             impersonate=self.impersonate,
             impersonate_groups=tuple(self.groups or ()),
+            impersonate_uid=self.uid,
         )
 
     def read(self, *, explaining: bool = False) -> "ClusterObjects":
@@ -297,8 +354,20 @@ def _checked(source: ClusterSource) -> ClusterSource:
     of_running = dict.fromkeys(name for name, _ in source.chosen_options() if not name.startswith("--snapshot"))
     if source.snapshot is not None and of_running:
         raise typer.BadParameter(f"--snapshot asks a file: {', '.join(of_running)} does not go with it")
-    if source.groups and not source.impersonate:
-        raise typer.BadParameter("--as-group needs --as")
+    if (source.groups or source.uid) and not source.impersonate:
+        raise typer.BadParameter(f"{'--as-group' if source.groups else '--as-uid'} needs --as")
+    if not all(name.isprintable() for name in (source.impersonate, source.uid, *(source.groups or ()))):
+        raise typer.BadParameter(
+            "--as, --as-group and --as-uid: expected printable characters, which a header can hold"
+        )
+    if source.certificate_authority and source.insecure_skip_tls_verify:
+        raise typer.BadParameter(
+            "--insecure-skip-tls-verify checks no certificate: --certificate-authority does not go with it"
+        )
+    if not _SERVER_NAME.fullmatch(source.tls_server_name):
+        raise typer.BadParameter(
+            f"--tls-server-name: expected a host name, got {source.tls_server_name[:_LONGEST_NAME]!r}"
+        )
     if source.extender_url and not source.extender_url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {source.extender_url!r}")
     _check_server(source.server)

@@ -84,10 +84,18 @@ _HANDED_ON: Final[Mapping[str, str]] = MappingProxyType(
         "-s": "--server",
         "--server": "--server",
         "--token": "--token",
+        "--certificate-authority": "--certificate-authority",
+        "--insecure-skip-tls-verify": "--insecure-skip-tls-verify",
+        "--tls-server-name": "--tls-server-name",
+        "--client-certificate": "--client-certificate",
+        "--client-key": "--client-key",
         "--as": "--as",
         "--as-group": "--as-group",
+        "--as-uid": "--as-uid",
     }
 )
+_FLAG: Final = "--insecure-skip-tls-verify"
+"""The only one of them without a value."""
 
 
 def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
@@ -118,6 +126,9 @@ def _cluster_options(typed: Sequence[str]) -> list[str]:
     for place, word in enumerate(typed):
         name, equals, value = word.partition("=")
         if name not in _HANDED_ON:
+            continue
+        if name == _FLAG:
+            options.append(name)
             continue
         if not equals and place + 1 < len(typed):
             value = typed[place + 1]

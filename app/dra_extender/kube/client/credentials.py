@@ -17,6 +17,7 @@ from kubernetes.aio.config.incluster_config import (
 
 from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors, merged
 from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.tls_options import TlsOptionError, use_tls_options
 from dra_extender.scheduling.ports.cluster import Clock
 
 RENEW_SECONDS = 60.0
@@ -164,7 +165,7 @@ async def find_credentials(
             configuration.host = settings.server
             if settings.token:
                 configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
-            return configuration
+            return _with_options(configuration, settings)
 
         return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_overrides(settings)))
     raise ConfigurationError(
@@ -201,7 +202,7 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         if choice.logs_in and not configuration.api_key and not configuration.cert_file:
             reason = " ".join(" ".join(errors).split()).rstrip(".") or "neither a token nor a certificate"
             raise ConfigurationError(f"The {source} cannot be used: its login program gave no credentials: {reason}.")
-        return configuration
+        return _with_options(configuration, settings)
 
     return Credentials(source, await load(), load, clock, identity)
 
@@ -227,16 +228,34 @@ async def _in_cluster(
             ) from problem
         if settings.token:
             configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
-        return configuration
+        return _with_options(configuration, settings)
 
     identity = Identity(namespace=account.namespace, instead=_overrides(settings))
     return Credentials("the service account of this pod", await load(), load, clock, identity)
 
 
+def _with_options(configuration: Configuration, settings: KubeSettings) -> Configuration:
+    try:
+        use_tls_options(configuration, settings.tls)
+    except TlsOptionError as problem:
+        raise ConfigurationError(f"{problem}.") from problem
+    return configuration
+
+
 def _overrides(settings: KubeSettings) -> tuple[str, ...]:
-    names = {"cluster": settings.cluster, "user": settings.user, "server": settings.server}
+    tls = settings.tls
+    names = {
+        "cluster": settings.cluster,
+        "user": settings.user,
+        "server": settings.server,
+        "authority": tls.authority,
+        "TLS server name": tls.server_name,
+        "client certificate": tls.certificate,
+        "client key": tls.key,
+    }
     named = (f"{field} {name}" for field, name in names.items() if name)
-    return (*named, *(("the given token",) if settings.token else ()))
+    insecure = ("the server's certificate not checked",) if tls.insecure else ()
+    return (*named, *insecure, *(("the given token",) if settings.token else ()))
 
 
 def _blank(settings: KubeSettings) -> Configuration:

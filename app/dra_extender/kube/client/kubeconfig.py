@@ -19,6 +19,7 @@ from dra_extender.kube.client.settings import KubeSettings
 
 _LIBRARY: Final = "kubernetes.aio.config.kube_config"
 _SOCKS: Final = "socks"
+_TRUST: Final = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
 _CHOSEN: Final = "chosen by dra-extender"
 """The name, in memory, of what takes the place of a kubeconfig's own."""
 
@@ -98,7 +99,10 @@ def choose(paths: str, settings: KubeSettings) -> KubeconfigChoice:
 
 
 def merged(paths: str, choice: KubeconfigChoice, settings: KubeSettings) -> tuple[ConfigNode, str]:
-    """Return the kubeconfig that the files are together, for the library, and the context in it that has the choice."""
+    """Return the kubeconfig that the files are together, for the library, and the context in it that has the choice.
+
+    Fields in whose place an option is used are left out: their files need not exist.
+    """
     config = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]  # the library has no annotations here
     parts: dict[str, list[Any]] = config.value
     cluster, user = choice.cluster, choice.user
@@ -111,11 +115,24 @@ def merged(paths: str, choice: KubeconfigChoice, settings: KubeSettings) -> tupl
             entry["cluster"].value["server"] = settings.server
             # The name in the certificate is that of the other address, as for kubectl.
             entry["cluster"].value.pop("tls-server-name", None)
+    if settings.tls.authority or settings.tls.insecure:
+        _leave_out(parts["clusters"], "cluster", cluster, _TRUST)
+    if settings.tls.certificate:
+        _leave_out(parts["users"], "user", user, ("client-certificate", "client-certificate-data"))
+    if settings.tls.key:
+        _leave_out(parts["users"], "user", user, ("client-key", "client-key-data"))
     if settings.token:
         user = _CHOSEN
         parts["users"].append({"name": user, "user": {"token": settings.token}})
     parts["contexts"] = [{"name": _CHOSEN, "context": {"cluster": cluster, "user": user}}]
     return config, _CHOSEN
+
+
+def _leave_out(entries: Sequence[Any], kind: str, name: str, fields: Sequence[str]) -> None:
+    for entry in entries:
+        if entry["name"] == name:
+            for field in fields:
+                entry[kind].value.pop(field, None)
 
 
 @contextmanager

@@ -32,6 +32,23 @@ class WatchSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Options of kubectl about TLS; each is used in the place of what the kubeconfig says, if it is given.
+
+    `authority`: the file of the certificate authority that signed the server's certificate.
+    `insecure`: the server's certificate is not checked; then no authority counts, that of the kubeconfig included.
+    `server_name`: the name that the server's certificate must have.
+    `certificate`, `key`: the files of the client certificate and its key; one of them may be that of the kubeconfig.
+    """
+
+    authority: Path | None = None
+    insecure: bool = False
+    server_name: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KubeSettings:
     """How to reach the API server and how to appear there.
 
@@ -39,8 +56,8 @@ class KubeSettings:
     `cluster` and `user` are used in the place of those of the context, `server` in the place of the cluster's address, and `token`
     in the place of every other login; empty for what the kubeconfig says (as the options of kubectl).
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
-    `impersonate` is the user in whose name requests are sent, with `impersonate_groups`, empty for what the kubeconfig says (as
-    `kubectl --as` and `--as-group`).
+    `impersonate` is the user in whose name requests are sent, with `impersonate_groups` and `impersonate_uid`, empty for what the
+    kubeconfig says (as `kubectl --as`, `--as-group` and `--as-uid`).
     `startup_timeout`: seconds for which `start` retries while the API server does not answer or refuses access.
     """
 
@@ -50,11 +67,13 @@ class KubeSettings:
     user: str = ""
     server: str = ""
     token: str = field(default="", repr=False)
+    tls: TlsOptions = field(default_factory=TlsOptions)
     connections: int = 50
     identity: str = "dra-extender"
     instance: str = "dra-extender"
     impersonate: str = ""
     impersonate_groups: tuple[str, ...] = ()
+    impersonate_uid: str = ""
     startup_timeout: float = 60.0
     timeouts: Timeouts = field(default_factory=Timeouts)
     watch: WatchSettings = field(default_factory=WatchSettings)

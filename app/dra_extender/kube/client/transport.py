@@ -125,7 +125,7 @@ class ApiTransport:
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
-        self._named = Impersonation(settings.impersonate, settings.impersonate_groups)
+        self._named = Impersonation(settings.impersonate, settings.impersonate_groups, settings.impersonate_uid)
         self._extra: dict[str, Any] = {}
         self._host = ""
         self._credentials: Credentials | None = None
@@ -173,13 +173,14 @@ class ApiTransport:
     def identified(self, source: str) -> str:
         """Return the source of the credentials with the context, and in whose name requests are sent."""
         identity = Identity() if self._credentials is None else self._credentials.identity
+        uid = f" with UID {self._named.uid}" if self._named.uid else ""
         groups = f" in {', '.join(self._named.groups)}" if self._named.groups else ""
         return "".join(
             (
                 source,
                 f", context {identity.context}" if identity.context else "",
                 *(f", {override}" for override in identity.instead),
-                f", as {self._named.user}{groups}" if self._named.user else "",
+                f", as {self._named.user}{uid}{groups}" if self._named.user else "",
             )
         )
 
