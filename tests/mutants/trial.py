@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tests.mutants.mutations import ROOT, Mutation
 from tests.mutants.who_runs import LineMap
 
-MOST_SECONDS: Final = 60.0
+MOST_SECONDS: Final = 20.0
 """A mutant meets the quickest of the tests that run its line, which together take at most so long by the map."""
 SECONDS: Final = 900.0
 """A single test that hangs fails long before, by `TEST_SECONDS`."""
