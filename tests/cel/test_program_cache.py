@@ -77,6 +77,7 @@ def test_many_small_failures_are_bounded_too() -> None:
         "device.attributes['a.b'].x in ['{}', " + ", ".join(f"'GPU-{number:036}'" for number in range(100)) + "]",
         "{{'{}': 1, " + ", ".join(f"'{number}': {number}" for number in range(100)) + "}}.size() == 1",
         "device.nope{}",
+        " || ".join(["device.attributes['a.b'].x == {}"] * 200) + " || 'a'.matches('(')",
     ],
 )
 def test_the_bytes_that_are_counted_are_the_bytes_that_are_taken_within_a_factor_of_two(expression: str) -> None:

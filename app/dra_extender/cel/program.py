@@ -323,7 +323,8 @@ class ProgramCache:
                 outcome = compile_expression(text, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
                 size += outcome.size
             except CelCompileError as error:
-                outcome = error.with_traceback(None)
+                # A copy: the context of the error holds the syntax tree.
+                outcome = CelCompileError(error.reason, error.source, error.offset)
                 size += 3 * getsizeof(error.reason) + _FAILURE_BYTES
             (self._namespace_programs if owner else self._class_programs).put(key, outcome, size, owner)
         if isinstance(outcome, Program):

@@ -1,6 +1,7 @@
 """Selectors are evaluated lazily, once per device of a slice object, and remembered as long as that object lives."""
 
 import gc
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -190,6 +191,23 @@ def test_a_list_that_made_room_is_counted_again_when_it_is_used() -> None:
     before = verdicts.bytes_kept
     old.row(published)
     assert verdicts.selector_list([IS_X], programs) is old or verdicts.bytes_kept <= before
+
+
+def test_a_slice_that_is_gone_gives_back_all_its_bytes() -> None:
+    verdicts, programs = SelectorVerdicts(), ProgramCache()
+    selectors = verdicts.selector_list([FAILS], programs)
+    kept = set()
+    for _ in range(5):
+        published = slice_of(*(typed(f"d{number}", "x") for number in range(100)))
+        with pytest.raises(SelectorError):
+            selectors.row(published).matches(published, 0, None)
+        kept.add(verdicts.bytes_kept)
+        slice_reference = weakref.ref(published)
+        del published
+        gc.collect()
+        assert slice_reference() is None
+    assert len(kept) == 1
+    assert selectors.size == SelectorList([FAILS], programs).size
 
 
 DRIVER = "gpu.example.com"

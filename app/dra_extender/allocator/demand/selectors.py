@@ -64,7 +64,13 @@ class VerdictRow:
     def __init__(self, selectors: "SelectorList", size: int) -> None:
         self._selectors = selectors
         self._verdicts = bytearray(size)
-        self._errors: dict[int, SelectorError] | None = None
+        # Not the exceptions: their tracebacks hold the slice, which would never be dropped.
+        self._errors: dict[int, tuple[Code, str]] | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes, errors included."""
+        return _ROW_BYTES + len(self._verdicts) + _ERROR_BYTES * len(self._errors or ())
 
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Return whether all selectors hold for device `position` of the slice this row belongs to.
@@ -78,13 +84,12 @@ class VerdictRow:
             except SelectorError as problem:
                 if self._errors is None:
                     self._errors = {}
-                self._errors[position] = problem.with_traceback(None)
+                self._errors[position] = problem.code, str(problem)
                 self._selectors.record_growth(_ERROR_BYTES)
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
-            error = (self._errors or {})[position]
-            raise SelectorError(error.code, str(error))
+            raise SelectorError(*(self._errors or {})[position])
         return verdict == _YES
 
 
@@ -188,14 +193,14 @@ class SelectorList:
             row.slice_ref = reference = _SliceRef(published, _slice_lost)
             reference.key, reference.selectors = key, weakref.ref(self)
             self._rows[key] = row
-            self.record_growth(_ROW_BYTES + len(published.devices))
+            self.record_growth(row.size)
         return row
 
     def drop_slice(self, reference: "_SliceRef") -> None:
         row = self._rows.get(reference.key)
         if row is not None and row.slice_ref is reference:
             del self._rows[reference.key]
-            self._rows_bytes -= _ROW_BYTES
+            self._rows_bytes -= row.size
 
     def evaluate(
         self,
