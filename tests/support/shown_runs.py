@@ -44,7 +44,7 @@ BESIDE: Final = "beside.svg"
 ON_NODES: Final = "real-nodes.svg"
 """The capture of `make demo-node`."""
 _BLOCK: Final = re.compile(r"(<!-- run -->\n```console\n\$ )([^\n]+)\n(.*?)(```\n)", re.DOTALL)
-_PROGRAM: Final = re.compile(r"(\.venv/bin/)?(dra-extender|kubectl-dra|kubectl dra) ")
+_PROGRAM: Final = re.compile(r"(\.venv/bin/|uvx --from \. )?(dra-extender|kubectl-dra|kubectl dra) ")
 _COMMAND: Final = ' class="command"'
 _CHARACTER: Final = 8.4
 _LINE: Final = 19
