@@ -13,7 +13,7 @@ from dra_extender.allocator.demand.selectors import SelectorError, SelectorList,
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.errors import CelDeadlineError
+from dra_extender.cel.errors import CelCompileError, CelDeadlineError
 from dra_extender.cel.program import ProgramCache
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -208,6 +208,12 @@ def test_a_slice_that_is_gone_gives_back_all_its_bytes() -> None:
         assert slice_reference() is None
     assert len(kept) == 1
     assert selectors.size == SelectorList([FAILS], programs).size
+
+
+def test_an_expression_that_does_not_compile_keeps_no_frame_of_its_caller() -> None:
+    (error,) = SelectorList(["device.nope"], ProgramCache()).programs
+    assert isinstance(error, CelCompileError)
+    assert (error.__traceback__, error.__context__) == (None, None)
 
 
 DRIVER = "gpu.example.com"

@@ -285,7 +285,7 @@ def compiled(
     try:
         return programs.compile(expression, derived=derived, budget=budget, owner=owner)
     except CelCompileError as problem:
-        return problem
+        return problem.with_traceback(None)
 
 
 def activation_of(published: ResourceSlice, device: Device) -> DeviceActivation:
