@@ -335,3 +335,15 @@ def test_token_is_in_no_text_about_the_source() -> None:
     assert source.options() == ("--server", "https://there")
     assert ClusterSource(insecure_skip_tls_verify=True).options() == ("--insecure-skip-tls-verify",)
     assert "secret" not in f"{source!r}{source.settings()!r}"
+
+
+def test_flag_may_have_its_value_behind_it(snapshot: str) -> None:
+    asked = ("why", "-n", "other", "--snapshot", snapshot)
+    assert run(*asked, "--all-namespaces=true")[1].startswith("1 pod waits")
+    assert run(*asked, "-A=true")[1].startswith("1 pod waits")
+    assert run(*asked, "--all-namespaces=false")[1].startswith("no pod waits")
+    status, text = run(*asked, "--all-namespaces=maybe")
+    assert (status, "'--all-namespaces' does not take a value" in text) == (2, True)
+    assert (
+        "--all-namespaces=true does not exist" in run("why", "--snapshot", snapshot, "--", "--all-namespaces=true")[1]
+    )

@@ -1,7 +1,8 @@
 """How the help of a command looks: its usage, what its arguments and options take, examples, and what its exit status means."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from typer.core import TyperArgument, TyperCommand
@@ -14,6 +15,7 @@ PROGRAM: Final = "PROGRAM"
 """Stands in examples for the program as it was called."""
 CLUSTER_PANEL: Final = "Options for reading a cluster"
 """The section of the options that say which cluster or snapshot is asked."""
+_FLAG_VALUES: Final[Mapping[str, bool]] = MappingProxyType({"true": True, "false": False})
 _CHOICES: Final = re.compile(r"<([^<>]+\|[^<>]+)>")
 
 
@@ -21,6 +23,18 @@ class HelpfulCommand(TyperCommand):
     """A command whose help has examples, and names what arguments and options take in the words of the field."""
 
     examples: Sequence[str] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See Command.  A flag may have its value behind it, as for kubectl: `--all-namespaces=true`."""
+        flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
+        words: list[str] = []
+        for place, word in enumerate(args):
+            name, _, value = word.partition("=")
+            if "--" in args[:place] or name not in flags or value not in _FLAG_VALUES:
+                words.append(word)
+            elif _FLAG_VALUES[value]:
+                words.append(name)
+        return super().parse_args(ctx, words)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """See Command."""

@@ -128,7 +128,7 @@ def _cluster_options(typed: Sequence[str]) -> list[str]:
         if name not in _HANDED_ON:
             continue
         if name == _FLAG:
-            options.append(name)
+            options.append(word)
             continue
         if not equals and place + 1 < len(typed):
             value = typed[place + 1]

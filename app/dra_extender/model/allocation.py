@@ -146,7 +146,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     """What one result of an allocation takes out of its pool.
 
     `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
-    when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
+    when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps only the groups
     (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
     nano-units).  `compatible_only_with`, `neighbours_on` and `sources` are the device's at that time; without `consumption` they
     say nothing.  `in_backoff`: the device is free, but not for the pod that asks now.  Of a share without admin access, `node` is
@@ -180,7 +180,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     def drawn(self, live: Device | None) -> tuple[CounterConsumption, ...]:
         """Return what the device draws on counter sets: as frozen, else as `live` says, the device as the slice publishes it now.
 
-        Where the groups alone were frozen, they replace those of `live`.
+        Where only the groups were frozen, they replace those of `live`.
         """
         if self.consumption is not None:
             return self.consumption

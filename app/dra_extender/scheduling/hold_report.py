@@ -1,6 +1,6 @@
 """What the running extender holds for pods that wait, and the plans of gangs, as bounded values that can leave the process.
 
-Holds are in memory alone: API objects do not show them.  Parameters of drivers, which may be secrets of a tenant, are left out.
+Holds are only in memory: API objects do not show them.  Parameters of drivers, which may be secrets of a tenant, are left out.
 """
 
 from collections.abc import Iterator, Mapping

@@ -128,7 +128,7 @@ def _overlap(changed: frozenset[str] | None, reaching: frozenset[str] | None) ->
 class DeviceCountTask:
     """Counts the devices by driver and state again and again.
 
-    Each pool is looked at at its time: while devices change state, a count is not that of any one moment.
+    The pools are counted one after the other: while devices change state, a count is not that of one moment.
     """
 
     def __init__(

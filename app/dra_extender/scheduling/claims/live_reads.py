@@ -99,7 +99,7 @@ class SpecReader:
 
 
 QUESTIONS_RATE: Final = 10.0
-"""Questions per second that the pods of a namespace may cause; beyond that, the watch alone decides what exists."""
+"""Questions per second that the pods of a namespace may cause; beyond that, only the watch decides what exists."""
 QUESTIONS_BURST: Final = 100.0
 _NAMESPACES: Final = 1024
 _LOOK_AGAIN_SECONDS: Final = 0.01
@@ -120,7 +120,7 @@ class UndeliveredClaims:
         """Return whether the ledger has got claims that the pod names and that it lacked; False if one does not exist.
 
         kube-scheduler waits meanwhile, so the wait is charged as a search is.  For a namespace that has taken more than its share
-        of time there is none: the watch alone decides what exists.
+        of time there is none: only the watch decides what exists.
         """
         if budget.overdrawn or not self._seconds:
             return False

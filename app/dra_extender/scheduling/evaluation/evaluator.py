@@ -140,7 +140,7 @@ class NodeEvaluator:
     ) -> None:
         """Evaluate the nodes without these devices, which are in backoff for one pod, until `max_feasible` nodes fit.
 
-        A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
+        A node that fits only with them is rejected as such if no other fits.  Results are cached only for this call.
         """
         ledger, allocator = self._ledger, self.allocator
         usage, state, hold_versions = ledger.usage(), ledger.state, ledger.hold_versions

@@ -98,7 +98,7 @@ class NodeEquivalence:
         """Return the equivalence class of a node with this inventory; None: equivalent to no other node.
 
         Nodes of one class have the same results.  With `reads`, only for requests that read no other attributes than these.
-        `usage`: what is in use, holds included; None: allocations alone.  Under a usage with holds, a node that reaches pools of
+        `usage`: what is in use, holds included; None: only allocations.  Under a usage with holds, a node that reaches pools of
         several nodes is equivalent to no other.
         """
         if usage is not None:

@@ -139,7 +139,7 @@ class GangCoordinator:
         return None if assignment is None else self._announce(plan, call, assignment)
 
     def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
-        """Note that the other filters of kube-scheduler let the pod use these nodes alone; of no effect for one in no group."""
+        """Note that the other filters of kube-scheduler let the pod use only these nodes; without effect for a pod in no group."""
         if (group := self.ledger.pod_groups.get(pod.namespace, pod.pod_group or "")) is not None:
             self._offers.record(group, pod.uid, nodes)
 

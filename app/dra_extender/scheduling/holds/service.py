@@ -100,7 +100,7 @@ class HoldService:
 def with_own_shares(placement: ClaimPlacement) -> ClaimPlacement:
     """Return the placement with share IDs that no other hold and no allocation has (KEP-5075); the same object without shares.
 
-    The result cache gives one placement to every replica of a workload, but a share ID names one share alone.
+    The result cache gives one placement to every replica of a workload, but a share ID names only one share.
     """
     results = placement.allocation.devices.results
     if all(result.share_id is None for result in results):

@@ -93,7 +93,7 @@ class Waker:
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
-        """Try this pod soon if it was rejected: something changed for it alone; `reason` names the change."""
+        """Try this pod soon if it was rejected: something changed only for it; `reason` names the change."""
         if pod_uid in self.unschedulable.uids:
             self._reconsidered[pod_uid] = reason
             self._reconsider_now.fire()
