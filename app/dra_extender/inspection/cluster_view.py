@@ -33,9 +33,9 @@ from dra_extender.inspection.pod_facts import (
 )
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.api_json import ModelError, decode, decode_object
+from dra_extender.model.api_json import ModelError, Value, decode, decode_shallow
 from dra_extender.model.fields import Gate
-from dra_extender.model.metadata import IdentifiedObject, split_key, version_number
+from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key, version_number
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -58,6 +58,14 @@ ANSWER_COST: Final = CALL_COST // 4
 SECONDS_EACH: Final = 30.0
 """As long as the searches for one pod take at most."""
 
+
+class _NamedObject(Value, frozen=True):
+    """An object of which nothing but the metadata is read."""
+
+    metadata: ObjectMeta
+
+
+_NAMED: Final = msgspec.json.Decoder(_NamedObject)
 
 NodeRefusals = Callable[[str], Sequence[NodeRefusal]]
 """Why a node refuses a pod for reasons beside devices, in the order of kube-scheduler's filters; empty if it does not."""
@@ -190,7 +198,7 @@ class ClusterView:
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return the object of a plural kind as changes have left it, decoded; None if it is not there."""
         data = self.encoded(kind, name, namespace)
-        return None if data is None else decode_object(kind, data)
+        return None if data is None else decode_shallow(kind, data)
 
     def encoded(self, kind: str, name: str, namespace: str = "") -> bytes | None:
         """Return the object as changes have left it (API JSON); None if it is not there, or its name cannot be read."""
@@ -211,9 +219,9 @@ class ClusterView:
         names: list[str] = []
         for data in self._objects.of_kind(kind):
             with suppress(ModelError):
-                metadata = decode_object(kind, data).get("metadata") or {}
-                if metadata.get("namespace", "") == namespace and not metadata.get("ownerReferences"):
-                    names.append(str(metadata.get("name", "")))
+                metadata = decode(kind, _NAMED, data).metadata
+                if metadata.namespace == namespace and not metadata.owner_references:
+                    names.append(metadata.name)
         return names
 
     @cached_property

@@ -217,6 +217,7 @@ class WholePodSpec(PodSpec, frozen=True):
     tolerations: Annotated[tuple[Toleration, ...], Mark.UNCHECKED, Mark.WHOLE] | None = None
     affinity: Annotated[Affinity, Mark.UNCHECKED] | None = None
     overhead: Annotated[Amounts, Mark.UNCHECKED] | None = None
+    preemption_policy: Annotated[Word, Mark.UNCHECKED] | None = None
     host_network: Annotated[bool, Mark.UNCHECKED] | None = None
     topology_spread_constraints: Annotated[tuple[SpreadConstraint, ...], Mark.UNCHECKED] | None = None
     volumes: Annotated[tuple[Volume, ...], Mark.UNCHECKED] | None = None

@@ -326,7 +326,8 @@ class EndedPod(Value, frozen=True):
     """A pod (`namespace/name`) that a step ends.  `owner` (`Job train-1`) is empty if it has none, `age` in seconds.
 
     `budget` is the name of the PodDisruptionBudget that forbids to evict the pod now; empty if none does that was read.
-    `a beside b`: no pod that has several budgets may be evicted.
+    `a beside b`: no pod that has several budgets may be evicted.  `preemption` says what kube-scheduler's preemption does about a
+    pod of lower priority than the one that waits; empty if that is not known.
     """
 
     pod: str
@@ -334,6 +335,7 @@ class EndedPod(Value, frozen=True):
     priority: int = 0
     age: float | None = None
     budget: str = ""
+    preemption: str = ""
 
 
 class NextStep(Value, frozen=True):

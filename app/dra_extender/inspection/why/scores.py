@@ -11,7 +11,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.why.report import NodeScore, PreferredAttribute
 from dra_extender.model.allocation_snapshot import results_of
-from dra_extender.model.api_json import decode_object
+from dra_extender.model.api_json import decode_shallow
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
@@ -29,7 +29,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     own = [record for record in claims if record.raw and len(record.claim.status.reserved_for) == 1]
     if not own or pod.extended_claim or pod.pod_group is not None or unread(view.origin, DEVICES):
         return ()
-    before = [decode_object("ResourceClaim", record.raw) for record in own]
+    before = [decode_shallow("ResourceClaim", record.raw) for record in own]
     refusals = view.node_refusals(pod, (pod.key,))
     nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
     view.extender.learn_expected()
