@@ -254,6 +254,7 @@ def nodes_without_a_match_by_what_differs(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  1 node  no device matches the selectors; nearest n1/gpu-1\n"
     "          memory is 40Gi, wanted at least 80Gi (request selector 1)\n"
+    "          also in use, held by ml/old\n"
     "  next  ask for memory >= 20Gi  ok on n1\n"
 )
 def nearest_device_that_is_taken_does_not_help(made: MadeCluster) -> None:
@@ -734,7 +735,8 @@ def extended_resource(made: MadeCluster) -> None:
     "├ bound      runs     on n1\n"
     "├ blocked    train    gpu: matching devices are in use (1 node)\n"
     "├ waiting    train-1\n"
-    '└ not ready  zero     claim "gpu" does not exist: ml/absent\n'
+    '└ not ready  zero     claim "gpu" does not exist: ml/absent; there are claim-\n'
+    "                      runs, claim-train, claim-train-1\n"
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/runs\n"

@@ -113,6 +113,13 @@ def _do_without_claim(made: MadeCluster, entry: str) -> None:
         claims[:] = [each for each in claims if each["name"] != entry]
 
 
+def _do_without_resource(made: MadeCluster, resource: str) -> None:
+    for container in _pod(made)["spec"]["containers"]:
+        for amounts in container["resources"].values():
+            if isinstance(amounts, dict):
+                amounts.pop(resource, None)
+
+
 def _ask_for(made: MadeCluster, name: str, operator: str, value: str) -> None:
     _reselect(list(_bodies(made)), name, operator, value)
 
@@ -189,6 +196,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for (\d+) devices?", _ask_for_devices),
     (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
     (r"do without claim (\S+)", _do_without_claim),
+    (r"do without (\S+/\S+)", _do_without_resource),
     (r"ask for (\S+) instead of (\S+)", _spell),
     (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),

@@ -1,10 +1,12 @@
 """What stands in the way beside the reason that a search names: a sentence each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
+from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text, toleration_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.explain.shortfall import may_serve
@@ -14,6 +16,7 @@ from dra_extender.allocator.rules.eligibility import tolerates, untolerated_tain
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.why.cause import EXAMPLES
 from dra_extender.inspection.why.names import is_slip, names_there
 from dra_extender.inspection.why.nearest import NearestDevices
@@ -31,6 +34,8 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import unusable_on
 
+TypedValue = tuple[str, Any]
+"""A value of an attribute, and its type."""
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 80
 
@@ -119,6 +124,8 @@ class FurtherReasons:
             return
         if rejection.code is Code.SELECTOR_FAILED:
             yield from self._not_found(rejection, node, option)
+        if facts.candidates:
+            yield from self._behind_selectors(facts, facts.demand, option)
         if not facts.diagnoses:
             return
         values = facts.reason.constraint
@@ -126,8 +133,13 @@ class FurtherReasons:
             attribute, attributes = values.constraint.rpartition(" ")[2], self._attributes(facts)
             if attribute not in attributes:
                 yield f"none of them has {attribute}{names_there(attribute, attributes)}"
+        if rejection.code is Code.CONSTRAINT:
+            yield from self._held_in_common(facts, facts.demand, node)
         if rejection.code is Code.TAINTED and facts.reason.nearest is not None:
             yield from self._of_taints(facts, facts.reason.nearest, option.tolerations)
+        if rejection.code is Code.IN_USE and facts.reason.nearest is not None:
+            device = self._nearest.published_nearest(facts.reason.nearest)
+            yield from _beside_holders(device, facts.demand, option)
         if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
             yield from self._of_amounts(facts.reason.nearest, option)
         yield from self._of_other_devices(facts, facts.demand, node)
@@ -191,6 +203,19 @@ class FurtherReasons:
         )
         yield from (f"also {text}" for text in islice(filter(None, further), 1))
 
+    def _behind_selectors(self, facts: ReasonFacts, demand: Demand, option: SearchableRequest) -> Iterator[str]:
+        """Yield what would keep the nearest device away if the selectors meant it."""
+        miss = facts.candidates[0]
+        diagnosis = self._nearest.behind_selectors(demand, facts.place, miss)
+        if diagnosis is None or diagnosis.code is None:
+            return
+        if diagnosis.code is Code.IN_USE:
+            holders = [holder_text(share.holder, self._view.now) for share in self._nearest.holders_of(diagnosis)]
+            yield f"also in use{f', held by {listed(holders, _MOST_NAMED)}' if holders else ''}"
+            yield from _beside_holders(miss.device, demand, option)
+        elif diagnosis.detail:
+            yield from (f"also {text}" for text in (diagnosis.detail, diagnosis.also) if text)
+
     def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
         """Yield why the request needs another amount of a capacity than it names."""
         need, device = nearest.capacity, self._nearest.published_nearest(nearest)
@@ -202,6 +227,44 @@ class FurtherReasons:
             yield f"the request names no amount of {need.capacity}: {default}"
         elif requested != need.needed:
             yield f"the request asks for {quantity_text(requested)}, which the request policy of the device rounds up"
+
+    def _held_in_common(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
+        """Yield which device that is held has a value on which all requests of a matchAttribute could agree."""
+        claim = next(claim for claim in demand.claims if claim.label == facts.rejection.claim)
+        if any(request.prioritized for request in claim.requests):
+            return
+        options = [option for request in claim.requests for option in request.options]
+        constraints = [constraint for constraint in claim.constraints if not constraint.distinct]
+        for constraint in constraints:
+            taking_part = [option for option in options if constraint.applies_to(option.main, option.name)]
+            if facts.option not in taking_part or any(constraint.attribute in option.derived for option in taking_part):
+                continue
+            by_request = [
+                (option.count, self._by_value(claim.label, demand, option, constraint, node)) for option in taking_part
+            ]
+            for value, device in islice(_lacking_devices(by_request), 1):
+                holders = [holder_text(share.holder, self._view.now) for share in self._nearest.holders_of(device)]
+                if holders:
+                    held = f"is held by {listed(holders, _MOST_NAMED)}"
+                    yield f"{device.device_id[2]} has the common value {value[1]}, and {held}"
+                    return
+
+    def _by_value(
+        self, label: str, demand: Demand, option: SearchableRequest, constraint: Constraint, node: Node
+    ) -> Mapping[TypedValue, Sequence[DeviceDiagnosis]]:
+        """Return the devices that the request could have, and those that are held, by their values of the attribute."""
+        by_value = dict[TypedValue, list[DeviceDiagnosis]]()
+        for diagnosis in self._nearest.diagnose(demand, (label, option.name), [node.name]):
+            for device in diagnosis.devices:
+                published = self._nearest.published(device.device_id)
+                attribute = (
+                    None
+                    if published is None or device.code not in (None, Code.IN_USE)
+                    else lookup(constraint.attribute, device.device_id[0], published)
+                )
+                for value in () if attribute is None else value_set(attribute):
+                    by_value.setdefault(value, []).append(device)
+        return by_value
 
     def _of_other_devices(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
         """Yield the further reasons of the search on a node."""
@@ -260,3 +323,25 @@ class FurtherReasons:
             if device is not None
             for name, _ in device.attributes
         }
+
+
+def _beside_holders(device: Device | None, demand: Demand, option: SearchableRequest) -> Iterator[str]:
+    """Yield the taints that keep the device away beside its holders."""
+    if device is not None and demand.features.device_taints:
+        taints = [taint_text(taint) for taint in untolerated_taints(device.taints, option.tolerations)]
+        if taints:
+            yield f"also {device.name} has taint {listed(taints, _MOST_NAMED)}"
+
+
+def _lacking_devices(
+    by_request: Sequence[tuple[int, Mapping[TypedValue, Sequence[DeviceDiagnosis]]]],
+) -> Iterator[tuple[TypedValue, DeviceDiagnosis]]:
+    """Yield the values that enough devices of each request have (number of devices, devices by value), with the held ones needed."""
+    common = set[TypedValue].intersection(*(set(by_value) for _, by_value in by_request))
+    for value in sorted(common, key=str):
+        devices = [(count, by_value[value]) for count, by_value in by_request]
+        if all(len(with_value) >= count for count, with_value in devices):
+            for count, with_value in devices:
+                held = [device for device in with_value if device.code is Code.IN_USE]
+                if len(with_value) - len(held) < count:
+                    yield from ((value, device) for device in held)

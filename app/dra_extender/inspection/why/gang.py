@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
 from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
@@ -63,7 +64,11 @@ def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
 
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
     unready = [
-        GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
+        GangMembers(
+            state=MemberState.UNREADY,
+            names=(pod.name,),
+            text=rejection.text + existing_names(view, pod, rejection),
+        )
         for pod, rejection in diagnosis.unready[:_MOST_NAMES]
     ]
     if diagnosis.cannot_start:

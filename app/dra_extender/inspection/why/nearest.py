@@ -1,16 +1,19 @@
 """The device that came closest on the nodes of one reason, and who is in its way."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.demand.selectors import SelectorList
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
+from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import (
     CapacityNeed,
@@ -31,17 +34,26 @@ _MOST_CANDIDATES: Final = 4
 
 
 class Miss(NamedTuple):
-    """A device that the selectors do not mean: where it is, the first selector that is not true, and how far it is from all."""
+    """A device that the selectors do not mean: where it is, the first selector that is not true, and how far it is from all.
+
+    `hindered`: it is also held or tainted.
+    """
 
     node: str
     published: ResourceSlice
     position: int
     first: int
     distance: float
+    hindered: bool
 
     @property
     def device(self) -> Device:
         return self.published.devices[self.position]
+
+    @property
+    def order(self) -> tuple[float, bool]:
+        """The nearest first, of equally near ones those that can be had."""
+        return self.distance, self.hindered
 
 
 class _Lack(NamedTuple):
@@ -127,11 +139,14 @@ class NoMatch:
         misses: list[Miss] = []
         for view in () if pools is None else {id(slice_view): slice_view for slice_view in pools.views}.values():
             published = view.published
+            held = self._view.ledger.claims.usage.pool(published.pool_id)
             for position in range(len(published.devices) if self._driver in (None, published.driver) else 0):
                 lack = self._lack(published, position)
                 if lack.first is not None:
-                    misses.append(Miss(name, published, position, lack.first, lack.distance))
-        return sorted(misses, key=lambda miss: miss.distance)
+                    device = published.devices[position]
+                    hindered = device.name in held or bool(device.taints)
+                    misses.append(Miss(name, published, position, lack.first, lack.distance, hindered))
+        return sorted(misses, key=lambda miss: miss.order)
 
     def _lack(self, published: ResourceSlice, position: int) -> _Lack:
         """Return what the device lacks, found out once for devices in which the selectors read the same."""
@@ -148,7 +163,7 @@ class NoMatch:
 
     def _different(self, misses: Sequence[Miss]) -> list[Miss]:
         by_content: dict[object, Miss] = {}
-        for candidate in sorted(misses, key=lambda miss: miss.distance):
+        for candidate in sorted(misses, key=lambda miss: miss.order):
             by_content.setdefault(self._unmet.content(candidate.published, candidate.position), candidate)
             if len(by_content) == _MOST_CANDIDATES:
                 break
@@ -165,6 +180,7 @@ class NoMatch:
         )
 
 
+_NO_SELECTORS: Final = SelectorList((), ProgramCache())
 MOST_NODES: Final = 200
 """Nodes of one reason that are looked at, spread evenly over all of them."""
 _OF_WHOLE_SETS: Final = (Code.COUNTERS, Code.GROUPS)
@@ -198,6 +214,19 @@ class NearestDevices:
                 meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
                 diagnoses.append(NodeDiagnosis(node, meant, sum(diagnosis.code is None for diagnosis in meant)))
         return diagnoses
+
+    def behind_selectors(self, demand: Demand, request: tuple[str, str], miss: Miss) -> DeviceDiagnosis | None:
+        """Return what would keep the device from the request (claim, request) if its selectors meant it."""
+        node, pool_id = self._view.ledger.nodes.get(miss.node), miss.published.pool_id
+        device_id = (*pool_id, miss.device.name)
+        diagnoses = (
+            self._view.extender.allocator.diagnose_devices(
+                _without_selectors(demand), node, request, self._view.budget(), among={pool_id: {device_id}}
+            )
+            if node is not None
+            else iter(())
+        )
+        return next(diagnoses, None)
 
     def find(self, diagnoses: Sequence[NodeDiagnosis], code: Code, device_count: int) -> NearestDevice | None:
         """Return the nearest device with this code, on the node with most of the `device_count` devices; None if there is none."""
@@ -252,6 +281,9 @@ class NearestDevices:
                 if lacking.counter in dict(share.counters)
             ),
         )
+
+    def holders_of(self, diagnosis: DeviceDiagnosis) -> tuple[HolderShare, ...]:
+        return tuple(self._in_the_way(diagnosis))
 
     def holders_on(self, diagnosis: NodeDiagnosis) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
@@ -333,3 +365,17 @@ class NearestDevices:
                     if entry.counter_set == counter_set:
                         groups = entry.compatibility_groups
                         yield HolderShare(holder=holder, device=name, counters=entry.counters, groups=groups)
+
+
+def _without_selectors(demand: Demand) -> Demand:
+    def bare(option: SearchableRequest) -> SearchableRequest:
+        return replace(option, selectors=_NO_SELECTORS, equivalence_key=None)
+
+    claims = (
+        replace(
+            claim,
+            requests=tuple(replace(request, options=tuple(map(bare, request.options))) for request in claim.requests),
+        )
+        for claim in demand.claims
+    )
+    return replace(demand, claims=tuple(claims), preferred=())

@@ -48,6 +48,7 @@ from dra_extender.inspection.why.trials import (
     without_requests,
 )
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 _MOST_EXPRESSIONS: Final = 8
@@ -58,9 +59,18 @@ _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
 _HELD: Final = frozenset(
-    {Code.IN_USE, Code.COUNTERS, Code.CAPACITY, Code.GROUPS, Code.COMBINATION, Code.NEIGHBOURS, Code.BOUND_ELSEWHERE}
+    {
+        Code.IN_USE,
+        Code.COUNTERS,
+        Code.CAPACITY,
+        Code.GROUPS,
+        Code.COMBINATION,
+        Code.NEIGHBOURS,
+        Code.BOUND_ELSEWHERE,
+        Code.CONSTRAINT,
+    }
 )
-_TOO_FEW: Final = frozenset({*_HELD, Code.CONSTRAINT, Code.NO_MATCH})
+_TOO_FEW: Final = frozenset({*_HELD, Code.NO_MATCH})
 
 
 class ReasonFacts(NamedTuple):
@@ -316,12 +326,15 @@ class NextSteps:
                         yield self._claims.with_count(claim.label, option.name, number, where)
 
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """Yield the pod without the claim that gets no devices beside its other claims."""
-        if facts.demand is not None and len(facts.demand.claims) > 1:
+        """Yield the pod without the claim that gets no devices beside its other claims, or without an extended resource."""
+        labels = [] if facts.demand is None else [claim.label for claim in facts.demand.claims]
+        if len(labels) > 1:
             name = facts.rejection.claim
             yield self._claims.of_claim(
                 name, f"do without claim {name}", lambda claim: claim["spec"].update(devices={})
             )
+            if EXTENDED_LABEL in labels:
+                yield self._claims.without_extended_resources()
 
     def _meant_names(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""

@@ -15,7 +15,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
 from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import decode_object, number_of
+from dra_extender.model.api_json import decode_shallow, number_of
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
@@ -105,18 +105,16 @@ class ClaimChanges:
             else found_claims
         )
         self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
+        self._stored = dict[str, Json]()
 
     def classes(self, claim: str, request: str) -> Iterator[str]:
-        record = self._records.get(claim)
-        for body in () if record is None else _bodies(_claim_in(record), request):
+        for body in _bodies(self._claim(claim), request):
             yield body.get("deviceClassName", "")
 
     def counts(self, claim: str) -> Mapping[str, int]:
         """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
-        record = self._records.get(claim)
         counts_by_request: dict[str, int] = {}
-        body = {} if record is None else _claim_in(record)
-        for request in body.get("spec", {}).get("devices", {}).get("requests") or ():
+        for request in _requests_in(self._claim(claim)):
             exact = request.get("exactly") or {}
             if exact.get("allocationMode") == "ExactCount":
                 counts_by_request[request["name"]] = exact.get("count", 1)
@@ -133,10 +131,9 @@ class ClaimChanges:
 
     def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> ProposedChange | None:
         """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
-        record = self._records.get(claim)
-        if record is None:
+        before = self._claim(claim)
+        if before is None:
             return None
-        before = _claim_in(record)
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
@@ -166,11 +163,23 @@ class ClaimChanges:
             f"ask for {number} of {resource_request.resource}", (ObjectChange(StoredKind.POD, before, after),)
         )
 
+    def without_extended_resources(self) -> ProposedChange | None:
+        """Return the pod without the extended resources for which it gets devices."""
+        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        names = [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
+        if before is None or not names:
+            return None
+        after = copy.deepcopy(before)
+        for container in (*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]):
+            for amounts in (container.get("resources") or {}).values():
+                for name in names if isinstance(amounts, dict) else ():
+                    amounts.pop(name, None)
+        return ProposedChange(f"do without {', '.join(names)}", (ObjectChange(StoredKind.POD, before, after),))
+
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
         request, _, alternative = rejected.partition("/")
-        record = self._records.get(claim) if alternative else None
-        for body in () if record is None else _bodies(_claim_in(record), request):
+        for body in _bodies(self._claim(claim), request) if alternative else ():
             name = body.get("name")
 
             def edit(after: Json, only: str = f"{request}/{name}") -> None:
@@ -207,11 +216,14 @@ class ClaimChanges:
 
     def _requests(self, claim: str) -> frozenset[str]:
         """Return the names of the requests of a claim."""
-        record = self._records.get(claim)
-        if record is None:
-            return frozenset()
-        requests = _claim_in(record).get("spec", {}).get("devices", {}).get("requests") or ()
-        return frozenset(request.get("name", "") for request in requests)
+        return frozenset(request.get("name", "") for request in _requests_in(self._claim(claim)))
+
+    def _claim(self, label: str) -> Json | None:
+        """Return a claim of the pod, decoded once; None if it is none of the API."""
+        record = self._records.get(label)
+        if record is not None and label not in self._stored:
+            self._stored[label] = _claim_in(record)
+        return self._stored.get(label)
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
@@ -315,14 +327,17 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
 
 
 def _claim_in(record: ClaimRecord) -> Json:
-    claim: Json = decode_object("ResourceClaim", record.raw)
-    return claim
+    return decode_shallow("ResourceClaim", record.raw)
 
 
-def _bodies(claim: Json, request: str) -> Iterator[Json]:
+def _requests_in(claim: Json | None) -> Sequence[Json]:
+    return () if claim is None else claim.get("spec", {}).get("devices", {}).get("requests") or ()
+
+
+def _bodies(claim: Json | None, request: str) -> Iterator[Json]:
     """Yield what a claim asks for under the name of a request, or of one of its alternatives."""
     main, _, alternative = request.partition("/")
-    for request_body in claim["spec"]["devices"].get("requests") or ():
+    for request_body in _requests_in(claim):
         if request_body.get("name") != main:
             continue
         if request_body.get("exactly"):

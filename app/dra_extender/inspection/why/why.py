@@ -19,8 +19,10 @@ from dra_extender.inspection.objects import require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
+from dra_extender.inspection.why.gated import beside_gates
 from dra_extender.inspection.why.next_steps import reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
+from dra_extender.inspection.why.preemption import with_preemption
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
@@ -44,7 +46,7 @@ from dra_extender.inspection.why.reported import (
     unjudged_filters,
 )
 from dra_extender.inspection.why.scores import node_scores, preferred_attributes
-from dra_extender.inspection.why.trials import refused_together
+from dra_extender.inspection.why.trials import ENDS, refused_together
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
@@ -125,7 +127,12 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     cause = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, cause)
-    node_steps = NodeSteps(view, pod).steps_for(cause)
+    # What is done besides ends is no preemption.
+    node_steps = tuple(
+        step
+        for found in NodeSteps(view, pod).steps_for(cause)
+        for step in (with_preemption(view, pod, [found], for_devices=False) if found.text.startswith(ENDS) else [found])
+    )
     if cause.result is None:
         return _with_steps(view, report, (*report.next, *node_steps))
     if pod.pod_group is not None:
@@ -135,7 +142,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     fits = cause.cause is Cause.NOT_DEVICES
     of_allocation = not cause.result.codes - _OF_THE_ALLOCATION
     branches = () if fits or (of_allocation and cause.result.fits) else reasons.branches()
-    device_steps = () if fits or cause.awaited else reasons.steps()
+    device_steps = () if fits or cause.awaited else with_preemption(view, pod, reasons.steps(), for_devices=True)
     if cause.cause is Cause.NODES:
         # The pod has its devices somewhere: only what lets it use a node helps.
         device_steps = tuple(step for step in device_steps if step.verified == DEVICES_AND_NODES)
@@ -248,6 +255,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         awaited=pod_cause.awaited,
         notes=(
             *held_notes(view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
+            *(beside_gates(view, pod) if pod_cause.cause is Cause.GATED else ()),
             *map(str, view.unreadable),
         ),
     )
