@@ -122,7 +122,7 @@ async def test_all_answers_follow_one_rule(
     view = made.view()
     train = view.ledger.pods.by_key(NAMESPACE, "train")
     assert train is not None
-    assert ("n2" not in view.evaluate_on(train, ["n2"]).fits) is refused
+    assert ("n2" not in view.evaluate(train, ["n2"]).fits) is refused
     assert why_on_node(view, NAMESPACE, "train", "n2").fits is not refused
     (outcome,) = (each.after for each in (await what_if(made.cluster())).pods if each.pod.endswith("/train"))
     assert outcome.node == ("" if refused else "n2")

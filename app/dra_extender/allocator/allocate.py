@@ -103,33 +103,16 @@ class Allocation:
         self._node_view.deadline = deadline
         try:
             search = self._search or self._begin()
-            if self._solved is None:
-                self._solved = self._solve(search)
+            while self._solved is None:
+                try:
+                    solved: bool | None = search.solve()
+                except SearchEndedError:
+                    if self._is_last and self._preferred is None:
+                        raise
+                    solved = None
+                self._solved = self._conclude(search, solved)
                 search = self._search or search
-            if not self._solved:
-                return self._no_fit(search)
-            numbers = itertools.count()
-            new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
-            features, rules = self._node_view.features, self._node_view.rules
-            return Placement(
-                claims=(
-                    tuple(
-                        claim_placement(
-                            claim,
-                            [
-                                request.options[search.chosen.get((index, position), 0)]
-                                for position, request in enumerate(claim.requests)
-                            ],
-                            [pick for pick in search.state.picks if pick.claim == index],
-                            self._node_view,
-                            new_share_id,
-                            binds=features.device_binding_and_status or not rules.unready_devices_while_off,
-                        )
-                        for index, claim in enumerate(self._demand.claims)
-                    )
-                ),
-                steps=self.steps,
-            )
+            return self._placement(search) if self._solved else self._no_fit(search)
         except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -171,30 +154,49 @@ class Allocation:
             order = view.pools.ready_first
         return order
 
-    def _solve(self, search: Search) -> bool:
-        """Return whether there is a solution; `_search` has it then."""
-        while not self._is_last:
-            try:
-                solved: bool | None = search.solve()
-            except SearchEndedError:
-                solved = None
+    def _conclude(self, search: Search, solved: bool | None) -> bool | None:
+        """Return whether there is a solution, which `_search` then has; None if `_search` is a further search, to be made first.
+
+        `solved`: the result of `search`, None if it was stopped at a limit or by an error.
+        """
+        preferred = self._preferred
+        if not self._is_last:
             if solved and not any(search.chosen.values()):
                 return True
             if solved:
-                self._preferred = self._preferred or search
-            elif solved is False and search.demand is self._demand and self._preferred is None:
+                self._preferred = preferred or search
+            elif solved is False and search.demand is self._demand and preferred is None:
                 return False
-            search = self._next_search()
-        if self._preferred is None:
-            return search.solve()
-        try:
-            better = search.solve() and _alternatives(search) < _alternatives(self._preferred)
-        except SearchEndedError:
-            better = False
-        if not better:
-            self._earlier_steps += search.steps - self._preferred.steps
-            self._search = self._preferred
+            self._next_search()
+            return None
+        if preferred is None:
+            return solved
+        if not (solved and _alternatives(search) < _alternatives(preferred)):
+            self._earlier_steps += search.steps - preferred.steps
+            self._search = preferred
         return True
+
+    def _placement(self, search: Search) -> Placement:
+        numbers = itertools.count()
+        new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
+        features, rules = self._node_view.features, self._node_view.rules
+        return Placement(
+            claims=tuple(
+                claim_placement(
+                    claim,
+                    [
+                        request.options[search.chosen.get((index, position), 0)]
+                        for position, request in enumerate(claim.requests)
+                    ],
+                    [pick for pick in search.state.picks if pick.claim == index],
+                    self._node_view,
+                    new_share_id,
+                    binds=features.device_binding_and_status or not rules.unready_devices_while_off,
+                )
+                for index, claim in enumerate(self._demand.claims)
+            ),
+            steps=self.steps,
+        )
 
     def _no_fit(self, search: Search) -> NoFit:
         """Say why there is no solution.

@@ -285,17 +285,20 @@ class ClusterView:
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)
 
-    def evaluate(self, pod: Pod) -> FilterResult:
-        """Return on which nodes the pod gets its devices, and why it does not on the others; keep no plan of its gang.
+    def evaluate(self, pod: Pod, nodes: Sequence[str] | None = None) -> FilterResult:
+        """Evaluate these nodes, or all, for the pod as a change has left it; keep no plan of its gang.
 
-        A member of a gang is planned on a node that it may use if there is a plan with one.
+        Without `nodes`, a member of a gang is planned on a node that it may use if there is a plan with one.
         """
-        if pod.pod_group is not None:
-            usable = self.offer_gang(pod).get(pod.uid)
-            result = self.evaluate_on(pod, usable) if usable else None
-            if result is not None and result.fits:
+        if nodes is None:
+            usable = None if pod.pod_group is None else self.offer_gang(pod).get(pod.uid)
+            if usable and (result := self.evaluate(pod, usable)).fits:
                 return result
-        return self.evaluate_on(pod, tuple(self.ledger.nodes))
+            nodes = tuple(self.ledger.nodes)
+        result = self.extender.evaluate(self.pod(pod.namespace, pod.name) or pod, nodes, SECONDS_EACH)
+        self.extender.forget_plan(pod)
+        self.hold_again()
+        return result
 
     def offer_gang(self, pod: Pod, ended: Collection[str] = ()) -> Mapping[str, Sequence[str]]:
         """Tell the extender which nodes each waiting member of the pod's gang may use, and return them by UID.
@@ -314,13 +317,6 @@ class ClusterView:
             offers[member.uid] = by_needs[digest]
             self.extender.gangs.record_offer(member, by_needs[digest])
         return offers
-
-    def evaluate_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
-        """Evaluate these nodes for the pod as a change has left it; keep no plan of its gang."""
-        result = self.extender.evaluate(self.pod(pod.namespace, pod.name) or pod, nodes, SECONDS_EACH)
-        self.extender.forget_plan(pod)
-        self.hold_again()
-        return result
 
     def budget(self) -> Budget:
         return Budget(ANSWER_COST, clock=self._clock.monotonic)

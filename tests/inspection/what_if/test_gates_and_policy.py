@@ -110,7 +110,7 @@ def test_policy_in_force_decides_about_demands_that_were_prepared_before() -> No
     assert pod is not None
 
     def chosen() -> list[str]:
-        fit = view.evaluate_on(pod, ["n1"]).fits["n1"]
+        fit = view.evaluate(pod, ["n1"]).fits["n1"]
         assert fit is not None
         assert fit.placement is not None
         return [result.device for result in fit.placement.claims[0].allocation.devices.results]

@@ -139,7 +139,7 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     claims = _claims(view, pod)
     allocated = _allocated(claims)
     awaited = tuple(_awaited(view, pod, allocated))
-    result = view.evaluate(pod) if nodes is None else view.evaluate_on(pod, nodes)
+    result = view.evaluate(pod, nodes)
     judged = judge_nodes(view, pod, tuple(result.fits))
     all_allocated = not isinstance(claims, Rejection) and 0 < len(claims) == len(allocated)
     cause, summary = _with_devices(view, result, judged, awaited, allocated if all_allocated else ())

@@ -133,7 +133,7 @@ class Reasons:
                     if self._trials.limit or self._view.monotonic > end:
                         return best
                     with self._trials.within(change):
-                        result = self._view.evaluate_on(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
+                        result = self._view.evaluate(self._pod, facts.nodes[:_MOST_NODES_OF_A_SET])
                         step = self._step_after(change, result, further, end)
                     if step is not None and (change.harmful or not step.harmful):
                         return step

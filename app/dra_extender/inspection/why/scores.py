@@ -34,7 +34,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     nodes = [name for name in view.ledger.nodes if name == pod.node_name or refusals is None or not refusals(name)]
     view.extender.learn_expected()
     with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
-        terms = view.evaluate_on(pod, nodes).score_terms
+        terms = view.evaluate(pod, nodes).score_terms
     rated = ratings(terms, view.options.weights)
     if pod.node_name not in rated:
         return ()

@@ -418,7 +418,7 @@ class Trials:
             combined = together((*self._applied, change))
             if self.of_gang:
                 return self._gang_fits(combined)
-            fitting = sorted(self._view.evaluate_on(self._pod, self._open(nodes[:_MOST_NODES])).fits)
+            fitting = sorted(self._view.evaluate(self._pod, self._open(nodes[:_MOST_NODES])).fits)
             refusals = self._view.node_refusals(self._pod, combined.ended)
             usable = [] if refusals is None else [name for name in fitting if not refusals(name)]
         return self._step(combined, usable or fitting, usable=bool(usable)) if fitting else None

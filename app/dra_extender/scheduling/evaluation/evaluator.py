@@ -44,39 +44,23 @@ class NodeEvaluator:
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.
         """
         evaluation = self._results.begin(demand, budget)
-        under_holds = self._visit_nodes(
-            evaluation, self._ranking.order(pod_uid, evaluation, nodes, in_order), max_feasible, result
-        )
-        self._ranking.rate(pod_uid, evaluation, result)
-        return under_holds
-
-    def note(self, pod: Pod, demand: Demand) -> None:
-        """Take note of a pod with this demand that fits on some node."""
-        self._ranking.note(pod, demand)
-
-    def _visit_nodes(
-        self,
-        evaluation: NodeEvaluation,
-        nodes: Iterable[str],
-        max_feasible: int,
-        result: FilterResult,
-    ) -> Sequence[str]:
-        demand, table, under_holds = evaluation.demand, evaluation.table, evaluation.under_holds
-        held_in_order, find, searched = self._ranking.held_in_order, self._results.find, evaluation.searched
+        ordered = self._ranking.order(pod_uid, evaluation, nodes, in_order)
+        table, under_holds = evaluation.table, evaluation.under_holds
         if not table.fits:
-            nodes = list(nodes)
-            texts = table.texts_of(nodes)
+            ordered = list(ordered)
+            texts = table.texts_of(ordered)
             if texts is not None:
-                self._cached_results += len(nodes)
-                result.reject_batch(nodes, texts, table.rejection)
+                self._cached_results += len(ordered)
+                result.reject_batch(ordered, texts, table.rejection)
                 return ()
+        held_in_order, find, searched = self._ranking.held_in_order, self._results.find, evaluation.searched
         held_nodes: list[str] = []
         eager: list[str] = []
         paused: list[str] = []
         cached, known_rejected = table.fits, table.rejected
         fits, rejected = evaluation.fits, evaluation.rejected
         # Without function calls for nodes with a cached result: the loop runs over thousands of them.
-        for name in nodes:
+        for name in ordered:
             node_result = cached.get(name)
             if node_result is not None:
                 fits[name] = node_result
@@ -105,7 +89,12 @@ class NodeEvaluator:
                 break
             evaluation.add(name, find(evaluation, name))
         self._report(evaluation, evaluation.searched - searched, result)
+        self._ranking.rate(pod_uid, evaluation, result)
         return [*eager, *held_nodes]
+
+    def note(self, pod: Pod, demand: Demand) -> None:
+        """Take note of a pod with this demand that fits on some node."""
+        self._ranking.note(pod, demand)
 
     def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
         """Add what was found to the result of the call; so many of these nodes were searched for it."""
