@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.state.reasons import SearchPaused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.gang.placements import Pausable
 from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.permit.gang_members import GangMember
 
@@ -130,7 +130,7 @@ class RandomGang(MadePlacements):
         tried, left = set[frozenset[DeviceId]](), [NOTHING]
         while left:
             without = left.pop()
-            found = None if without in tried else self.ask(claims, node, held, without)
+            found = None if without in tried else until_solved(self.ask(claims, node, held, without))
             tried.add(without)
             if found is None:
                 continue
@@ -163,10 +163,10 @@ class Interrupted(RandomGang):
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[Any]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        if self.pause_due():
-            raise SearchPaused
-        return super().ask(claims, node, kept, without)
+    ) -> Pausable[Mapping[str, ClaimPlacement] | None]:
+        while self.pause_due():
+            yield
+        return (yield from super().ask(claims, node, kept, without))
 
     def pause_due(self) -> bool:
         due = self._chance.random() < 0.3

@@ -14,7 +14,7 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.placements import PlacementOracle
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 
@@ -109,7 +109,7 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
         node: str,
         kept: Sequence[DeviceHolding],
         without: frozenset[DeviceId],
-    ) -> Mapping[str, ClaimPlacement] | None:
+    ) -> Pausable[Mapping[str, ClaimPlacement] | None]:
         asked_questions.append(node)
         return original(places, claims, node, kept, without)
 

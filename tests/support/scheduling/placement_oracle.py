@@ -1,6 +1,7 @@
 """What the plan of a gang asks, answered from claims and slices alone."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from dra_extender.allocator.allocate import allocate
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
@@ -10,10 +11,11 @@ from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
-from dra_extender.scheduling.gang.search import Assignment
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import Held, demand_of, pools_of
+
+T = TypeVar("T")
 
 
 class MadePlacements(PlacementOracle):
@@ -28,7 +30,8 @@ class MadePlacements(PlacementOracle):
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
+    ) -> Pausable[Mapping[str, ClaimPlacement] | None]:
+        yield from ()
         self.asked += 1
         at = self.at[node]
         demand = demand_of(*(self.claims[uid] for uid in claims))
@@ -55,11 +58,11 @@ class MadePlacements(PlacementOracle):
         return False
 
 
-def until_solved(search: Pausable[Mapping[str, Assignment] | None]) -> Mapping[str, Assignment] | None:
+def until_solved(search: Pausable[T]) -> T:
     """Let the search go on after each pause until it ends."""
     while True:
         try:
             next(search)
         except StopIteration as end:
-            found: Mapping[str, Assignment] | None = end.value
+            found: T = end.value
             return found

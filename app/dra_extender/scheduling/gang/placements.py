@@ -1,7 +1,7 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,18 +26,9 @@ from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Pausable = Generator[None, None, T]
 """A search or a part of it, which yields where it pauses."""
-
-
-def until_answered(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pausable[T]:
-    while True:
-        try:
-            return question(*args, **kwargs)
-        except SearchPaused:
-            yield
 
 
 class PlanUnfinishedError(Exception):
@@ -89,32 +80,33 @@ class PlacementOracle:
 
     def ask(
         self, claims: Sequence[str], node: str, holdings: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        """Return a placement for each claim on this node besides these `holdings` and `without` these devices, or None.
-
-        Raises:
-            SearchPaused: the slice is over; the search goes on when the same is asked again.
-        """
+    ) -> Pausable[Mapping[str, ClaimPlacement] | None]:
+        """Return a placement for each claim on this node besides these `holdings` and `without` these devices, or None."""
         at = self._ledger.nodes[node]
         open_claims = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
         placements = dict.fromkeys(claims, _NOTHING)
-        if not open_claims:
-            return placements
-        demand = self._demand(tuple(open_claims.values()))
-        if isinstance(demand, Rejection):
-            self.undecided |= demand.code is Code.SEARCH_LIMIT
-            return None
-        usage = BackoffUsage(self._usage, without) if without else self._usage
-        if holdings:
-            extra = UsageTable()
-            extra.add(holdings)
-            usage = UsageWith(usage, extra)
-        under = (tuple(holdings), without, self._ledger.state.version(node), self._ledger.hold_versions.version(node))
-        answer = self._allocator.search(demand, at, usage, self.budget, under)
-        if isinstance(answer, NoFit):
-            self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)
-            return None
-        return placements | dict(zip(open_claims, answer.claims, strict=True))
+        while open_claims:
+            try:
+                demand = self._demand(tuple(open_claims.values()))
+                if isinstance(demand, Rejection):
+                    self.undecided |= demand.code is Code.SEARCH_LIMIT
+                    return None
+                usage = BackoffUsage(self._usage, without) if without else self._usage
+                if holdings:
+                    extra = UsageTable()
+                    extra.add(holdings)
+                    usage = UsageWith(usage, extra)
+                versions = self._ledger.state.version(node), self._ledger.hold_versions.version(node)
+                under = (tuple(holdings), without, *versions)
+                answer = self._allocator.search(demand, at, usage, self.budget, under)
+            except SearchPaused:
+                yield
+                continue
+            if isinstance(answer, NoFit):
+                self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)
+                return None
+            return placements | dict(zip(open_claims, answer.claims, strict=True))
+        return placements
 
     def out_of_time(self) -> bool:
         """Return whether the time for planning is up; the end of a slice is a pause, not the end of the time."""
@@ -184,12 +176,12 @@ class PlacementOracle:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
             holdings = [holding for placement in placed.values() for holding in placement.holdings]
-            added = yield from until_answered(self.ask, member.claims, node, holdings, frozenset())
+            added = yield from self.ask(member.claims, node, holdings, frozenset())
             if added is not None:
                 placed = {**placed, **added}
                 continue
             if placed:
-                added = yield from until_answered(self.ask, [*placed, *member.claims], node, (), frozenset())
+                added = yield from self.ask([*placed, *member.claims], node, (), frozenset())
             if added is None:
                 return count
             placed = added

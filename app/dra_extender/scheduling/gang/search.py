@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
-from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, until_answered
+from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
 from dra_extender.scheduling.permit.gang_members import GangMember
 
 MAX_STEPS: Final = 50_000
@@ -84,11 +84,11 @@ class PartialAssignment:
                 holding for other_node, holdings in self._wide.items() if other_node != node for holding in holdings
             ]
             on_node = [holding for placement in before.values() for holding in placement.holdings]
-            placed = yield from until_answered(self._oracle.ask, new, node, [*on_other_nodes, *on_node], without)
+            placed = yield from self._oracle.ask(new, node, [*on_other_nodes, *on_node], without)
             if placed is not None:
                 placed = {**before, **placed}
             elif before:
-                placed = yield from until_answered(self._oracle.ask, [*before, *new], node, on_other_nodes, without)
+                placed = yield from self._oracle.ask([*before, *new], node, on_other_nodes, without)
             if placed is None:
                 # Valid as long as the present members stay, unless devices of other nodes are the reason.
                 if not (without or any(self._wide.values())):
