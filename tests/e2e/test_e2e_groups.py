@@ -47,7 +47,7 @@ async def in_this_order(scene: NamespaceFixture, earlier: str, later: str) -> No
     assert f'1 node(s): claim "gpu", request "gpu": {CONFLICT}' in message
     note = await scene.wait_for_event("pinned", CONFLICT)
     assert f"declares [{later}] on counter set gpu-0" in note
-    assert f"gpu-0-{earlier}-0 (allocated) has [{earlier}]" in note
+    assert f"gpu-0-{earlier}-0 (in use) has [{earlier}]" in note
     await scene.delete_pod(earlier)
     assert await scene.wait_until_bound("pinned", PROMPT_SECONDS) == first
 
@@ -66,7 +66,7 @@ async def edited_afterwards(scene: NamespaceFixture) -> None:
     await scene.api.replace(RESOURCE_SLICES, published)
     await scene.pod("mig", template="mig")
     await scene.wait_until_unschedulable("mig", CONFLICT)
-    await scene.wait_for_event("mig", "gpu-0-vgpu-0 (allocated) has [vgpu]")
+    await scene.wait_for_event("mig", "gpu-0-vgpu-0 (in use) has [vgpu]")
     bare = {"metadata": {"annotations": {SNAPSHOT_ANNOTATION: None}}}
     await scene.api.patch(RESOURCE_CLAIMS, claim["metadata"]["name"], bare, scene.name)
     assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node

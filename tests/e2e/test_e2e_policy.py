@@ -73,7 +73,7 @@ async def groups_keep_pods_apart_where_the_server_strips_groups(scene: Namespace
     assert "compatibilityGroups" not in result
     await scene.pod("vgpu", template="vgpu")
     await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
-    await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
+    await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (in use) has [mig]")
     await scene.delete_pod("mig")
     assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
 
@@ -119,7 +119,7 @@ async def test_a_file_that_changes_is_read_within_the_process_a_wrong_one_is_tol
         await world.extender.restart()
         await scene.pod("again", template="vgpu")
         await scene.wait_until_unschedulable("again", "compatibility groups in conflict")
-        await scene.wait_for_event("again", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
+        await scene.wait_for_event("again", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (in use) has [mig]")
     finally:
         await rewritten(policy, MODES_POLICY, world)
 

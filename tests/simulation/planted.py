@@ -152,7 +152,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "bind looks at nothing before the Binding": _instead(ConditionWait, "confirm", _nothing_awaited),
     "the Binding comes before the claims": _instead(BindSession, "_write_claims", _binding_first),
     "bind goes on for a pod that is gone": _instead(BindSession, "cancel_reason", _nothing),
-    "bind takes no account of where a claim is allocated": _instead(preconditions, "unusable_on", _nothing),
+    "bind takes no account of where a claim is allocated": _instead(preconditions, "why_unusable_on", _nothing),
     "a hold is taken whatever has been allocated since": _all(
         _instead(BindDecision, "_held_placements", _held_whatever_has_changed), _UNCOMPARED
     ),

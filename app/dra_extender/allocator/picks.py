@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflic
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import Amounts, CapacityMismatch
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, NeighbourTable
+from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, SlicePosition
 from dra_extender.allocator.rules.counter_sets import CompatibilityTable, CounterTable, GroupedSets
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
@@ -133,7 +133,7 @@ class SearchState:
         return marked is not None and (not request_data.admin or bool(marked & 1 << claim))
 
     def is_member(self, location: int) -> bool:
-        """Return whether a picked device counts against others by the admin's policy, as one with admin access alone does not."""
+        """Return whether a picked device is a member for groups of the policy; a device picked with admin access only is not."""
         return not self.demand.admin_access or location in self._members
 
     def tables(self, pool: Pool) -> PoolTables:
@@ -186,7 +186,7 @@ class SearchState:
             exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE
         if exclusion or admin or self.neighbours is None:
             return exclusion
-        device_location = DeviceLocation(view.published, location - view.base)
+        device_location = SlicePosition(view.published, location - view.base)
         return Exclusion.NONE if self.neighbours.join(view.pool, device_location, self.trail) else Exclusion.NEIGHBOURS
 
     def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:

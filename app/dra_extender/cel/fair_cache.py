@@ -24,7 +24,7 @@ class FairCache(Generic[_K, _V]):
 
     An entry belongs to the owner, such as a namespace, that put it.  A full cache evicts the oldest entries of the owner that
     holds the most bytes, so that an owner with many entries never evicts those of an owner with few.  Values that are larger than
-    an eighth of the cache are not kept.
+    the `largest` part of the cache (an eighth by default) are not kept.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class FairCache(Generic[_K, _V]):
 
         Args:
             max_bytes: The most bytes of all entries together, by the sizes that `put` and `resize` state.
-            largest: The divisor of `max_bytes` that bounds a single entry: 8 is an eighth.
+            largest: An entry has at most `max_bytes` divided by this.
             on_evict: Called with each entry that is evicted, after it is gone; not with entries that are dropped.
         """
         self.max_bytes = max_bytes

@@ -80,7 +80,7 @@ class Program(msgspec.Struct, frozen=True):
 
         Args:
             device: The prepared device.
-            deadline: Called every 100 rounds of loops; true ends the evaluation.
+            deadline: Called every `POLL_EVERY` units of work; true ends the evaluation.
             budget: The caller's budget for this and other evaluations, which limits the time of this one if there is no deadline.
 
         Raises:

@@ -18,11 +18,17 @@ from dra_extender.scheduling.claims.extended_need import (
     ExtendedNeed,
     existing_claim,
     extended_need,
-    named,
+    with_subject,
 )
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, unusable_on, usable_claims
+from dra_extender.scheduling.claims.preconditions import (
+    ClaimsByState,
+    usable_claims,
+    why_excluded,
+    why_not_ready,
+    why_unusable_on,
+)
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
@@ -63,7 +69,7 @@ class _PodQuery(NamedTuple):
         node = ledger.nodes.get(name)
         if node is None or (self.need is not None and isinstance(self.need.on(node), Rejection)):
             return False
-        return unusable_on(node, self.claims.allocated[-1], ledger) is None
+        return why_unusable_on(node, self.claims.allocated[-1], ledger) is None
 
 
 @dataclass(slots=True)
@@ -230,7 +236,7 @@ class Filter:
                         nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
                     )
         if pod.extended_resources or pod.extended_claim:
-            result.reword(partial(named, pod))
+            result.reword(partial(with_subject, pod))
         return result
 
     def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -271,7 +277,7 @@ class Filter:
         if isinstance(claims, Rejection):
             return claims
         now, timeout = self.clock.now(), options.binding_timeout_seconds
-        if options.binding_conditions and (rejection := not_ready(claims.allocated, pod, ledger, now, timeout)):
+        if options.binding_conditions and (rejection := why_not_ready(claims.allocated, pod, ledger, now, timeout)):
             return rejection
         need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
         demand = allocator.demand(claims.open, budget) if claims.open else None
@@ -299,7 +305,7 @@ class Filter:
             if isinstance(claim_need, Rejection):
                 result.reject(name, claim_need)
                 continue
-            rejection = excluded(query.pod, node, claims, self.ledger)
+            rejection = why_excluded(query.pod, node, claims, self.ledger)
             if rejection is None:
                 groups.setdefault(id(claim_need), (claim_need, []))[1].append(name)
             else:

@@ -13,7 +13,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import extended_need
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
+from dra_extender.scheduling.claims.preconditions import sort_claims, why_excluded
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -74,7 +74,7 @@ class Preempt:
         feasible_nodes: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
-            if node is None or excluded(pod, node, claims, ledger):
+            if node is None or why_excluded(pod, node, claims, ledger):
                 continue
             claim_need = None if need is None else need.on(node)
             if isinstance(claim_need, Rejection):

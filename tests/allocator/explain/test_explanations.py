@@ -162,7 +162,7 @@ def test_long_lists_are_cut() -> None:
     slices = [counters_of(set=99), slice_of(*members, consuming("x", "b"), count=2)]
     text = said(slices, claim_of(exactly()), usage=[held(name) for name in names])[0][1]
     assert text == (
-        "x declares [b] on counter set set; d0 (allocated) has [a]; d1 (allocated) has [a]; d2 (allocated) has [a]; "
+        "x declares [b] on counter set set; d0 (in use) has [a]; d1 (in use) has [a]; d2 (in use) has [a]; "
         "6 more; together they leave [a]"
     )
 

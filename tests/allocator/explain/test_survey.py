@@ -74,7 +74,7 @@ def test_each_reason_is_counted() -> None:
     }
     assert found.refused[0].code is Code.GROUPS
     assert text(found, Code.GROUPS) == [
-        "grouped-1 declares [b] on counter set set; held (allocated) has [a]",
+        "grouped-1 declares [b] on counter set set; held (in use) has [a]",
     ]
     assert text(found, Code.COUNTERS) == ["big needs 3 of c in counter set set, 2 remain"]
     assert text(found, Code.TAINTED) == ["bad has taint broken:NoExecute"]

@@ -64,7 +64,7 @@ def test_partitions_of_one_physical_device_need_a_group_in_common() -> None:
     assert picks(ask(SLICES, claim_of(wanting("vgpu")), usage=[held("m")])) == [["far"]]
     found = reasons(ask(SLICES, claim_of(wanting("vgpu")), usage=[held("m"), held("far")]))
     assert found.rejections[0].code is Code.GROUPS
-    assert found.rejections[0].detail == f"v declares [vgpu] on counter set {GPU}; m (allocated) has [mig]"
+    assert found.rejections[0].detail == f"v declares [vgpu] on counter set {GPU}; m (in use) has [mig]"
 
 
 def test_an_allocation_freezes_physical_device_and_groups() -> None:

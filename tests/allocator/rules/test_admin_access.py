@@ -145,7 +145,7 @@ def test_a_reason_for_admin_access_names_only_members_that_count() -> None:
     usage = [held("d0"), held("v0")]
     (rejection, *_) = reasons(ask(slices, claim_of(watch), usage=usage)).rejections
     assert rejection.code is Code.GROUPS
-    assert "d0 (allocated)" in rejection.detail
+    assert "d0 (in use)" in rejection.detail
     assert "v0" not in rejection.detail
 
 

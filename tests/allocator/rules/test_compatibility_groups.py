@@ -121,7 +121,7 @@ def test_kep_example_mig_keeps_vgpu_away_and_says_why() -> None:
     assert found.rejections[0].code is Code.GROUPS
     assert found.rejections[0].detail == (
         "1 of 2 devices found; vgpu-0 declares [vgpu] on counter set set; "
-        "mig-0 (allocated) has [mig]; mig-1 (for the same request) has [mig]; together they leave [mig]"
+        "mig-0 (in use) has [mig]; mig-1 (for the same request) has [mig]; together they leave [mig]"
     )
 
 

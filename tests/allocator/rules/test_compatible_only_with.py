@@ -100,7 +100,7 @@ def test_one_side_that_speaks_is_enough(speaks: str) -> None:
     two = part("two", "vgpu", among("vgpu") if speaks == "candidate" else None)
     found = reasons(ask(pool(one, two), claim_of(wanting("vgpu")), usage=[held("one")]))
     (rejection,) = [each for each in found.rejections if each.code is Code.NEIGHBOURS]
-    owner, other = ("one (allocated)", "two") if speaks == "allocated" else ("two", "one (allocated)")
+    owner, other = ("one (in use)", "two") if speaks == "allocated" else ("two", "one (in use)")
     expression = mig if speaks == "allocated" else among("vgpu")
     assert rejection.detail == f"{owner} is compatible only with {expression!r}, which is false for {other}"
 
@@ -177,7 +177,7 @@ def test_a_vanished_neighbour_keeps_its_expression_and_nobody_else_can_judge_it(
     silent = held("gone", consumption=SET)
     found = reasons(ask(pool(part("one", "mig", "true")), claim_of(exactly()), usage=[silent]))
     assert found.rejections[0].detail.endswith(
-        "which cannot be judged for gone (allocated): it is not published any more"
+        "which cannot be judged for gone (in use): it is not published any more"
     )
 
 

@@ -116,7 +116,7 @@ def test_the_scope_of_a_rule_is_its_pool_or_its_node() -> None:
     assert picks(ask(overlaid(on("pool"), *two_pools()), claim_of(exactly()), usage=usage)) == [["b2"]]
     refused = reasons(ask(overlaid(on("node"), *two_pools()), claim_of(exactly()), usage=usage))
     assert refused.rejections[0].code is Code.NEIGHBOURS
-    assert "a1 (allocated) is compatible only with" in refused.rejections[0].detail
+    assert "a1 (in use) is compatible only with" in refused.rejections[0].detail
 
 
 def test_the_node_counts_whichever_side_has_the_rule_and_whoever_came_first() -> None:

@@ -100,7 +100,7 @@ def beside_30_of_40(made: MadeCluster, wanted: dict[str, Any]) -> None:
     made.pod("train", request("r", "gpu", **wanted))
 
 
-def fully_reserved(made: MadeCluster) -> None:
+def why_fully_reserved(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
     consumers = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"} for number in range(256)]
@@ -484,7 +484,7 @@ def pool_that_reaches_no_node_beside_a_held_device(made: MadeCluster) -> None:
     "          claim in its spec.resourceClaims may be more\n"
 )
 def claim_with_all_its_reservations(made: MadeCluster) -> None:
-    fully_reserved(made)
+    why_fully_reserved(made)
 
 
 @case(
@@ -495,7 +495,7 @@ def claim_with_all_its_reservations(made: MadeCluster) -> None:
     "          also Too many pods on n1\n"
 )
 def claim_with_all_its_reservations_on_a_full_node(made: MadeCluster) -> None:
-    fully_reserved(made)
+    why_fully_reserved(made)
     made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "1"
 
 

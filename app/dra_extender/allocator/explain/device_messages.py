@@ -7,7 +7,7 @@ from dra_extender.allocator.demand.constraints import ValueSet, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
+from dra_extender.allocator.rules.compatible_only_with import SlicePosition, conflict_message
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
@@ -61,7 +61,7 @@ class DeviceMessages:
                 return self._groups(slot, location)
             case Code.NEIGHBOURS if self._state.neighbours is not None:
                 view = self._node_view.pools.views[location]
-                device_location = DeviceLocation(view.published, location - view.base)
+                device_location = SlicePosition(view.published, location - view.base)
                 conflict = self._state.neighbours.conflict(view.pool, device_location)
                 return "" if conflict is None else conflict_message(device, conflict)
             case Code.COUNTERS:
@@ -101,7 +101,7 @@ class DeviceMessages:
         return f"{text}: another one has {_values(values.intersection(joined_values))} too"
 
     def _groups(self, slot: DeviceSlot, location: int) -> str:
-        """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (allocated) has [mig]`."""
+        """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (in use) has [mig]`."""
         pools, admin = self._node_view.pools, slot.request_data.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
@@ -137,7 +137,7 @@ class DeviceMessages:
         pool = pools.views[location].pool
         for name, entry in self._state.tables(pool).held_entries:
             if entry.counter_set == counter_set and not (admin and entry.grouped_by_policy):
-                yield f"{name} (allocated)", entry.compatibility_groups
+                yield f"{name} (in use)", entry.compatibility_groups
         for pick in self._state.picks:
             if pools.views[pick.location].pool is pool:
                 device = pools.devices[pick.location]

@@ -181,7 +181,7 @@ class CapacityShortage(NamedTuple):
 
 
 class SharedConsumption(NamedTuple):
-    """Whether allocated claims have shares of a device, and the sums of their amounts; no amounts without shares."""
+    """Whether claims have or hold shares of a device, and the sums of their amounts; no amounts without shares."""
 
     shares: bool
     amounts: Amounts
@@ -198,7 +198,7 @@ class Sharing:
     def __init__(
         self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool = True
     ) -> None:
-        """`holdings` returns what allocated claims have of the device at a location.
+        """`holdings` returns what claims have or hold of the device at a location.
 
         `qualifies`: a capacity with and without the driver's name before it is the same (`ReleaseBehaviour.qualified_capacities`).
         """
@@ -229,11 +229,11 @@ class Sharing:
         return amounts
 
     def is_shared(self, location: int) -> bool:
-        """Return whether allocated claims have shares of the device."""
+        """Return whether claims have or hold shares of the device."""
         return self.enabled and self.consumed(location).shares
 
     def consumed(self, location: int) -> SharedConsumption:
-        """Return what allocated claims consume of the device."""
+        """Return the amounts of the shares that claims have or hold of the device."""
         consumed = self._consumed.get(location)
         if consumed is not None:
             return consumed
@@ -251,7 +251,7 @@ class Sharing:
         return consumed
 
     def exhausted(self, request: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
-        """Return the first capacity that does not suffice beside what allocated claims consume and this search has `picked`."""
+        """Return the first capacity that does not suffice beside the shares in use and what this search has `picked`."""
         return next(self.shortages(request, location, picked), None)
 
     def shortages(self, request: SearchableRequest, location: int, picked: Amounts = ()) -> Iterator[CapacityShortage]:

@@ -26,7 +26,7 @@ from dra_extender.model.device import NODE, POOL, CounterConsumption, Device, Po
 from dra_extender.model.resource_slice import ResourceSlice
 
 MAX_NEIGHBOURS: Final = 1024
-"""Neighbours that one device may have; with more of them a device for which a rule counts is refused."""
+"""A device that has a rule or is judged by one, and has more neighbours than this, is refused without a comparison."""
 COMPARISON_UNITS: Final = 20
 """The price of one neighbour for the call beside the evaluation, in units of at most 50 ns."""
 
@@ -37,7 +37,7 @@ HeldConsumption = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceLocation:
+class SlicePosition:
     """Where a device is published: its slice and its position there."""
 
     published: ResourceSlice
@@ -63,8 +63,8 @@ class Rule(NamedTuple):
     on: str
 
 
-IsTrue = Callable[[str, DeviceLocation], bool]
-"""Whether an expression is true for a device; one without a value is not."""
+IsTrue = Callable[[str, SlicePosition], bool]
+"""Whether an expression is true for a device; an expression without a value is not true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Neighbour:
     name: str
     scope: NeighbourScope
     rules: tuple[Rule, ...]
-    device_location: DeviceLocation | None
+    device_location: SlicePosition | None
     allocated: bool
 
 
@@ -144,7 +144,7 @@ class NeighbourTable:
         self._held_entries = held_entries
         self._members: dict[PoolId, _Members] = {}
 
-    def join(self, pool: Pool, device_location: DeviceLocation, trail: Trail) -> bool:
+    def join(self, pool: Pool, device_location: SlicePosition, trail: Trail) -> bool:
         """Make a device a member; False if it is not compatible with a neighbour (the caller then undoes)."""
         if self.conflict(pool, device_location) is not None:
             return False
@@ -157,7 +157,7 @@ class NeighbourTable:
             trail.append(members.with_rules, member)
         return True
 
-    def conflict(self, pool: Pool, device_location: DeviceLocation) -> NeighbourConflict | None:
+    def conflict(self, pool: Pool, device_location: SlicePosition) -> NeighbourConflict | None:
         """Return the first neighbour that is not compatible with this device: rules of members come first, then its own."""
         device = device_location.device
         scope, own_rules = scope_of(device_location.published, device), _published_rules(device)
@@ -204,7 +204,7 @@ class NeighbourTable:
             )
         return members
 
-    def _problem(self, expression: str, device_location: DeviceLocation) -> str | None:
+    def _problem(self, expression: str, device_location: SlicePosition) -> str | None:
         """Return None if the expression is true for the device, empty if it is false, else why it has no value."""
         deadline = self._node_view.deadline
         try:
@@ -235,11 +235,11 @@ def _held_members(
         for name, holdings in usage.items()
         if any(not holding.admin and not holding.in_backoff for holding in holdings)
     }
-    device_locations: dict[str, DeviceLocation] = {}
+    device_locations: dict[str, SlicePosition] = {}
     for published in pool.published if names else ():
         for position, device in enumerate(published.devices):
             if device.name in names and device.name not in device_locations:
-                device_locations[device.name] = DeviceLocation(published, position)
+                device_locations[device.name] = SlicePosition(published, position)
     nodes = {published.node_name for published in pool.published}
     home = nodes.pop() if len(nodes) == 1 else None
     for name in names:
@@ -280,9 +280,9 @@ def _accepts(owner: Neighbour, neighbour: Neighbour, is_true: IsTrue) -> bool:
 
 
 def conflict_message(device: Device, conflict: NeighbourConflict) -> str:
-    """Return for example `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
+    """Return for example `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (in use)`."""
     member = conflict.member
-    neighbour = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
+    neighbour = f"{member.name} ({'in use' if member.allocated else 'for the same pod'})"
     count = conflict.neighbour_count
     if count:
         return f"{device.name} has {count} neighbours with compatibleOnlyWith, at most {MAX_NEIGHBOURS} are compared"

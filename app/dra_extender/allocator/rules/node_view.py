@@ -86,7 +86,7 @@ class NodeView:
                 raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
 
     def is_taken(self, location: int) -> bool:
-        """Return whether an allocated claim has the whole device; admin access takes nothing."""
+        """Return whether a claim has or holds the whole device; admin access takes nothing."""
         shared = False
         for holding in self.holdings(location):
             if not holding.admin:

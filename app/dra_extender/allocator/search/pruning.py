@@ -20,7 +20,7 @@ Mask = int
 """A set of locations, one bit each."""
 
 FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
-"""The eligibility for (claim, request, option, wanted)."""
+"""The eligibility for (claim, request, option, request_data)."""
 
 _VERDICTS_PER_DEVICE: Final = 64
 """So many verdicts of a device take as long to compare as the device takes to read."""

@@ -1,4 +1,4 @@
-"""What allocated claims take out of pools, as the allocator reads it."""
+"""What allocations and holds take out of pools, as the allocator reads it."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,7 +7,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 
 PoolUsage = Mapping[str, tuple[DeviceHolding, ...]]
-"""The usage of one pool: device name -> every holding of that device by an allocated claim, in no particular order.
+"""The usage of one pool: device name -> every holding of that device, in no particular order.
 
 Devices that are no longer published are among them, and so are holdings with admin access, which do not make a device taken.
 """

@@ -68,7 +68,7 @@ _cached: Final = lru_cache(maxsize=4096)(_parsed)
 def parse_lenient(text: str) -> Semver:
     """Read a version after normalising it: a leading `v` and leading zeros are dropped, missing numbers are 0.
 
-    A shortened version with a pre-release or build part is still none.
+    A shortened version with a pre-release or build part is an error all the same.
     """
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", _PARTS - 1)]
     if len(parts) < _PARTS:

@@ -32,7 +32,7 @@ from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import unusable_on
+from dra_extender.scheduling.claims.preconditions import why_unusable_on
 
 TypedValue = tuple[str, Any]
 """A value of an attribute, and its type."""
@@ -154,7 +154,7 @@ class FurtherReasons:
         ledger = self._view.ledger
         nodes = ledger.nodes.values()
         return [
-            node.name for claim in self._claims(label) for node in nodes if unusable_on(node, claim, ledger) is None
+            node.name for claim in self._claims(label) for node in nodes if why_unusable_on(node, claim, ledger) is None
         ]
 
     def _of_allocation(self, label: str) -> Iterator[str]:

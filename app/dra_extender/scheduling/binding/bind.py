@@ -214,7 +214,7 @@ class BindSession:
                 raise
             parts.busy_claims.end(record)
             return
-        await parts.writer.check_shares(record, claim.consumer.uid)
+        await parts.writer.release_if_shares_lost(record, claim.consumer.uid)
         if not claim.reserved:
             entry_limit = most_entries(claim, self.pod, parts.ledger.nodes.get(self.node), parts.ledger)
             await parts.reserver.reserve(record, claim.consumer, entry_limit)

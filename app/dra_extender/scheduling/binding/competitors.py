@@ -17,7 +17,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.extended_need import existing_claim, extended_need
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import unusable_on, usable_claims
+from dra_extender.scheduling.claims.preconditions import usable_claims, why_unusable_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.time_slices import CallBudget
 
@@ -148,7 +148,7 @@ class Competitors:
         budget.spend(NODE_COST)
         if budget.remaining <= 0:
             return True
-        refusals = (unusable_on(node, claim, self._ledger) for claim in allocated)
+        refusals = (why_unusable_on(node, claim, self._ledger) for claim in allocated)
         return self._ledger.member_fit.admits(pod.uid, node.name) and not any(
             refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals
         )

@@ -11,10 +11,10 @@ from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, named
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, with_subject
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import excluded, fully_reserved, sort_claims
+from dra_extender.scheduling.claims.preconditions import sort_claims, why_excluded, why_fully_reserved
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.holds.service import HoldService, with_own_shares
@@ -47,11 +47,11 @@ class BindDecision:
         claims = sort_claims(pod_claims, ledger)
         rejection = (
             self._unserved(pod, node, pod_claims)
-            or fully_reserved(pod_claims, ledger)
-            or excluded(pod, node, claims, ledger)
+            or why_fully_reserved(pod_claims, ledger)
+            or why_excluded(pod, node, claims, ledger)
         )
         if rejection is not None:
-            raise RetryableError(named(pod, rejection).text)
+            raise RetryableError(with_subject(pod, rejection).text)
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
@@ -66,12 +66,12 @@ class BindDecision:
         for claim in claims.held:
             self._holds.release_claim(claim.uid)
         if isinstance(demand, Rejection):
-            raise RetryableError(named(pod, demand).text)
+            raise RetryableError(with_subject(pod, demand).text)
         in_backoff = self._backoff.devices_of(pod.uid)
         usage = BackoffUsage(ledger.usage(), in_backoff)
         answer = self._allocator.search_in_call(demand, node, usage, budget, in_backoff)
         if isinstance(answer, NoFit):
-            text = named(pod, answer.rejections[0]).text
+            text = with_subject(pod, answer.rejections[0]).text
             raise RetryableError(f"pod does not fit on node {node_name} any more: {text}")
         new_placements = zip(undecided, map(with_own_shares, answer.claims), strict=True)
         placed = self._with_current_snapshot(list(new_placements), node)

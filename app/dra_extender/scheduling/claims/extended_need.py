@@ -91,12 +91,12 @@ class ExtendedNeed:
                 if need is not None and need.is_asked_by(existing.record):
                     need = None
                 else:
-                    need = named(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
+                    need = with_subject(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
             self._needs[own] = need
             return need
 
     def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
-        """Return the need that this claim meets on nodes where it would be the same claim; other nodes are rejected."""
+        """Return the need of a pod that has this claim: met on a node that needs an equal claim, rejected on any other node."""
         return ExtendedNeed(self._pod, self._ledger, existing)
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
@@ -124,7 +124,7 @@ class ExtendedNeed:
                     return Rejection(code=Code.EXTENDED_RESOURCE, resource=request.resource, detail=detail)
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
-            return named(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
+            return with_subject(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
         extended = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=extended.requests)))
@@ -159,7 +159,7 @@ def subject_of(pod: Pod, claim: str, request: str = "") -> str:
     return requested_text(pod.extended_requests, request) if claim == EXTENDED_LABEL else ""
 
 
-def named(pod: Pod, rejection: Rejection) -> Rejection:
+def with_subject(pod: Pod, rejection: Rejection) -> Rejection:
     """Return the rejection with `subject_of` what it is about.
 
     The names of containers are the pod's own: rejections are kept for all pods that ask for the same.

@@ -128,10 +128,10 @@ def usable_claims(pod: Pod, ledger: Ledger) -> ClaimsByState | Rejection:
     claims = find_claims(pod, ledger)
     if isinstance(claims, Rejection):
         return claims
-    return fully_reserved(claims, ledger) or sort_claims(claims, ledger)
+    return why_fully_reserved(claims, ledger) or sort_claims(claims, ledger)
 
 
-def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
+def why_fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
     """Return why a claim cannot take one more consumer, whatever the node."""
     for claim in claims:
         head = claim.record.claim
@@ -144,7 +144,9 @@ def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection 
     return None
 
 
-def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
+def why_not_ready(
+    claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float
+) -> Rejection | None:
     """Return why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it.
 
     A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
@@ -166,10 +168,10 @@ def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: flo
     return None
 
 
-def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
+def why_excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
     """Return why the allocated and held claims exclude this node for the pod; None if they allow it."""
     for claim in claims.allocated:
-        refusal = unusable_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
+        refusal = why_unusable_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
         if refusal is not None:
             return refusal
     for claim in claims.held:
@@ -179,7 +181,7 @@ def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rej
     return None
 
 
-def unusable_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:
+def why_unusable_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:
     """Return why the allocation of a claim, stored or pending, cannot be used on this node; None if it can."""
     record = claim.record
     allocation = record.claim.status.allocation

@@ -96,7 +96,7 @@ class ClaimWriter:
                 return await self._claims.update_status(*key, with_allocation(raw, allocation, consumer))
 
         stored = await self._write_with_retries(record, write_allocation, live=live)
-        await self.check_shares(stored, consumer.uid)
+        await self.release_if_shares_lost(stored, consumer.uid)
         stored_allocation = stored.claim.status.allocation
         if stored_allocation is None or not same_devices(stored_allocation, placement.allocation):
             raise RetryableError(f"claim {stored.claim.metadata.full_name}: the API server did not keep the allocation")
@@ -174,7 +174,7 @@ class ClaimWriter:
 
         await self._write_with_retries(record, write_back)
 
-    async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
+    async def release_if_shares_lost(self, record: ClaimRecord, consumer_uid: str) -> None:
         """Release an allocation of ours whose shares the API server did not store as shares, and raise.
 
         An earlier process may have written it and ended before it could look at the answer.

@@ -17,7 +17,7 @@ from dra_extender.allocator.explain.device_diagnosis import (
     survey,
 )
 from dra_extender.allocator.pools.pools import NodePools, node_pools
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, SlicePosition
 from dra_extender.allocator.state.features import OWN, Features
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, SearchPaused
 from dra_extender.allocator.state.usage import Usage
@@ -278,7 +278,7 @@ class NodeAllocator:
         """Evaluates `compatibleOnlyWith` for a device; None while the feature is off."""
         return self._is_true if self.features.compatibility_groups else None
 
-    def _is_true(self, expression: str, site: DeviceLocation) -> bool:
+    def _is_true(self, expression: str, site: SlicePosition) -> bool:
         row = self._verdicts.selector_list((expression,), self._programs).row(site.published)
         try:
             return row.matches(site.published, site.position, None)

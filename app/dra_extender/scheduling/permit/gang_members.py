@@ -17,7 +17,7 @@ from dra_extender.scheduling.claims.extended_need import (
     extended_need,
     special_uid,
 )
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, usable_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, usable_claims, why_excluded
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"
@@ -75,7 +75,7 @@ class MemberCandidate:
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
         """Return why a claim of the member excludes this node; None if none does."""
         special = self.special_on(node)
-        return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
+        return special if isinstance(special, Rejection) else why_excluded(self.pod, node, self.claims, ledger)
 
     def special_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
         """Return the claim for extended resources that the member needs on this node."""

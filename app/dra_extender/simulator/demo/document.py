@@ -30,7 +30,7 @@ class PodExpectation(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def failure(self, node: str | None, reasons: str) -> str | None:
-        """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
+        """Return why a pod on this node (None: not bound), or one that waits for these reasons, does not meet the expectation."""
         first_line = reasons.partition("\n")[0] or "no reason was given"
         if self.state is ExpectedState.BOUND:
             if node is None:
