@@ -176,9 +176,7 @@ def test_a_vanished_neighbour_keeps_its_expression_and_nobody_else_can_judge_it(
     assert picks(ask(slices, claim_of(exactly()), usage=[gone])) == [["mig"]]
     silent = held("gone", consumption=SET)
     found = reasons(ask(pool(part("one", "mig", "true")), claim_of(exactly()), usage=[silent]))
-    assert found.rejections[0].detail.endswith(
-        "which cannot be judged for gone (in use): it is not published any more"
-    )
+    assert found.rejections[0].detail.endswith("which cannot be judged for gone (in use): it is not published any more")
 
 
 @pytest.mark.parametrize(
