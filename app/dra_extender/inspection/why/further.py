@@ -336,7 +336,7 @@ def _beside_holders(device: Device | None, demand: Demand, option: SearchableReq
 def _lacking_devices(
     by_request: Sequence[tuple[int, Mapping[TypedValue, Sequence[DeviceDiagnosis]]]],
 ) -> Iterator[tuple[TypedValue, DeviceDiagnosis]]:
-    """Yield the values that enough devices of each request have (number of devices, devices by value), with the held ones needed."""
+    """Yield the values that enough devices of each request have (count, devices by value), with the held ones needed."""
     common = set[TypedValue].intersection(*(set(by_value) for _, by_value in by_request))
     for value in sorted(common, key=str):
         devices = [(count, by_value[value]) for count, by_value in by_request]
