@@ -199,3 +199,18 @@ async def test_nobody_is_asked_for_the_passphrase_of_a_key(usage: Callable[..., 
     assert "expected a private key in PEM, without a passphrase" in await usage(
         *CERTIFICATE, "--client-key", str(encrypted)
     )
+
+
+async def test_server_that_cannot_be_reached_is_named_with_the_reason(usage: Callable[..., Any]) -> None:
+    assert "no answer: cannot connect to 127.0.0.1:1: Connection refused" in await usage(
+        "--server", "https://127.0.0.1:1", "--insecure-skip-tls-verify"
+    )
+    assert "no answer: cannot connect to nowhere.invalid:443: " in await usage("--server", "https://nowhere.invalid")
+
+
+async def test_server_without_tls_is_named_with_the_reason(usage: Callable[..., Any]) -> None:
+    plain = web.Application()
+    async with serving(plain) as url:
+        said = await usage("--server", url.replace("http://", "https://"))
+    assert "SSL" in said
+    assert "cannot connect to 127.0.0.1:" in said

@@ -1,4 +1,6 @@
 import asyncio
+import os
+import socket
 import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -159,7 +161,16 @@ def _sentence(problem: BaseException, seconds: float) -> str:
         return f"not sent: {problem}"
     if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         return f"the API server's certificate is not trusted: {problem}"
+    if isinstance(problem, aiohttp.ClientConnectorError):
+        return f"cannot connect to {problem.host}:{problem.port}: {_network_reason(problem.os_error)}"
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def _network_reason(problem: OSError) -> str:
+    """Return the system's words; asyncio's own repeat the address, and the numbers of TLS and of name servers are no errno."""
+    if isinstance(problem, ssl.SSLError | socket.gaierror) or not problem.errno:
+        return problem.strerror or str(problem)
+    return os.strerror(problem.errno)
 
 
 def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
