@@ -42,19 +42,15 @@ async def test_the_use_case_gets_pod_and_names(client: httpx.AsyncClient, site: 
     assert list(nodes) == ["a", "b"]
 
 
-async def test_reasons_keep_their_kind(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.answer = FilterResponse(["a"], {"b": "busy"}, {"c": "never"})
-    answer = await client.post("/filter", json=request(NodeNames=["a", "b", "c"]))
-    assert answer.json() == {
-        "NodeNames": ["a"],
-        "FailedNodes": {"b": "busy"},
-        "FailedAndUnresolvableNodes": {"c": "never"},
-    }
+async def test_no_rejected_node_is_left_to_preemption(client: httpx.AsyncClient, site: Site) -> None:
+    site.verbs.answer = FilterResponse(["a"], {"b": "busy"})
+    answer = await client.post("/filter", json=request(NodeNames=["a", "b"]))
+    assert answer.json() == {"NodeNames": ["a"], "FailedAndUnresolvableNodes": {"b": "busy"}}
 
 
 async def test_no_fitting_node_is_an_empty_list_not_null(client: httpx.AsyncClient, site: Site) -> None:
     """Null NodeNames would make kube-scheduler look at Nodes."""
-    site.verbs.answer = FilterResponse([], {}, {"a": "no", "b": "no"})
+    site.verbs.answer = FilterResponse([], {"a": "no", "b": "no"})
     answer = await client.post("/filter", json=request())
     assert answer.json()["NodeNames"] == []
 
@@ -68,7 +64,7 @@ async def test_long_lists_of_names_are_read_as_short_ones_are(client: httpx.Asyn
     content = msgspec.json.encode({pod: POD, names: MANY})
     answer = await client.post("/filter", content=content)
     assert answer.json() == {"NodeNames": MANY}
-    site.verbs.answer = FilterResponse([MANY[7]], {}, {MANY[8]: "no"})
+    site.verbs.answer = FilterResponse([MANY[7]], {MANY[8]: "no"})
     answer = await client.post("/filter", content=content)
     assert answer.json() == {"NodeNames": [MANY[7]], "FailedAndUnresolvableNodes": {MANY[8]: "no"}}
     assert [list(nodes) for _, nodes in site.verbs.filtered] == [MANY, MANY]
@@ -82,7 +78,7 @@ async def test_long_list_with_something_that_is_no_name_is_malformed(client: htt
 
 async def test_whole_nodes_are_answered_with_whole_nodes(client: httpx.AsyncClient, site: Site) -> None:
     """With nodeCacheCapable: false the fitting items come back exactly as they were sent."""
-    site.verbs.answer = FilterResponse(["b"], {}, {"a": "no"})
+    site.verbs.answer = FilterResponse(["b"], {"a": "no"})
     body = request(NodeNames=None, Nodes={"metadata": {}, "items": [node("a"), node("b")]})
     answer = await client.post("/filter", json=body)
     assert answer.json() == {
@@ -175,8 +171,8 @@ def test_one_text_for_all_nodes_is_read_back(names: list[str], text: str) -> Non
 async def test_texts_with_quotes_arrive_as_they_are(
     client: httpx.AsyncClient, site: Site, texts: Mapping[str, str], spaces: str
 ) -> None:
-    site.verbs.answer = FilterResponse((), texts, texts)
+    site.verbs.answer = FilterResponse((), texts)
     pod = '{"metadata":{"name":"p","namespace":"ns","uid":"u"}}'
     content = f'{{"Pod":{pod},"NodeNames":["a",{spaces}"b"]}}'
     answer = (await client.post("/filter", content=content)).json()
-    assert answer == {"NodeNames": [], "FailedNodes": texts, "FailedAndUnresolvableNodes": texts}
+    assert answer == {"NodeNames": [], "FailedAndUnresolvableNodes": texts}

@@ -27,7 +27,7 @@ class Unread(ScriptedVerbs):
     """Nothing is read of the pod, as nothing is of one that the watch has brought."""
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
-        return FilterResponse((), {}, dict.fromkeys(nodes, "no"))
+        return FilterResponse((), dict.fromkeys(nodes, "no"))
 
     async def prioritize(self, pod: RequestPod, nodes: object) -> list[tuple[str, int]]:
         return [(node, 0) for node in nodes]  # type: ignore[attr-defined]

@@ -281,4 +281,4 @@ async def test_devices_beside_counters_are_offered_where_they_count(
 
 def told(answer: FilterResponse) -> str:
     """Why the one node does not fit."""
-    return " ".join((*answer.failed.values(), *answer.unresolvable.values()))
+    return " ".join(answer.unresolvable.values())

@@ -97,7 +97,7 @@ async def test_rejection_is_noted_with_its_different_reasons(
     recorder: DecisionRecorder, verbs: Scripted, recent: RecentDecisions
 ) -> None:
     texts = ["a is short", "b is short", "a is short", "c is short", "d is short"]
-    verbs.answer = FilterResponse((), {}, {f"n{index}": f"node(s): {text}" for index, text in enumerate(texts)})
+    verbs.answer = FilterResponse((), {f"n{index}": f"node(s): {text}" for index, text in enumerate(texts)})
     await recorder.filter(POD, [f"n{index}" for index in range(5)])
     assert decisions(recent) == [
         decision("filter", Outcome.REJECTED, nodes=5, reason="a is short; b is short; c is short")

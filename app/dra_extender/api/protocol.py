@@ -47,7 +47,6 @@ class WireFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
 
     nodes: FeasibleNodes | None = field(name="Nodes", default=None)
     node_names: list[str] | tuple[str, ...] | None = field(name="NodeNames", default=None)
-    failed_nodes: Raw | Mapping[str, str] | None = field(name="FailedNodes", default=None)
     failed_and_unresolvable_nodes: Raw | Mapping[str, str] | None = field(
         name="FailedAndUnresolvableNodes", default=None
     )

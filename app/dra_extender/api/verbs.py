@@ -138,8 +138,7 @@ def _encoded(
     answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None, *, plain: bool = False
 ) -> bytes:
     """`plain`: the names of the nodes need no escapes in JSON."""
-    failed, unresolvable = encode_texts(answer.failed, plain=plain), encode_texts(answer.unresolvable, plain=plain)
-    return encode(WireFilterResult(nodes, names, failed, unresolvable))
+    return encode(WireFilterResult(nodes, names, encode_texts(answer.unresolvable, plain=plain)))
 
 
 class _Nodes(NamedTuple):

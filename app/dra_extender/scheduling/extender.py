@@ -225,7 +225,7 @@ class Extender:
         evaluator = NodeEvaluator(ledger, metrics, results, ranking)
         ahead = SEARCHED_AHEAD if expected is None else RATED_AHEAD
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ahead)
-        slices = self._spec_reader.slices
+        time_slices = self._spec_reader.time_slices
         return Filter(
             ledger=ledger,
             clock=clock,
@@ -237,9 +237,9 @@ class Extender:
             stale=stale,
             holds=self._holds,
             offers=NodeOffers(ledger, shares, self._holds, prefetch, options),
-            slices=slices,
+            time_slices=time_slices,
             spec_reader=self._spec_reader,
-            undelivered=UndeliveredClaims(ledger, self._cluster.claims, slices, options),
+            undelivered=UndeliveredClaims(ledger, self._cluster.claims, time_slices, options),
             unschedulable=self.unschedulable,
         )
 
@@ -325,7 +325,7 @@ class Extender:
         self._check_running()
         with self._metrics.upstream.execution("Filter") as execution:
             response = await self._filter.filter(await self._pods.resolve(pod), nodes)
-            if (response.failed or response.unresolvable) and not response.fitting:
+            if response.unresolvable and not response.fitting:
                 execution.status = UNSCHEDULABLE
             return response
 

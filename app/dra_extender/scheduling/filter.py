@@ -91,7 +91,8 @@ class _FilterCall:
 class Filter:
     """Finds the nodes on which a pod fits, and holds devices there until the bind names one of them.
 
-    A call changes nothing but holds, and a further call for the same pod replaces them.
+    The holds of a call replace those of an earlier call for the same pod.  A call also releases what no bind will use any more
+    (`Ledger.release_orphans`), and records a rejection, with an Event on the pod.
 
     The first of these that applies rejects a node: the back-off of the pod there, a precondition of the pod (every node), that the
     node is unknown, its extended resources, claims that are allocated or held for other nodes, and the search for devices.  A pod
@@ -108,7 +109,7 @@ class Filter:
     stale: StaleHolds
     holds: HoldService
     offers: NodeOffers
-    slices: TimeSlices
+    time_slices: TimeSlices
     spec_reader: SpecReader
     undelivered: UndeliveredClaims
     unschedulable: UnschedulablePods
@@ -123,7 +124,7 @@ class Filter:
         if not (pod.node_name or ledger.pods.is_being_bound(pod.uid)):
             # A pod that is neither bound nor being bound uses no devices.
             ledger.release_orphans(pod.uid)
-        budget = self.slices.begin(pod, self.options.filter_budget_seconds)
+        budget = self.time_slices.begin(pod, self.options.filter_budget_seconds)
         call = _FilterCall(pod, budget, budget.slice_start + self.options.hold_wait_seconds)
         result = self.evaluate(pod, nodes, budget)
         while await self._wait(result, call):
@@ -140,7 +141,7 @@ class Filter:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
         began = self.clock.monotonic()
         self.unschedulable.record(pod, result, budget)
-        self.slices.charge(pod, self.clock.monotonic() - began)
+        self.time_slices.charge(pod, self.clock.monotonic() - began)
         return FilterResponse(fitting=(), unresolvable=result.node_statuses())
 
     async def _wait(self, result: FilterResult, call: _FilterCall) -> bool:
@@ -151,24 +152,24 @@ class Filter:
         """
         pod, budget, awaited = call.pod, call.budget, result.awaited
         if awaited is Awaited.TIME_SLICE:
-            if not await self.slices.next(pod, budget):
+            if not await self.time_slices.next(pod, budget):
                 budget.close()
             return True
         if isinstance(awaited, UnreadSpecs):
             await self.spec_reader.wait_for(pod, awaited, budget)
             return True
-        self.slices.end(pod, budget)
+        self.time_slices.end(pod, budget)
         if awaited is Awaited.CLAIM_DELIVERY and call.asks_about_claims:
             call.asks_about_claims = False
             if not await self.undelivered.wait_for_delivery(pod, budget):
                 return False
-            self.slices.reopen(pod, budget)
+            self.time_slices.reopen(pod, budget)
             return True
         if awaited is Awaited.MULTI_NODE_HOLDS:
             seconds = call.multi_node_until - self.clock.monotonic()
             if seconds <= 0 or not await self.ledger.holds.changed.wait(seconds):
                 return False
-            self.slices.reopen(pod, budget)
+            self.time_slices.reopen(pod, budget)
             return True
         scope = next(call.scopes, None) if awaited is Awaited.STALE_HOLDS else None
         if scope is None:
@@ -181,7 +182,7 @@ class Filter:
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`awaited`).
 
-        Nothing is held but what the plan of a gang takes.
+        It ends expired holds and, without a plan of a gang, the pod's own; the only new holds are those of such a plan.
         """
         in_backoff = self.backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes

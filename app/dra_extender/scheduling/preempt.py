@@ -36,7 +36,7 @@ class Preempt:
         self._ledger = ledger
         self._allocator = allocator
         self._spec_reader = spec_reader
-        self._slices = spec_reader.slices
+        self._time_slices = spec_reader.time_slices
         self._clock = clock
         self._options = options
 
@@ -55,11 +55,11 @@ class Preempt:
                 return {}
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
-        budget = self._slices.begin(pod, self._options.filter_budget_seconds)
+        budget = self._time_slices.begin(pod, self._options.filter_budget_seconds)
         while True:
             result = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
             if not isinstance(result, (Awaited, UnreadSpecs)):
-                self._slices.end(pod, budget)
+                self._time_slices.end(pod, budget)
                 return result
             await self._spec_reader.wait_for(pod, result, budget)
 

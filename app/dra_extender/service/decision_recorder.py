@@ -39,7 +39,7 @@ class DecisionRecorder:
         if fitting:
             note("filter", namespace, name, Outcome.FITS, node=fitting[0], nodes=len(fitting))
         else:
-            against = answer.unresolvable or answer.failed
+            against = answer.unresolvable
             note("filter", namespace, name, Outcome.REJECTED, nodes=len(against), reason=_reasons(against))
         return answer
 

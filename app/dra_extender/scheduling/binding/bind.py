@@ -150,8 +150,8 @@ class BindSession:
     async def _decide_and_begin_pending(self, extended: ExtendedResourceClaim | None) -> None:
         """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
         parts, pod = self._parts, self.pod
-        slices = parts.spec_reader.slices
-        budget = slices.begin(pod, parts.options.filter_budget_seconds)
+        time_slices = parts.spec_reader.time_slices
+        budget = time_slices.begin(pod, parts.options.filter_budget_seconds)
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
             decided = within_slice(partial(parts.decision.decide, pod, self.node, claims, budget))
@@ -159,7 +159,7 @@ class BindSession:
                 break
             live = await parts.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
-        slices.end(pod, budget)
+        time_slices.end(pod, budget)
         stamp = time_text(parts.cluster.clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)

@@ -38,9 +38,9 @@ class SpecReader:
     and digest are the same.
     """
 
-    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics, slices: TimeSlices) -> None:
+    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics, time_slices: TimeSlices) -> None:
         self._ledger = ledger
-        self.slices = slices
+        self.time_slices = time_slices
         self._claims = claims
         self._metrics = metrics
         self._turns = asyncio.Semaphore(READS)
@@ -50,12 +50,12 @@ class SpecReader:
     ) -> Mapping[str, bytes]:
         """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that."""
         if awaited is Awaited.TIME_SLICE:
-            if not await self.slices.next(pod, budget):
+            if not await self.time_slices.next(pod, budget):
                 raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
             return {}
-        self.slices.interrupt(pod, budget)
+        self.time_slices.interrupt(pod, budget)
         live = await self.read(awaited, budget)
-        self.slices.reopen(pod, budget)
+        self.time_slices.reopen(pod, budget)
         return live
 
     async def read(self, unread: UnreadSpecs, budget: CallBudget) -> Mapping[str, bytes]:
@@ -108,11 +108,11 @@ _LOOK_AGAIN_SECONDS: Final = 0.01
 class UndeliveredClaims:
     """Asks the API server about a claim that the ledger lacks, and waits for the watch if there is one."""
 
-    def __init__(self, ledger: Ledger, claims: Claims, slices: TimeSlices, options: Options) -> None:
+    def __init__(self, ledger: Ledger, claims: Claims, time_slices: TimeSlices, options: Options) -> None:
         self._ledger = ledger
         self._claims = claims
-        self._clock = slices.clock
-        self._slices = slices
+        self._clock = time_slices.clock
+        self._time_slices = time_slices
         self._seconds = options.new_claim_wait_seconds
         self._questions = TokenBuckets(QUESTIONS_RATE, QUESTIONS_BURST, _NAMESPACES)
 
@@ -140,7 +140,7 @@ class UndeliveredClaims:
                 f"claim {pod.namespace}/{missing} is not known yet: the watch has not brought it within {self._seconds:g} s"
             ) from late
         finally:
-            self._slices.charge(pod, self._clock.monotonic() - began)
+            self._time_slices.charge(pod, self._clock.monotonic() - began)
 
     def _missing(self, pod: Pod) -> str | None:
         names = claim_names(self._ledger.pods.newest(pod), self._ledger)

@@ -40,10 +40,9 @@ class OneText(Mapping[str, str]):
 class FilterResponse:
     """The feasible nodes among those offered, and the reason why each other node is not feasible.
 
-    `failed`: eviction of other pods might help there.  `unresolvable`: it would not; devices are never freed by kube-scheduler's
-    preemption, so shortages of devices belong here.
+    All other nodes are `unresolvable` (FailedAndUnresolvableNodes): kube-scheduler's preemption ends pods for other shortages, and
+    does not know which of them would free devices.
     """
 
     fitting: Sequence[str]
-    failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
