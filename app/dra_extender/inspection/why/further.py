@@ -234,8 +234,12 @@ class FurtherReasons:
         if any(request.prioritized for request in claim.requests):
             return
         options = [option for request in claim.requests for option in request.options]
-        constraints = [constraint for constraint in claim.constraints if not constraint.distinct]
-        for constraint in constraints:
+        named = (
+            constraint
+            for constraint in claim.constraints
+            if not constraint.distinct and constraint.text() in facts.rejection.detail
+        )
+        for constraint in islice(named, 1):
             taking_part = [option for option in options if constraint.applies_to(option.main, option.name)]
             if facts.option not in taking_part or any(constraint.attribute in option.derived for option in taking_part):
                 continue
