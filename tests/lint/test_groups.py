@@ -105,3 +105,18 @@ def test_an_alternative_that_equals_an_earlier_one_is_never_taken(first: str, se
     ]
     text = "this alternative asks for the same as the earlier alternative large: it is never taken"
     assert found == ([(11, "spec.devices.requests[0].firstAvailable[1]", text)] if same else [])
+
+
+def test_an_alternative_that_asks_for_more_of_the_same_is_never_taken() -> None:
+    (found,) = lint(CLAIM.format(first="count: 1", second="count: 2")).findings
+    assert found.code == "same-alternative"
+    assert (
+        found.message == "this alternative asks for more than the 1 of the earlier alternative large: it is never taken"
+    )
+
+
+def test_an_alternative_on_which_no_constraint_is_may_be_taken_after_an_equal_one() -> None:
+    constraint = "    constraints:\n    - {requests: [r/large, q], matchAttribute: example.com/numa}\n"
+    other = "    - {name: q, exactly: {deviceClassName: gpu}}\n"
+    text = CLAIM.format(first="count: 1", second="count: 1") + other + constraint
+    assert not [found for found in lint(text).findings if found.code == "same-alternative"]

@@ -225,20 +225,37 @@ class _Reader:
                 yield self._finding((*path, "parameters"), error(LintCode.INVALID_FIELD, 0, text))
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[PlacedFinding]:
-        """Yield the alternatives that ask for the same as an earlier alternative of their request: they are never taken."""
-        for index, _ in enumerate(list_at(self._thing, requests)):
+        """Yield the alternatives that ask for the same as an earlier alternative of their request, or for more: never taken."""
+        constraints = list_at(self._thing, (*requests[:-1], "constraints"))
+        constrained = {
+            str(name).partition("/")[0]
+            for constraint in constraints
+            for name in list_at(constraint, ("requests",))
+            if "/" in str(name)
+        }
+        for index, request in enumerate(list_at(self._thing, requests)):
+            if str(value_at(request, ("name",))) in constrained:
+                # What a constraint asks of one alternative alone, another may satisfy.
+                continue
             path = (*requests, index, "firstAvailable")
-            first: dict[bytes, str] = {}
+            fewest: dict[bytes, tuple[int, str]] = {}
             for number, alternative in enumerate(list_at(self._thing, path)):
                 if not isinstance(alternative, dict):
                     continue
-                request = {"count": 1, "allocationMode": "ExactCount", **alternative, "name": ""}
-                earlier = first.setdefault(
-                    msgspec.json.encode(request, order="deterministic"), str(alternative.get("name"))
-                )
-                if earlier != str(alternative.get("name")):
-                    text = f"this alternative asks for the same as the earlier alternative {earlier}: it is never taken"
-                    yield self._finding((*path, number), warning(LintCode.SAME_ALTERNATIVE, 0, text))
+                body = {"allocationMode": "ExactCount", **alternative, "name": "", "count": 0}
+                key, name = msgspec.json.encode(body, order="deterministic"), str(alternative.get("name"))
+                count = alternative.get("count", 1)
+                if not isinstance(count, int):
+                    continue
+                earlier_count, earlier = fewest.setdefault(key, (count, name))
+                if earlier == name:
+                    continue
+                if count < earlier_count:
+                    fewest[key] = count, name
+                    continue
+                asks = "the same as" if count == earlier_count else f"more than the {earlier_count} of"
+                text = f"this alternative asks for {asks} the earlier alternative {earlier}: it is never taken"
+                yield self._finding((*path, number), warning(LintCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
         annotations = value_at(self._thing, ANNOTATIONS)
