@@ -24,8 +24,9 @@ class ExtenderFilterResult(BaseModel):
 
     NodeNames: list[str] | None = Field(None, description="Nodes that fit, when the request had NodeNames")
     Nodes: dict[str, Any] | None = Field(None, description="Nodes that fit, when the request had Nodes")
-    FailedNodes: dict[str, str] | None = Field(None, description="Reasons; evicting other pods might help")
-    FailedAndUnresolvableNodes: dict[str, str] | None = Field(None, description="Reasons; evicting pods would not help")
+    FailedAndUnresolvableNodes: dict[str, str] | None = Field(
+        None, description="Why other nodes do not fit; kube-scheduler's preemption would not free their devices"
+    )
     Error: str | None = Field(None, description="The question cannot be answered now; kube-scheduler tries again")
 
 
