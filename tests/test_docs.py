@@ -173,15 +173,13 @@ def test_the_readme_leads_to_every_document() -> None:
     assert {name for name in DOCUMENTS if name.startswith("docs/")} - {"docs/index.md"} <= linked
 
 
-def test_the_document_of_events_has_the_reasons_of_the_code() -> None:
-    told = {code for row in rows_of("docs/reference/api.md", "## Events") for code in _CODE.findall(row[0])}
-    files = (ROOT / "app" / "dra_extender" / "scheduling").rglob("*.py")
-    posted = {
-        each
-        for file in files
-        for each in re.findall(r'^\w*REASON(?:: Final)? = "(\w+)"', file.read_text(), re.MULTILINE)
-    }
-    assert told == posted
+def test_the_document_of_events_has_the_reasons_and_types_of_the_code() -> None:
+    told = {row[0].strip("`"): row[1] for row in rows_of("docs/reference/api.md", "## Events")}
+    code = "".join(file.read_text() for file in (ROOT / "app" / "dra_extender" / "scheduling").rglob("*.py"))
+    reasons = dict(re.findall(r'^(\w*REASON)(?:: Final)? = "(\w+)"', code, re.MULTILINE))
+    posts = re.findall(r"warning=(True|False),\s*reason=(\w+)", code)
+    assert told == {reasons[name]: "Warning" if warning == "True" else "Normal" for warning, name in posts}
+    assert set(told) == set(reasons.values())
 
 
 def test_the_document_of_objects_names_every_key_of_ours() -> None:

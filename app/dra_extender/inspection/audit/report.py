@@ -1,4 +1,4 @@
-"""Whether a cluster is sound, by its API objects alone: the findings of every check, and the checks that could not be made."""
+"""Whether a cluster is sound, by its API objects only: the findings of every check, and the checks that could not be made."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
