@@ -21,7 +21,7 @@ class Pick(NamedTuple):
     """A device that this search has picked."""
 
     claim: int
-    request_data: SearchableRequest
+    option: SearchableRequest
     location: int
     share: Amounts | None = None
     """What a share takes of each capacity; None if the device is taken whole."""
@@ -86,19 +86,19 @@ class SearchState:
                 node_view, demand.compile_rule, lambda pool: self.tables(pool).held_entries
             )
 
-    def try_pick(self, claim: int, request_data: SearchableRequest, location: int) -> Exclusion:
+    def try_pick(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
         """Pick an eligible device for a claim, or return what excludes it and change nothing."""
-        if self.is_picked(claim, request_data, location):
+        if self.is_picked(claim, option, location):
             return Exclusion.PICKED
         trail, sharing = self.trail, self.node_view.sharing
         mark = trail.mark()
         # Mode All checks capacity last: a constraint that excludes the device is an error there, and comes first.
-        exact = request_data.count != ALL
+        exact = option.count != ALL
         try:
-            if exact and self._is_exhausted(request_data, location):
+            if exact and self._is_exhausted(option, location):
                 return Exclusion.CAPACITY
-            exclusion = self._draw(request_data, location) or self._constrain(claim, request_data, location)
-            if not exclusion and not exact and self._is_exhausted(request_data, location):
+            exclusion = self._draw(option, location) or self._constrain(claim, option, location)
+            if not exclusion and not exact and self._is_exhausted(option, location):
                 exclusion = Exclusion.CAPACITY
         except BaseException:
             trail.undo_to(mark)
@@ -106,31 +106,31 @@ class SearchState:
         if exclusion:
             trail.undo_to(mark)
             return exclusion
-        if self.demand.admin_access and not request_data.admin:
+        if self.demand.admin_access and not option.admin:
             trail.put(self._members, location, True)
         share: Amounts | None = None
         if sharing.is_shareable(location):
-            needs = sharing.needs(request_data, location)
+            needs = sharing.needs(option, location)
             share = () if isinstance(needs, CapacityMismatch) else needs
             before = self.shares.get(location)
             trail.put(self.shares, location, share if before is None else tuple(map(add, before, share)))
         else:
             trail.put(self.claims_by_device, location, self.claims_by_device.get(location, 0) | 1 << claim)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
-        trail.append(self.picks, Pick(claim, request_data, location, share))
+        trail.append(self.picks, Pick(claim, option, location, share))
         return Exclusion.NONE
 
-    def exclusion(self, claim: int, request_data: SearchableRequest, location: int) -> Exclusion:
+    def exclusion(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
         """Return what excludes the device now; changes nothing."""
         mark = self.trail.mark()
-        exclusion = self.try_pick(claim, request_data, location)
+        exclusion = self.try_pick(claim, option, location)
         self.trail.undo_to(mark)
         return exclusion
 
-    def is_picked(self, claim: int, request_data: SearchableRequest, location: int) -> bool:
+    def is_picked(self, claim: int, option: SearchableRequest, location: int) -> bool:
         """Return whether the whole device is picked already: by any claim, or for a request with admin access by the same claim."""
         marked = self.claims_by_device.get(location)
-        return marked is not None and (not request_data.admin or bool(marked & 1 << claim))
+        return marked is not None and (not option.admin or bool(marked & 1 << claim))
 
     def is_member(self, location: int) -> bool:
         """Return whether a picked device is a member for groups of the policy; a device picked with admin access only is not."""
@@ -149,22 +149,20 @@ class SearchState:
         constraints = self.demand.claims[claim].constraints
         return tuple(constraint.deciding(states.get((claim, index))) for index, constraint in enumerate(constraints))
 
-    def refusing_constraint(
-        self, claim: int, request_data: SearchableRequest, location: int
-    ) -> ConstraintConflict | None:
+    def refusing_constraint(self, claim: int, option: SearchableRequest, location: int) -> ConstraintConflict | None:
         """Return the first constraint that excludes a device now, with the values that conflict; None without one."""
-        for index in request_data.constraints:
+        for index in option.constraints:
             constraint = self.demand.claims[claim].constraints[index]
-            attribute = self.node_view.attribute(request_data, constraint.attribute, location)
+            attribute = self.node_view.attribute(option, constraint.attribute, location)
             state = self._constraint_state.get((claim, index))
             if constraint.state_with(state, attribute) is REFUSED:
                 return conflict_of(constraint, attribute, state)
         return None
 
-    def _is_exhausted(self, request_data: SearchableRequest, location: int) -> bool:
-        return self.node_view.sharing.exhausted(request_data, location, self.shares.get(location, ())) is not None
+    def _is_exhausted(self, option: SearchableRequest, location: int) -> bool:
+        return self.node_view.sharing.exhausted(option, location, self.shares.get(location, ())) is not None
 
-    def _draw(self, request_data: SearchableRequest, location: int) -> Exclusion:
+    def _draw(self, option: SearchableRequest, location: int) -> Exclusion:
         """Make the device a member of its counter sets and a neighbour; a further share of a device is both already.
 
         With admin access the device is neither a neighbour nor a member by the groups of the admin's policy.
@@ -173,7 +171,7 @@ class SearchState:
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
-        view, admin = pools.views[location], request_data.admin
+        view, admin = pools.views[location], option.admin
         picked = location in self.shares
         if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
             if admin or sharing.is_shared(location) or self.is_member(location):
@@ -204,12 +202,12 @@ class SearchState:
             joined = tables.grouped is None or tables.grouped.first_closed_set(consumption, admin=admin) is None
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
-    def _constrain(self, claim: int, request_data: SearchableRequest, location: int) -> Exclusion:
+    def _constrain(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:
         """Make the device join the constraints of the claim."""
-        for index in request_data.constraints:
+        for index in option.constraints:
             key = (claim, index)
             constraint = self.demand.claims[claim].constraints[index]
-            attribute = self.node_view.attribute(request_data, constraint.attribute, location)
+            attribute = self.node_view.attribute(option, constraint.attribute, location)
             state = constraint.state_with(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Exclusion.CONSTRAINT

@@ -72,12 +72,12 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     conditions = pools.features.device_binding_and_status
     return DeviceResult(
-        request=pick.request_data.name,
+        request=pick.option.name,
         driver=published.driver,
         pool=published.pool,
         device=device.name,
-        admin_access=True if pick.request_data.admin else None,
-        tolerations=pick.request_data.tolerations,
+        admin_access=True if pick.option.admin else None,
+        tolerations=pick.option.tolerations,
         share_id=share_id,
         consumed_capacity={
             name: amount_text(amount, capacity.text)
@@ -96,13 +96,13 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     device, published = pools.devices[location], pools.views[location].published
     holdings = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
     snapshot = frozen_view(holdings, device) if holdings else None
-    is_share = share_id is not None and not pick.request_data.admin
+    is_share = share_id is not None and not pick.option.admin
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
         device=device.name,
         share_id=share_id,
-        admin=pick.request_data.admin,
+        admin=pick.option.admin,
         consumption=device.consumes_counters if snapshot is None else snapshot.consumption,
         compatible_only_with=device.compatible_only_with if snapshot is None else snapshot.compatible_only_with,
         neighbours_on=device.neighbours_on if snapshot is None else snapshot.neighbours_on,
@@ -117,7 +117,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
 
 def _joins_bound(pick: Pick, node_view: NodeView) -> bool:
     """Return whether the pick is a further share of a device that allocated shares bind to this node."""
-    if pick.share is None or pick.request_data.admin:
+    if pick.share is None or pick.option.admin:
         return False
     return node_view.pools.node in node_view.bound_nodes(pick.location)
 

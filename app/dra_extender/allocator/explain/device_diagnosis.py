@@ -109,7 +109,7 @@ def diagnose_devices(
     view = NodeView(node, pools, usage, deadline)
     state = SearchState(demand, view)
     for check in _checks(demand, view, state, only):
-        unmet = UnmetSelectors(check.slot.request_data.selectors, deadline) if explains_selectors else None
+        unmet = UnmetSelectors(check.slot.option.selectors, deadline) if explains_selectors else None
         location = 0
         while location < len(pools.devices):
             published, pool_id = pools.views[location].published, pools.views[location].pool.pool_id
@@ -145,9 +145,9 @@ def _checks(
 ) -> "Iterator[_RequestCheck]":
     for index, claim in enumerate(demand.claims):
         for position, request in enumerate(claim.requests):
-            for request_data in request.options:
-                if only is None or only == (claim.label, request_data.name):
-                    yield _RequestCheck(view, state, DeviceSlot(index, position, 0, request_data), claim.label)
+            for option in request.options:
+                if only is None or only == (claim.label, option.name):
+                    yield _RequestCheck(view, state, DeviceSlot(index, position, 0, option), claim.label)
 
 
 class _RequestCheck:
@@ -158,7 +158,7 @@ class _RequestCheck:
         self._label = label
         self._view = view
         self._state = state
-        self._eligibility = Eligibility(slot.request_data, label, view)
+        self._eligibility = Eligibility(slot.option, label, view)
         self._messages = DeviceMessages(view, state)
 
     def diagnose(self, location: int, device_id: DeviceId, unmet: UnmetSelectors | None) -> DeviceDiagnosis:
@@ -173,7 +173,7 @@ class _RequestCheck:
             position = location - view.base
             text = unmet.message(view.published, position)
             return DeviceDiagnosis(device_id, code, text, unmet.distance(view.published, position))
-        request_data, device = self.slot.request_data, view.published.devices[location - view.base]
+        option, device = self.slot.option, view.published.devices[location - view.base]
         return DeviceDiagnosis(
             device_id,
             code,
@@ -181,27 +181,27 @@ class _RequestCheck:
             shortage=self._state.tables(view.pool).counters.shortage(device.consumes_counters)
             if code is Code.COUNTERS
             else None,
-            capacities=tuple(self._view.sharing.shortages(request_data, location)) if code is Code.CAPACITY else (),
+            capacities=tuple(self._view.sharing.shortages(option, location)) if code is Code.CAPACITY else (),
             conflict=self._conflict(location) if code is Code.GROUPS else None,
-            taints=tuple(untolerated_taints(device.taints, request_data.tolerations)) if code is Code.TAINTED else (),
+            taints=tuple(untolerated_taints(device.taints, option.tolerations)) if code is Code.TAINTED else (),
             also=self._beside_taints(location) if code is Code.TAINTED else "",
         )
 
     def _beside_taints(self, location: int) -> str:
         """Say what would keep a tainted device away if its taints were tolerated; empty if nothing would."""
-        request_data, sharing = self.slot.request_data, self._view.sharing
-        needs = sharing.needs(request_data, location)
-        if isinstance(needs, CapacityMismatch) or sharing.exhausted(request_data, location) is not None:
+        option, sharing = self.slot.option, self._view.sharing
+        needs = sharing.needs(option, location)
+        if isinstance(needs, CapacityMismatch) or sharing.exhausted(option, location) is not None:
             code: Code | None = Code.CAPACITY
         else:
-            code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, request_data, location)]
+            code = EXCLUSION_CODES[self._state.exclusion(self.slot.claim, option, location)]
         detail = "" if code is None else self._message(code, location, DeviceVerdict.ELIGIBLE)
         return f"{code.value}: {detail}" if code is not None and detail else ""
 
     def survey(self, limit: int | None) -> RequestSurvey:
-        pools, request_data = self._view.pools, self.slot.request_data
+        pools, option = self._view.pools, self.slot.option
         surveyed = len(pools.devices) if limit is None else min(len(pools.devices), limit)
-        unmet = _UnmetByContent(self._view, request_data)
+        unmet = _UnmetByContent(self._view, option)
         # By code, and by message where that says more than the code: (devices, the first of them, the message about it).
         refused: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
         visible = 0
@@ -225,8 +225,8 @@ class _RequestCheck:
             refused[code, detail] = (count + devices, example, text)
         return RequestSurvey(
             claim=self._label,
-            request=request_data.name,
-            wanted=request_data.count,
+            request=option.name,
+            wanted=option.count,
             seen=surveyed + pools.hidden,
             free=surveyed - visible,
             refused=tuple(
@@ -249,7 +249,7 @@ class _RequestCheck:
         if verdict is DeviceVerdict.OTHER_NODE:
             return Code.OTHER_NODE, verdict
         if verdict is DeviceVerdict.ELIGIBLE:
-            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.request_data, location)], verdict
+            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.option, location)], verdict
         return VERDICT_CODES.get(verdict), verdict
 
     def _message(self, code: Code, location: int, verdict: DeviceVerdict) -> str:
@@ -258,7 +258,7 @@ class _RequestCheck:
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
         tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
-        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.request_data.admin)
+        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.option.admin)
         if conflict is None:
             return None
         counter_set = conflict[0].counter_set
@@ -269,9 +269,9 @@ class _RequestCheck:
 class _UnmetByContent:
     """Explanations of false selectors: one for all devices of equal content, and only for the first few contents."""
 
-    def __init__(self, view: NodeView, request_data: SearchableRequest) -> None:
+    def __init__(self, view: NodeView, option: SearchableRequest) -> None:
         self._view = view
-        self._unmet = UnmetSelectors(request_data.selectors, view.deadline)
+        self._unmet = UnmetSelectors(option.selectors, view.deadline)
         self._messages: dict[Hashable, str] = {}
 
     def message(self, location: int) -> str:

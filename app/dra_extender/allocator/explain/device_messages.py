@@ -41,7 +41,7 @@ class DeviceSlot(NamedTuple):
     claim: int
     request: int
     picked: int
-    request_data: SearchableRequest
+    option: SearchableRequest
 
 
 class DeviceMessages:
@@ -67,11 +67,11 @@ class DeviceMessages:
             case Code.COUNTERS:
                 return self._counters(slot, location)
             case Code.CONSTRAINT:
-                return self.constraint(slot.claim, slot.request_data, location)
+                return self.constraint(slot.claim, slot.option, location)
             case Code.CAPACITY:
                 return self._capacity(slot, location)
             case Code.TAINTED:
-                taints = [*map(taint_text, untolerated_taints(device.taints, slot.request_data.tolerations))]
+                taints = [*map(taint_text, untolerated_taints(device.taints, slot.option.tolerations))]
                 return f"{device.name} has taint {listed(taints)}" if taints else device.name
             case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
                 nodes = sorted(self._node_view.nodes_elsewhere(location))
@@ -82,9 +82,9 @@ class DeviceMessages:
         feature = _NEEDED_FEATURES.get(verdict)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-    def constraint(self, claim: int, request_data: SearchableRequest, location: int) -> str:
+    def constraint(self, claim: int, option: SearchableRequest, location: int) -> str:
         """Return for example `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
-        conflict = self._state.refusing_constraint(claim, request_data, location)
+        conflict = self._state.refusing_constraint(claim, option, location)
         if conflict is None:
             return ""
         text = f"{self._node_view.pools.devices[location].name} does not satisfy {conflict.constraint.text()}"
@@ -102,7 +102,7 @@ class DeviceMessages:
 
     def _groups(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (in use) has [mig]`."""
-        pools, admin = self._node_view.pools, slot.request_data.admin
+        pools, admin = self._node_view.pools, slot.option.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
         if tables.groups is None:
             closed = (
@@ -142,7 +142,7 @@ class DeviceMessages:
             if pools.views[pick.location].pool is pool:
                 device = pools.devices[pick.location]
                 for entry in device.consumes_counters:
-                    by_policy = entry.grouped_by_policy and (admin or pick.request_data.admin)
+                    by_policy = entry.grouped_by_policy and (admin or pick.option.admin)
                     if entry.counter_set == counter_set and not by_policy:
                         taker = taker_text(self._state.demand, pick, slot)
                         yield f"{device.name} (for {taker})", entry.compatibility_groups
@@ -177,10 +177,10 @@ class DeviceMessages:
     def _capacity(self, slot: DeviceSlot, location: int) -> str:
         """Return for example `gpu-0 has 2Gi of memory left, 4Gi would be needed`."""
         sharing, device = self._node_view.sharing, self._node_view.pools.devices[location]
-        needs = sharing.needs(slot.request_data, location)
+        needs = sharing.needs(slot.option, location)
         if isinstance(needs, CapacityMismatch):
             return f"{device.name} {needs.reason}"
-        shortage = sharing.exhausted(slot.request_data, location, self._state.shares.get(location, ()))
+        shortage = sharing.exhausted(slot.option, location, self._state.shares.get(location, ()))
         if shortage is None:
             return ""
         like = dict(device.capacity)[shortage.name].text
@@ -191,10 +191,10 @@ class DeviceMessages:
 
 def taker_text(demand: Demand, pick: Pick, slot: DeviceSlot) -> str:
     """Return for whom a device is picked, as seen from another slot: `the same request`, `request a`, `claim b, request a`."""
-    request = f"request {pick.request_data.name}"
+    request = f"request {pick.option.name}"
     if pick.claim != slot.claim:
         return f"claim {demand.claims[pick.claim].label}, {request}"
-    return "the same request" if pick.request_data is slot.request_data else request
+    return "the same request" if pick.option is slot.option else request
 
 
 def _values(values: ValueSet) -> str:

@@ -53,13 +53,13 @@ class Shortfall:
         if not misses:
             self.rejections = (self._no_match(slot),)
             return
-        request_data, picked = slot.request_data, slot.picked
-        progress = f"{picked} of {request_data.count} devices found; " if picked and request_data.count > 0 else ""
+        option, picked = slot.option, slot.picked
+        progress = f"{picked} of {option.count} devices found; " if picked and option.count > 0 else ""
         self.rejections = tuple(
             Rejection(
                 code=code,
                 claim=self._demand.claims[slot.claim].label,
-                request=request_data.name,
+                request=option.name,
                 device=devices[misses[code][0][0]].name,
                 detail=progress + (misses[code][1] or self._named(code, slot, misses[code][0])),
             )
@@ -88,16 +88,16 @@ class Shortfall:
             detail = f"the claim would have {total} devices, it may have {MAX_RESULTS}"
             label = self._demand.claims[slot.claim].label
             self.rejections = (
-                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=slot.request_data.name, detail=detail),
+                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=slot.option.name, detail=detail),
             )
 
-    def constraint_rejection(self, claim: int, request_data: SearchableRequest, location: int) -> Rejection:
+    def constraint_rejection(self, claim: int, option: SearchableRequest, location: int) -> Rejection:
         return Rejection(
             code=Code.CONSTRAINT,
             claim=self._demand.claims[claim].label,
-            request=request_data.name,
+            request=option.name,
             device=self._node_view.pools.devices[location].name,
-            detail=self._messages.constraint(claim, request_data, location),
+            detail=self._messages.constraint(claim, option, location),
         )
 
     def _judge(
@@ -124,28 +124,28 @@ class Shortfall:
                 return fatal.rejection.code, verdict, f"{fatal.rejection.detail}; {name} is in use"
         if verdict is not DeviceVerdict.ELIGIBLE:
             return VERDICT_CODES.get(verdict), verdict, None
-        if state.is_picked(slot.claim, slot.request_data, location):
-            own = any(pick.location == location and pick.request_data is slot.request_data for pick in state.picks)
+        if state.is_picked(slot.claim, slot.option, location):
+            own = any(pick.location == location and pick.option is slot.option for pick in state.picks)
             return None if own else Code.COMBINATION, verdict, None
         if exclusion is None:
             try:
-                exclusion = state.exclusion(slot.claim, slot.request_data, location)
+                exclusion = state.exclusion(slot.claim, slot.option, location)
             except SearchEndedError:
                 exclusion = Exclusion.NONE  # the search did not evaluate this device, so that this is no error
         return EXCLUSION_CODES[exclusion], verdict, None
 
     def _no_match(self, slot: DeviceSlot) -> Rejection:
-        request_data, picked = slot.request_data, slot.picked
+        option, picked = slot.option, slot.picked
         count = len(self._node_view.pools.devices)
         label = self._demand.claims[slot.claim].label
         if not count:
-            return Rejection(code=Code.NO_DEVICES, claim=label, request=request_data.name)
-        criteria = f"match class {request_data.device_class.name} and the selectors of the request"
+            return Rejection(code=Code.NO_DEVICES, claim=label, request=option.name)
+        criteria = f"match class {option.device_class.name} and the selectors of the request"
         if picked:
-            detail = f"{request_data.count} devices wanted, {picked} of {count} {criteria}"
-            return Rejection(code=Code.COMBINATION, claim=label, request=request_data.name, detail=detail)
+            detail = f"{option.count} devices wanted, {picked} of {count} {criteria}"
+            return Rejection(code=Code.COMBINATION, claim=label, request=option.name, detail=detail)
         detail = f"none of {count} devices {criteria}"
-        return Rejection(code=Code.NO_MATCH, claim=label, request=request_data.name, detail=detail)
+        return Rejection(code=Code.NO_MATCH, claim=label, request=option.name, detail=detail)
 
 
 def may_serve(

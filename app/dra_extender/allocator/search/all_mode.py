@@ -9,10 +9,10 @@ from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 
-Option = tuple[int, int, int]
-"""(claim, request, option of the request), all numbers."""
+OptionKey = tuple[int, int, int]
+"""(claim, request, option of the request), as indexes."""
 
-AllModeLocations = Mapping[Option, tuple[int, ...]]
+AllModeLocations = Mapping[OptionKey, tuple[int, ...]]
 """The locations of every device that an option with mode All selects."""
 
 
@@ -25,7 +25,7 @@ class AllModeDevices:
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self._demand = demand
         self._node_view = node_view
-        self._locations: dict[Option, tuple[int, ...]] = {}
+        self._locations: dict[OptionKey, tuple[int, ...]] = {}
         # The verdicts for the option that is looked at, to go on with after a pause.
         self._eligibility: Eligibility | None = None
 
@@ -38,32 +38,32 @@ class AllModeDevices:
             least = 0
             for request, requested in enumerate(claim.requests if claim.uses_all else ()):
                 counts: list[int] = []
-                for option, request_data in enumerate(requested.options):
-                    key = (number, request, option)
-                    if request_data.count == ALL and key not in self._locations:
-                        self._locations[key] = self._find_selected(request_data, claim.label)
-                    counts.append(len(self._locations[key]) if request_data.count == ALL else request_data.count)
+                for option_index, option in enumerate(requested.options):
+                    key = (number, request, option_index)
+                    if option.count == ALL and key not in self._locations:
+                        self._locations[key] = self._find_selected(option, claim.label)
+                    counts.append(len(self._locations[key]) if option.count == ALL else option.count)
                 least += min(counts)
             if least > MAX_RESULTS:
                 detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
                 raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=claim.label, detail=detail))
         return self._locations
 
-    def _find_selected(self, request_data: SearchableRequest, label: str) -> tuple[int, ...]:
+    def _find_selected(self, option: SearchableRequest, label: str) -> tuple[int, ...]:
         node_view = self._node_view
         broken = [(pool.problem, pool.detail, pool.withheld) for pool in node_view.pools.unusable if pool.problem]
         if broken:
-            serving = [pool for pool in broken if may_serve(pool[0], pool[2], request_data, node_view.deadline)]
+            serving = [pool for pool in broken if may_serve(pool[0], pool[2], option, node_view.deadline)]
             code, detail = (serving or broken)[0][:2]
             if not serving and all(
-                verdict in UNSELECTABLE for verdict in Eligibility(request_data, label, node_view).verdicts()
+                verdict in UNSELECTABLE for verdict in Eligibility(option, label, node_view).verdicts()
             ):
                 devices = len(node_view.pools.devices)
                 code, detail = Code.NO_MATCH, f"none of {devices} devices is selected" if devices else ""
-            rejection = Rejection(code=code, claim=label, request=request_data.name, detail=detail)
+            rejection = Rejection(code=code, claim=label, request=option.name, detail=detail)
             raise SearchEndedError(rejection, node_view.rules.all_beside_broken_pools)
         if self._eligibility is None:
-            self._eligibility = Eligibility(request_data, label, node_view)
+            self._eligibility = Eligibility(option, label, node_view)
             node_view.poll_deadline(len(node_view.pools.devices))
         verdicts = self._eligibility.verdicts()
         left_out = (

@@ -15,7 +15,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import CapacityMismatch
 from dra_extender.allocator.rules.eligibility import DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import AllModeLocations, Option
+from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.pruning import FindEligibility, Mask, PruningIndex, locations, mask_of
 from dra_extender.allocator.state.reasons import SearchEndedError
 from dra_extender.model.device import CounterConsumption
@@ -100,9 +100,9 @@ class Feasibility:
                 # The fewest devices over the options that are possible by themselves.
                 counts: list[int] = []
                 union = 0
-                for option, request_data in enumerate(requested.options):
-                    mask = index.masks[claim, request, option]
-                    count = self._possible_count((claim, request, option), request_data, mask)
+                for option_index, option in enumerate(requested.options):
+                    mask = index.masks[claim, request, option_index]
+                    count = self._possible_count((claim, request, option_index), option, mask)
                     if count is not None:
                         counts.append(count)
                         union |= mask
@@ -112,24 +112,24 @@ class Feasibility:
                     exclusive.append((min(counts), union))
         return self._bounds.are_exceeded_by(exclusive)
 
-    def _possible_count(self, option: Option, request_data: SearchableRequest, candidates: Mask) -> int | None:
+    def _possible_count(self, key: OptionKey, option: SearchableRequest, candidates: Mask) -> int | None:
         """Return how many devices an option needs; None if it cannot have them even by itself."""
-        count = request_data.count
+        count = option.count
         if count == ALL:
-            selected = self._all_mode.get(option, ())
+            selected = self._all_mode.get(key, ())
             if not selected or any(not candidates >> location & 1 for location in selected):
                 return None
             count = len(selected)
-        return count if self._bounds.upper_bound(candidates, admin=request_data.admin) >= count else None
+        return count if self._bounds.upper_bound(candidates, admin=option.admin) >= count else None
 
     def _is_monotone(self, index: PruningIndex) -> bool:
         """Return whether a pick never frees what other picks need: no device draws, and no request asks for, a negative amount."""
         for device in self._node_view.pools.devices:
             if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
                 return False
-        for option, request_data in index.options():
-            for location in locations(index.masks[option]):
-                needs = self._node_view.sharing.needs(request_data, location)
+        for key, option in index.options():
+            for location in locations(index.masks[key]):
+                needs = self._node_view.sharing.needs(option, location)
                 if not isinstance(needs, CapacityMismatch) and any(amount < 0 for amount in needs):
                     return False
         return True
@@ -159,10 +159,8 @@ class Feasibility:
         devices = 0
         for request, requested in enumerate(claim.requests):
             devices += max(
-                len(self._all_mode.get((number, request, option), ()))
-                if request_data.count == ALL
-                else request_data.count
-                for option, request_data in enumerate(requested.options)
+                len(self._all_mode.get((number, request, option_index), ())) if option.count == ALL else option.count
+                for option_index, option in enumerate(requested.options)
             )
         return devices <= MAX_RESULTS
 
@@ -173,13 +171,13 @@ def error_free_prefix(demand: Demand, node_view: NodeView, eligibility: FindElig
     for number, claim in enumerate(demand.claims):
         for request, requested in enumerate(claim.requests):
             try:
-                for option, request_data in enumerate(requested.options):
-                    verdicts = eligibility(number, request, option, request_data).verdicts()
-                    compared = {claim.constraints[index].attribute for index in request_data.constraints}
-                    for name in compared & set(request_data.derived):
+                for option_index, option in enumerate(requested.options):
+                    verdicts = eligibility(number, request, option_index, option).verdicts()
+                    compared = {claim.constraints[index].attribute for index in option.constraints}
+                    for name in compared & set(option.derived):
                         for location, verdict in enumerate(verdicts):
                             if verdict == DeviceVerdict.ELIGIBLE:
-                                node_view.attribute(request_data, name, location)
+                                node_view.attribute(option, name, location)
             except SearchEndedError:
                 if request:
                     claims.append(replace(claim, requests=claim.requests[:request]))

@@ -13,14 +13,14 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import Option
+from dra_extender.allocator.search.all_mode import OptionKey
 from dra_extender.cel.device import Attribute
 
 Mask = int
 """A set of locations, one bit each."""
 
 FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
-"""The eligibility for (claim, request, option, request_data)."""
+"""The eligibility for (claim, request, index of the option, option)."""
 
 _VERDICTS_PER_DEVICE: Final = 64
 """So many verdicts of a device take as long to compare as the device takes to read."""
@@ -44,7 +44,7 @@ class RemainingRequests(NamedTuple):
 class PruningIndex:
     """The candidates of each option, and the symmetry classes of the devices.
 
-    `masks[option]` is the set of the option's candidates beside what is held.  `symmetry_class[location]` is a number: devices with
+    `masks[key]` is the set of an option's candidates beside what is held.  `symmetry_class[location]` is a number: devices with
     the same number are equal in everything that the search reads.
     """
 
@@ -59,17 +59,17 @@ class PruningIndex:
         self._joined: tuple[int, Mask] | None = None
         self._class_numbers: dict[Hashable, int] = {}
         self._ids_with_rules = {id(pool) for pool in node_view.pools_with_rules}
-        self.masks: dict[Option, Mask] = {}
-        self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
+        self.masks: dict[OptionKey, Mask] = {}
+        self._by_value: dict[tuple[OptionKey, int], dict[tuple[str, Any], Mask]] = {}
         self.symmetry_class: list[int] = []
         self._consumers_by_pool: list[Mask] = []
         self._remaining_requests: dict[tuple[int, int], RemainingRequests] = {}
 
     def find(self) -> None:
         """Find the candidates of every option and the symmetry class of every device; after an error the index cannot be used."""
-        for option, request_data in self.options():
-            if option not in self.masks:
-                self._find_candidates(option, request_data)
+        for key, option in self.options():
+            if key not in self.masks:
+                self._find_candidates(key, option)
         self._find_symmetry_classes()
         consumers: dict[int, Mask] = {}
         for location, device in enumerate(self._node_view.pools.devices):
@@ -80,63 +80,59 @@ class PruningIndex:
                 consumers[pool] = consumers.get(pool, 0) | 1 << location
         self._consumers_by_pool = list(consumers.values())
 
-    def options(self) -> Iterator[tuple[Option, SearchableRequest]]:
+    def options(self) -> Iterator[tuple[OptionKey, SearchableRequest]]:
         """Yield every option of the demand."""
         for claim, claim_demand in enumerate(self._demand.claims):
             for request, requested in enumerate(claim_demand.requests):
-                for option, request_data in enumerate(requested.options):
-                    yield (claim, request, option), request_data
+                for option_index, option in enumerate(requested.options):
+                    yield (claim, request, option_index), option
 
-    def _find_candidates(self, option: Option, request_data: SearchableRequest) -> None:
-        node_view, constraints = self._node_view, self._demand.claims[option[0]].constraints
-        equivalence_key = option if request_data.equivalence_key is None else request_data.equivalence_key
+    def _find_candidates(self, key: OptionKey, option: SearchableRequest) -> None:
+        node_view, constraints = self._node_view, self._demand.claims[key[0]].constraints
+        equivalence_key = key if option.equivalence_key is None else option.equivalence_key
         if equivalence_key not in self._verdicts:
             node_view.poll_deadline(len(node_view.pools.devices))
-            verdicts = self._eligibility(*option, request_data).verdicts()
+            verdicts = self._eligibility(*key, option).verdicts()
             mask = mask_of(verdict == DeviceVerdict.ELIGIBLE for verdict in verdicts)
             self._verdicts[equivalence_key] = verdicts, mask
         verdicts, mask = self._verdicts[equivalence_key]
         # For each constraint on a derived attribute, the attribute of each device that is eligible for the option.
         derived: list[list[Attribute | None]] = [
             [
-                node_view.attribute(request_data, constraints[index].attribute, location)
+                node_view.attribute(option, constraints[index].attribute, location)
                 if verdict == DeviceVerdict.ELIGIBLE
                 else None
                 for location, verdict in enumerate(verdicts)
             ]
-            for index in request_data.constraints
-            if constraints[index].attribute in request_data.derived
+            for index in option.constraints
+            if constraints[index].attribute in option.derived
         ]
         # Of the eligible devices, those that every constraint could admit, each device by itself.
         compared, mask = self._joined or (0, mask)
-        for place, index in enumerate(request_data.constraints[compared:], compared):
+        for place, index in enumerate(option.constraints[compared:], compared):
             self._joined = place, mask
             node_view.poll_deadline(mask.bit_count())
             constraint = constraints[index]
             if not constraint.lists:
                 mask = _mask_at(
-                    [
-                        place
-                        for place in locations(mask)
-                        if node_view.attribute(request_data, constraint.attribute, place)
-                    ]
+                    [place for place in locations(mask) if node_view.attribute(option, constraint.attribute, place)]
                 )
                 continue
             # A device without a value joins no constraint; matchAttribute needs one value on all devices of the request.
-            fewest = 1 if constraint.distinct else request_data.count
-            by_value, mask = self._by_values(request_data, constraint.attribute, mask), 0
+            fewest = 1 if constraint.distinct else option.count
+            by_value, mask = self._by_values(option, constraint.attribute, mask), 0
             for holders in by_value.values():
                 if holders.bit_count() >= fewest:
                     mask |= holders
         self._derivations += derived
-        self.masks[option] = mask
+        self.masks[key] = mask
         self._joined = None
 
-    def _by_values(self, request_data: SearchableRequest, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
+    def _by_values(self, option: SearchableRequest, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
         """Return the devices of the mask that have a value, by value."""
         holders: dict[tuple[str, Any], list[int]] = {}
         for location in locations(mask):
-            attribute = self._node_view.attribute(request_data, name, location)
+            attribute = self._node_view.attribute(option, name, location)
             for value in value_set(attribute) if attribute is not None else ():
                 holders.setdefault(value, []).append(location)
         return {value: _mask_at(places) for value, places in holders.items()}
@@ -171,15 +167,10 @@ class PruningIndex:
         remaining = self._remaining_requests.get((claim, request))
         if remaining is None:
             requests = self._demand.claims[claim].requests[request:]
-            binding = {
-                index
-                for requested in requests
-                for option_data in requested.options
-                for index in option_data.constraints
-            }
+            binding = {index for requested in requests for option in requested.options for index in option.constraints}
             devices = 0
-            for option, mask in self.masks.items():
-                if option[:2] >= (claim, request):
+            for key, mask in self.masks.items():
+                if key[:2] >= (claim, request):
                     devices |= mask
             for consumers in self._consumers_by_pool:
                 if consumers & devices:
@@ -187,29 +178,29 @@ class PruningIndex:
             remaining = self._remaining_requests[claim, request] = RemainingRequests(devices, tuple(sorted(binding)))
         return remaining
 
-    def candidates(self, option: Option, state: SearchState) -> Mask:
+    def candidates(self, key: OptionKey, state: SearchState) -> Mask:
         """Return the candidates of an option beside what is picked; a superset of what can be picked."""
-        claim, request, index = option
-        request_data = self._demand.claims[claim].requests[request].options[index]
-        mask = self.masks[option]
+        claim, request, option_index = key
+        option = self._demand.claims[claim].requests[request].options[option_index]
+        mask = self.masks[key]
         for location in state.claims_by_device:
-            if state.is_picked(claim, request_data, location):
+            if state.is_picked(claim, option, location):
                 mask &= ~(1 << location)
         states = state.constraint_states(claim)
-        for constraint in request_data.constraints:
+        for constraint in option.constraints:
             if states[constraint] is not None:
-                mask &= self._holders(option, request_data, constraint, states[constraint])
+                mask &= self._holders(key, option, constraint, states[constraint])
         return mask
 
-    def _holders(self, option: Option, request_data: SearchableRequest, index: int, state: Any) -> Mask:
+    def _holders(self, key: OptionKey, option: SearchableRequest, index: int, state: Any) -> Mask:
         """Return the devices that a constraint in this state might admit: for matchAttribute, those with a value of all picks."""
-        constraint = self._demand.claims[option[0]].constraints[index]
+        constraint = self._demand.claims[key[0]].constraints[index]
         if constraint.distinct or not constraint.lists:
-            return self.masks[option]
-        by_value = self._by_value.get((option, index))
+            return self.masks[key]
+        by_value = self._by_value.get((key, index))
         if by_value is None:
-            by_value = self._by_values(request_data, constraint.attribute, self.masks[option])
-            self._by_value[option, index] = by_value
+            by_value = self._by_values(option, constraint.attribute, self.masks[key])
+            self._by_value[key, index] = by_value
         mask = 0
         for value in state:
             mask |= by_value.get(value, 0)

@@ -28,13 +28,13 @@ from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
-from dra_extender.allocator.search.all_mode import AllModeLocations, Option
+from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused
 
 NOT_CHOSEN: Final = -1
-"""Option of a call if no alternative is chosen: the request has none, or they are not tried yet."""
+"""Option index of a call if no alternative is chosen: the request has none, or they are not tried yet."""
 _POLL: Final = 15
 _DEAD_ENDS_BEFORE_PRUNING: Final = 64
 _EXCLUSIONS_PER_DEAD_END: Final = 4
@@ -84,10 +84,10 @@ class Search:
         self._all_mode = all_mode
         self._max_steps = max_steps
         self._frames: list[SearchFrame] = []
-        self._eligibilities: dict[Option, Eligibility] = {}
+        self._eligibilities: dict[OptionKey, Eligibility] = {}
         # The call that comes next.
         self._claim = self._request = self._picked = self._start = 0
-        self._option = NOT_CHOSEN
+        self._option_index = NOT_CHOSEN
         # What `solve` goes on with after a pause: the result for the top frame, or GOES_ON for the next call.
         self._result = FrameResult.GOES_ON
         self._poll = _POLL if devices < _MANY_DEVICES else 0
@@ -127,23 +127,24 @@ class Search:
         return False
 
     def call_next(
-        self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0
+        self, claim: int, request: int, option_index: int = NOT_CHOSEN, picked: int = 0, start: int = 0
     ) -> FrameResult:
         """Make this the next call; always returns GOES_ON."""
-        self._claim, self._request, self._option, self._picked, self._start = claim, request, option, picked, start
+        self._claim, self._request, self._option_index = claim, request, option_index
+        self._picked, self._start = picked, start
         return FrameResult.GOES_ON
 
     def add_dead_end(self, exclusions: int) -> None:
         """Count a device slot that stayed empty after so many eligible devices were excluded."""
         self._dead_ends += 1 + exclusions // _EXCLUSIONS_PER_DEAD_END
 
-    def eligibility(self, claim: int, request: int, option: int, request_data: SearchableRequest) -> Eligibility:
-        """Return the verdicts about devices for one request option, shared by all its frames."""
-        key = (claim, request, option)
+    def eligibility(self, claim: int, request: int, option_index: int, option: SearchableRequest) -> Eligibility:
+        """Return the verdicts about devices for one option of a request, shared by all its frames."""
+        key = (claim, request, option_index)
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             label = self.demand.claims[claim].label
-            eligibility = self._eligibilities[key] = Eligibility(request_data, label, self.node_view)
+            eligibility = self._eligibilities[key] = Eligibility(option, label, self.node_view)
         return eligibility
 
     def _begin_pruning(self) -> bool:
@@ -173,7 +174,7 @@ class Search:
             raise SearchEndedError(
                 Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end")
             )
-        claim, request, option, picked = self._claim, self._request, self._option, self._picked
+        claim, request, option_index, picked = self._claim, self._request, self._option_index, self._picked
         claims = self.demand.claims
         if claim == len(claims):
             return FrameResult.FOUND
@@ -181,25 +182,25 @@ class Search:
         if request == len(requests):
             self._frames.append(CLAIM_END)
             return self.call_next(claim + 1, 0)
-        if self.nogoods is not None and option == NOT_CHOSEN and not picked:
+        if self.nogoods is not None and option_index == NOT_CHOSEN and not picked:
             key = self.nogoods.key(self.state, claim, request)
             if key in self.nogoods:
                 return FrameResult.FAILED
             self._frames.append(NogoodFrame(self.nogoods, key))
         requested = requests[request]
-        if requested.prioritized and option == NOT_CHOSEN:
+        if requested.prioritized and option_index == NOT_CHOSEN:
             self._frames.append(Alternatives(claim, request, requested))
             return self.call_next(claim, request, 0)
         return self._pick(claim, request, picked, requested)
 
     def _pick(self, claim: int, request: int, picked: int, requested: RequestDemand) -> FrameResult:
-        option = max(self._option, 0)
-        request_data = requested.options[option]
-        slot = DeviceSlot(claim, request, picked, request_data)
-        locations = self._all_mode.get((claim, request, option)) if request_data.count == ALL else None
-        count = request_data.count if locations is None else len(locations)
-        if request_data.count == ALL and not locations:
-            self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option, request_data), {})
+        option_index = max(self._option_index, 0)
+        option = requested.options[option_index]
+        slot = DeviceSlot(claim, request, picked, option)
+        locations = self._all_mode.get((claim, request, option_index)) if option.count == ALL else None
+        count = option.count if locations is None else len(locations)
+        if option.count == ALL and not locations:
+            self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option_index, option), {})
             return FrameResult.FAILED
         if picked >= count:
             return self.call_next(claim, request + 1)
@@ -207,13 +208,13 @@ class Search:
         if total > MAX_RESULTS:
             self.shortfall.record_too_many(slot, total)
             return FrameResult.TOO_MANY
-        eligibility, mark = self.eligibility(claim, request, option, request_data), self.state.trail.mark()
+        eligibility, mark = self.eligibility(claim, request, option_index, option), self.state.trail.mark()
         frame: AllModeFrame | DeviceLoop
         if locations is not None:
             frame = AllModeFrame(mark)
             result = self._pick_all_mode(slot, locations[picked], eligibility)
         else:
-            frame = DeviceLoop(slot, self._option, self._start, eligibility, mark)
+            frame = DeviceLoop(slot, self._option_index, self._start, eligibility, mark)
             result = frame.pick_next(self)
         if result is FrameResult.GOES_ON:
             self._frames.append(frame)
@@ -221,14 +222,14 @@ class Search:
 
     def _pick_all_mode(self, slot: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
         """Pick the next device of mode All; no other candidate exists."""
-        claim, request, picked, request_data = slot
+        claim, request, picked, option = slot
         exclusions: dict[int, Exclusion] = {}
         if eligibility.verdict(location) == DeviceVerdict.ELIGIBLE:
-            exclusion = self.state.try_pick(claim, request_data, location)
+            exclusion = self.state.try_pick(claim, option, location)
             if not exclusion:
-                return self.call_next(claim, request, self._option, picked + 1)
+                return self.call_next(claim, request, self._option_index, picked + 1)
             if exclusion is Exclusion.CONSTRAINT:
-                raise SearchEndedError(self.shortfall.constraint_rejection(claim, request_data, location))
+                raise SearchEndedError(self.shortfall.constraint_rejection(claim, option, location))
             exclusions[location] = exclusion
         self.shortfall.record_shortfall(slot, eligibility, exclusions, only=location)
         return FrameResult.FAILED
@@ -267,24 +268,24 @@ class NogoodFrame:
 class Alternatives:
     """Tries the alternatives of a request in order of preference."""
 
-    __slots__ = ("_claim", "_only_too_many", "_option", "_options", "_request")
+    __slots__ = ("_claim", "_only_too_many", "_option_index", "_options", "_request")
 
     def __init__(self, claim: int, request: int, requested: RequestDemand) -> None:
         self._claim = claim
         self._request = request
         self._options = len(requested.options)
-        self._option = 0
+        self._option_index = 0
         self._only_too_many = True
 
     def resume(self, search: Search, result: FrameResult) -> FrameResult:
         if result is not FrameResult.TOO_MANY:
             self._only_too_many = False
         if result is FrameResult.FOUND:
-            search.chosen[self._claim, self._request] = self._option
+            search.chosen[self._claim, self._request] = self._option_index
             return result
-        self._option += 1
-        if self._option < self._options:
-            return search.call_next(self._claim, self._request, self._option)
+        self._option_index += 1
+        if self._option_index < self._options:
+            return search.call_next(self._claim, self._request, self._option_index)
         return FrameResult.TOO_MANY if self._only_too_many else FrameResult.FAILED
 
 
@@ -313,14 +314,14 @@ class DeviceLoop:
         "_has_picked",
         "_mark",
         "_next",
-        "_option",
+        "_option_index",
         "_slot",
     )
 
-    def __init__(self, slot: DeviceSlot, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
+    def __init__(self, slot: DeviceSlot, option_index: int, start: int, eligibility: Eligibility, mark: int) -> None:
         """Try the devices from rank `start` on; undo to `mark` between them."""
         self._slot = slot
-        self._option = option
+        self._option_index = option_index
         self._next = start
         self._eligibility = eligibility
         self._mark = mark
@@ -331,21 +332,21 @@ class DeviceLoop:
 
     def pick_next(self, search: Search) -> FrameResult:
         """Pick the next device that can be picked and make the call for the next slot, or fail."""
-        state, verdict, (claim, request, picked, request_data) = search.state, self._eligibility.verdict, self._slot
+        state, verdict, (claim, request, picked, option) = search.state, self._eligibility.verdict, self._slot
         index = search.pruning_index
         for location in search.locations[self._next :]:
-            if state.is_picked(claim, request_data, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
+            if state.is_picked(claim, option, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
                 continue
             if index is not None:
                 if _interchange_key(index, state, location) in self._failed:
                     continue
                 if not self._can_still_fill(search, index, search.ranks[location]):
                     break
-            exclusion = state.try_pick(claim, request_data, location)
+            exclusion = state.try_pick(claim, option, location)
             if not exclusion:
                 self._next = 1 + search.ranks[location]
                 self._has_picked = True
-                return search.call_next(claim, request, self._option, picked + 1, self._next)
+                return search.call_next(claim, request, self._option_index, picked + 1, self._next)
             self._exclusions[location] = exclusion
             if index is not None:
                 # An interchangeable device would be excluded, too.
@@ -369,12 +370,12 @@ class DeviceLoop:
 
     def _can_still_fill(self, search: Search, index: PruningIndex, rank: int) -> bool:
         """Return whether the candidates from this rank on suffice for the slots that are still empty."""
-        claim, request, picked, request_data = self._slot
+        claim, request, picked, option = self._slot
         if self._candidates is None:
             # Whenever this frame tries a device, picks and constraints are those with which it began.
-            candidates = index.candidates((claim, request, max(self._option, 0)), search.state)
+            candidates = index.candidates((claim, request, max(self._option_index, 0)), search.state)
             self._candidates = candidates if search.order is None else search.order.ranked(candidates)
-        return (self._candidates >> rank).bit_count() >= request_data.count - picked
+        return (self._candidates >> rank).bit_count() >= option.count - picked
 
 
 SearchFrame = ClaimEnd | NogoodFrame | Alternatives | AllModeFrame | DeviceLoop
