@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.policy import TaintOverlay
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.allocator.pools.pools import node_pools
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, ReleaseBehaviour

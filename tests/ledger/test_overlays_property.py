@@ -3,7 +3,9 @@
 from typing import Any
 
 import msgspec
-from dra_extender.allocator.overlay.policy import Overlay, PolicyOverlay, PolicyRule, TaintOverlay, apply_all
+from dra_extender.allocator.overlay.overlay import Overlay, apply_all
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule

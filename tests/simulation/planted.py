@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 import aiohttp
 from dra_extender.allocator.rules.capacity import Sharing
-from dra_extender.allocator.rules.counter_sets import CompatibilityTable, CounterTable
+from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable
+from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.kube.client import transport
 from dra_extender.kube.client.errors import ApiCallError

@@ -9,8 +9,9 @@ from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflic
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import Amounts, CapacityMismatch
+from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable, GroupedSets
 from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, SlicePosition
-from dra_extender.allocator.rules.counter_sets import CompatibilityTable, CounterTable, GroupedSets
+from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.trail import Trail

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.overlay.policy import Overlay, PolicyOverlay
+from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.holders import Holders, place_holds

@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.counter_sets import GroupState, state_with
+from dra_extender.allocator.rules.compatibility_groups import GroupState, state_with
 from dra_extender.allocator.rules.held_devices import FrozenView, bound_nodes, frozen_view, held_consumption
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.explain.values import quantity_text

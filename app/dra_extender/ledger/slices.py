@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from dra_extender.allocator.demand.alignment import PolicyPreferences
-from dra_extender.allocator.overlay.policy import OverlaidSlice, Overlay, PolicyOverlay, TaintOverlay, apply_all
+from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, apply_all
+from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_taint_rule import DeviceTaintRule

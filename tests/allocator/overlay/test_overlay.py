@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.policy import TaintOverlay
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule

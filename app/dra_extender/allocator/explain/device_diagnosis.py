@@ -14,7 +14,8 @@ from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
-from dra_extender.allocator.rules.counter_sets import CounterBalance, GroupState
+from dra_extender.allocator.rules.compatibility_groups import GroupState
+from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import Code, SearchEndedError

@@ -14,7 +14,8 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.fragmentation.kinds import WholeDevice
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
-from dra_extender.allocator.rules.counter_sets import CounterKey, GroupState, admits, drawn, state_with
+from dra_extender.allocator.rules.compatibility_groups import GroupState, admits, state_with
+from dra_extender.allocator.rules.counter_sets import CounterKey, drawn
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import SearchEndedError

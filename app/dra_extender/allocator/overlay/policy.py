@@ -4,76 +4,20 @@ For each field of a device the published value wins, then the first rule that ma
 each counter set is a field.  `Device.sources` records which rule supplied which field.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
 from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.fragmentation.kinds import ExpectedPod
-from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
+from dra_extender.allocator.overlay.overlay import OverlaidSlice
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
-from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, DeviceTaint, groups_source
-from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
+from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
 from dra_extender.model.resource_slice import ResourceSlice
-
-_EVERYTHING: Final = DeviceTaintSelector()
-
-
-class OverlaidSlice(NamedTuple):
-    """The slice with an overlay applied, and a sentence for each problem."""
-
-    effective: ResourceSlice
-    problems: tuple[str, ...] = ()
-
-
-class Overlay(Protocol):
-    """Changes the devices of a slice."""
-
-    def apply(self, published: ResourceSlice) -> OverlaidSlice:
-        """Return the slice with this overlay; the same object if nothing changes.  Pure."""
-        ...
-
-
-def apply_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> OverlaidSlice:
-    effective, problems = published, list[str]()
-    for overlay in overlays:
-        overlaid = overlay.apply(effective)
-        effective = overlaid.effective
-        problems.extend(overlaid.problems)
-    return OverlaidSlice(effective, tuple(problems))
-
-
-class TaintOverlay:
-    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker), equal ones once.
-
-    Rules come in the order of their names.
-    """
-
-    __slots__ = ("_taints",)
-
-    def __init__(self, rules: Iterable[DeviceTaintRule], release: ReleaseBehaviour = OWN) -> None:
-        bare = _EVERYTHING if release.bare_taint_rules_match_all else None
-        selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
-        self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
-
-    def apply(self, published: ResourceSlice) -> OverlaidSlice:
-        taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]
-        if not taints:
-            return OverlaidSlice(published)
-        devices = tuple(_tainted(device, taints) for device in published.devices)
-        if all(new is old for new, old in zip(devices, published.devices, strict=True)):
-            return OverlaidSlice(published)
-        return OverlaidSlice(msgspec.structs.replace(published, devices=devices))
-
-
-def _tainted(device: Device, added: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
-    further = [taint for selector, taint in added if selector.device in (None, device.name)]
-    taints = tuple(dict.fromkeys((*device.taints, *further)))
-    return msgspec.structs.replace(device, taints=taints) if further else device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

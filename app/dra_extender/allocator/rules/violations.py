@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.counter_sets import are_compatible
+from dra_extender.allocator.rules.compatibility_groups import are_compatible
 from dra_extender.allocator.rules.held_devices import held_consumption, shares_apart
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.usage import PoolUsage

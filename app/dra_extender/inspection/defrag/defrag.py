@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.inspection.defrag.goals import Goal
 from dra_extender.inspection.defrag.movable import (
     SYSTEM_PRIORITY,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents

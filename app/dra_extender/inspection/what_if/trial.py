@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_devices

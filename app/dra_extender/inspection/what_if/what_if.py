@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.overlay.policy import Overlay
+from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey

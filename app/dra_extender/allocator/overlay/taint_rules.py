@@ -1,0 +1,43 @@
+"""The taints of DeviceTaintRules."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from dra_extender.allocator.overlay.overlay import OverlaidSlice
+from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
+from dra_extender.model.device import Device, DeviceTaint
+from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
+from dra_extender.model.resource_slice import ResourceSlice
+
+_EVERYTHING: Final = DeviceTaintSelector()
+
+
+class TaintOverlay:
+    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker), equal ones once.
+
+    Rules come in the order of their names.
+    """
+
+    __slots__ = ("_taints",)
+
+    def __init__(self, rules: Iterable[DeviceTaintRule], release: ReleaseBehaviour = OWN) -> None:
+        bare = _EVERYTHING if release.bare_taint_rules_match_all else None
+        selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
+        self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
+
+    def apply(self, published: ResourceSlice) -> OverlaidSlice:
+        taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]
+        if not taints:
+            return OverlaidSlice(published)
+        devices = tuple(_tainted(device, taints) for device in published.devices)
+        if all(new is old for new, old in zip(devices, published.devices, strict=True)):
+            return OverlaidSlice(published)
+        return OverlaidSlice(msgspec.structs.replace(published, devices=devices))
+
+
+def _tainted(device: Device, added: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
+    further = [taint for selector, taint in added if selector.device in (None, device.name)]
+    taints = tuple(dict.fromkeys((*device.taints, *further)))
+    return msgspec.structs.replace(device, taints=taints) if further else device

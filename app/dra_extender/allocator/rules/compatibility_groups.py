@@ -1,0 +1,145 @@
+"""Compatibility groups: which devices may draw on one counter set together (KEP-5963).
+
+Each (driver, pool, counter set) is in one of three states:
+
+    empty       no member yet                  admits anything
+    ungrouped   its members declare no groups  admits only devices without groups
+    grouped     the rolling intersection       admits devices that share a group with it
+
+The intersection is stricter than comparing pairs: after {a,b} and {b,c}, {a,c} is refused although it overlaps both.  Members
+that contradict each other, some without groups beside some with groups or a list of groups with no group in common, leave the empty
+intersection, which admits nothing, in whatever order the members come.
+
+Admin access takes nothing, so groups from the admin's policy do not apply to it.  Groups that drivers publish do, as in upstream:
+a device picked with admin access is a member for the rest of the search.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from dra_extender.allocator.state.trail import Trail
+from dra_extender.model.device import CounterConsumption
+
+GroupState = frozenset[str] | None
+"""The state of a counter set with members: the rolling intersection, or None for "ungrouped".  An empty set has no entry."""
+
+
+def are_compatible(members: Iterable[Sequence[str]]) -> bool:
+    """Return whether devices with these groups may share a counter set: all have no groups, or all have one group in common."""
+    group_sets = [frozenset(groups) for groups in members]
+    return not any(group_sets) or bool(frozenset.intersection(*group_sets))
+
+
+def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
+    """Return whether a device with this consumption may join the members of its counter set."""
+    if entry.counter_set not in states:
+        return True
+    state = states[entry.counter_set]
+    if state is None:
+        return not entry.compatibility_groups
+    return not state.isdisjoint(entry.compatibility_groups)
+
+
+def state_with(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+    """Return the state of the counter set once the device is a member; the order of members does not matter."""
+    declared = entry.compatibility_groups
+    if entry.counter_set not in states:
+        return frozenset(declared) if declared else None
+    state = states[entry.counter_set]
+    if state is None:
+        return frozenset() if declared else None
+    return state.intersection(declared)
+
+
+def state_with_by_1_37(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+    """Return the state by the rule of Kubernetes 1.37: where some members have groups and others none, the first one decides."""
+    state = states.get(entry.counter_set)
+    if entry.counter_set in states and (state is None or not entry.compatibility_groups):
+        return state
+    return state_with(states, entry)
+
+
+def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
+    """Return the entries whose groups, or lack of groups, come from the driver and not from the policy."""
+    return [entry for entry in consumption if not entry.grouped_by_policy]
+
+
+class CompatibilityTable:
+    """The group states of one pool during one search: from what is held, and from what the search picks.
+
+    `_states` has the members without admin access.  `_published` has all members, but only their entries that are
+    `published_by_driver`; it is None for a search without admin access, for which `_states` decides alone.
+    """
+
+    __slots__ = ("_published", "_states")
+
+    def __init__(
+        self,
+        held_entries: Iterable[tuple[str, CounterConsumption]],
+        *,
+        in_order: bool = False,
+        admin_access: bool = False,
+    ) -> None:
+        """Make the held devices members, as (device, entry).
+
+        `in_order` selects the rule of Kubernetes 1.37.  `admin_access`: some request of the search has admin access.
+        """
+        new_state = state_with_by_1_37 if in_order else state_with
+        self._states: dict[str, GroupState] = {}
+        self._published: dict[str, GroupState] | None = {} if admin_access else None
+        for _, entry in held_entries:
+            self._states[entry.counter_set] = new_state(self._states, entry)
+            if self._published is not None and not entry.grouped_by_policy:
+                self._published[entry.counter_set] = new_state(self._published, entry)
+
+    def join(self, consumption: Sequence[CounterConsumption], trail: Trail, *, admin: bool = False) -> bool:
+        """Make a device a member of each counter set on which it draws; False if one does not admit it (the caller then undoes).
+
+        Each entry joins before the next is tested.
+        """
+        for states, entries in self._states_to_join(consumption, admin=admin):
+            for entry in entries:
+                if not admits(states, entry):
+                    return False
+                trail.put(states, entry.counter_set, state_with(states, entry))
+        return True
+
+    def conflict(
+        self, consumption: Sequence[CounterConsumption], *, admin: bool = False
+    ) -> tuple[CounterConsumption, GroupState] | None:
+        """Return the first entry that its counter set does not admit, with the state of the set."""
+        for joined, entries in self._states_to_join(consumption, admin=admin):
+            states = dict(joined)
+            for entry in entries:
+                if not admits(states, entry):
+                    return entry, states[entry.counter_set]
+                states[entry.counter_set] = state_with(states, entry)
+        return None
+
+    def _states_to_join(
+        self, consumption: Sequence[CounterConsumption], *, admin: bool
+    ) -> Iterator[tuple[dict[str, GroupState], Sequence[CounterConsumption]]]:
+        """Yield the states that a device joins, each with the entries that count there."""
+        if not admin:
+            yield self._states, consumption
+        if self._published is not None:
+            yield self._published, published_by_driver(consumption)
+
+
+class GroupedSets:
+    """The rule with the feature off: a counter set with a held device that has groups admits no further device."""
+
+    __slots__ = ("_closed", "_closed_by_drivers")
+
+    def __init__(self, held_entries: Iterable[tuple[str, CounterConsumption]]) -> None:
+        """Close the sets that these held devices draw on with groups."""
+        grouped = [entry for _, entry in held_entries if entry.compatibility_groups]
+        self._closed = frozenset(entry.counter_set for entry in grouped)
+        self._closed_by_drivers = frozenset(entry.counter_set for entry in published_by_driver(grouped))
+
+    def first_closed_set(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
+        """Return the first counter set of this device that is closed, or that the device itself declares groups for."""
+        closed = self._closed_by_drivers if admin else self._closed
+        for entry in published_by_driver(consumption) if admin else consumption:
+            if entry.compatibility_groups or entry.counter_set in closed:
+                return entry.counter_set
+        return None
