@@ -156,3 +156,33 @@ def test_names_of_large_folders_are_compared_a_bounded_number_of_times(monkeypat
     assert len(found(text, asks=False)) == 3
     unknown = [message for message in found(text) if " is not in " in message]
     assert [message.endswith("nearest name shared") for message in unknown] == [True, True, True, False]
+
+
+def taint_rule(driver: str) -> str:
+    return (
+        "apiVersion: resource.k8s.io/v1beta2\nkind: DeviceTaintRule\nmetadata: {name: t}\n"
+        f"spec: {{deviceSelector: {{driver: {driver}}}, taint: {{key: example.com/x, effect: NoSchedule}}}}\n"
+    )
+
+
+SLICE = (
+    "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: s}\n"
+    "spec: {driver: gpu.example.com, nodeName: n1, pool: {name: n1, generation: 1, resourceSliceCount: 1}, devices: []}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "asks", "expected"),
+    [
+        (taint_rule("gpu-example.com") + SLICE, False, "nearest name gpu.example.com"),
+        (taint_rule("gpu-example.com") + SLICE, True, "nearest name gpu.example.com"),
+        (taint_rule("nic.example.com") + SLICE, True, "there are gpu.example.com"),
+        (taint_rule("nic.example.com") + SLICE, False, ""),
+        (taint_rule("gpu.example.com") + SLICE, True, ""),
+        (taint_rule("gpu.example.com"), False, ""),
+    ],
+)
+def test_taint_rule_for_a_driver_of_no_slice_is_found(text: str, asks: bool, expected: str) -> None:
+    findings = found(text, asks=asks)
+    assert bool(findings) == bool(expected)
+    assert all(expected in finding and "taints nothing" in finding for finding in findings)

@@ -1,6 +1,7 @@
 """What objects in files refer to and do not find, and what they would change although an API server refuses the change."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from dra_extender.lint.read import LintFile, PlacedFinding, list_at, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
+from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind
 
 _TEMPLATE: Final[FieldPath] = ("spec", "template", "spec")
@@ -87,6 +89,19 @@ class _ExistingObjects:
             if entry.kind in KIND_OF
         }
         self._things = self.stored | own
+        self.drivers = {
+            str(value_at(entry.thing, ("spec", "driver")))
+            for entry in written
+            if entry.kind == StoredKind.SLICE.singular
+        }
+        self.all_drivers = objects is not None and all(
+            missing.kind != StoredKind.SLICE.value for missing in objects.origin.missing
+        )
+        # Only taint rules ask for drivers.
+        asks = any(entry.kind == StoredKind.TAINT_RULE.singular for entry in written)
+        for data in objects.of_kind(StoredKind.SLICE.value) if objects is not None and asks else ():
+            with suppress(ModelError):
+                self.drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
         self._names: dict[tuple[StoredKind, str], list[str]] = {}
         for key in self._things:
             self._names.setdefault((key.kind, key.namespace), []).append(key.name)
@@ -110,7 +125,7 @@ class _ExistingObjects:
 def unknown_names(
     objects: ClusterObjects | None, files: Iterable[LintFile], own_namespace: str = NAMESPACE
 ) -> Iterator[PlacedFinding]:
-    """Yield a warning for each claim, claim template, PodGroup or request that is named and does not exist.
+    """Yield a warning for each claim, claim template, PodGroup, request or driver that is named and does not exist.
 
     Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
     cluster: they cannot be changed.
@@ -137,7 +152,21 @@ def unknown_names(
         elif entry.kind == "Workload":
             for index, _ in enumerate(list_at(entry.thing, ("spec", "podGroupTemplates"))):
                 yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
+        elif entry.kind == StoredKind.TAINT_RULE.singular:
+            yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), existing)
         yield from _changed(entry, existing)
+
+
+def _unknown_driver(written: _Written, field: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    """Yield a finding if no slice is of the driver; without a cluster, if one is of a driver whose name it resembles."""
+    name = value_at(written.thing, field)
+    if not isinstance(name, str) or name in existing.drivers:
+        return
+    near = meant_name(name, existing.drivers)
+    if existing.all_drivers or near:
+        instead = names_there(name, existing.drivers)
+        message = f"no ResourceSlice in {existing.source} is of driver {name}, and the rule taints nothing{instead}"
+        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
 def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
