@@ -136,6 +136,16 @@ async def test_shares_go_together_so_that_whole_devices_stay() -> None:
     assert [placed[0], placed[2]] == [placed[1], placed[3]]
 
 
+async def test_what_a_node_loses_counts_and_not_what_it_has() -> None:
+    """The small node has less to lose in all, but would lose its only whole device."""
+    world = Preserving(n2=4)
+    await world.fill(("first", 4, 1))
+    world.gpu_node("n1", 1)
+    world.extender.learn_expected()
+    ((node, _),) = await world.fill(("second", 4, 1))
+    assert node == "n2"
+
+
 async def test_upstream_takes_the_first_devices() -> None:
     world = Preserving(PlacementPolicy.UPSTREAM, n1=2)
     assert await world.fill(("whole", 8, 1), ("share", 4, 1)) == [("n1", "gpu-0"), ("n1", "gpu-1")]
