@@ -114,7 +114,12 @@ class Allocation:
                 search = self._search or search
             return self._placement(search) if self._solved else self._no_fit(search)
         except SearchEndedError as fatal:
-            return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
+            return NoFit(
+                verdict=fatal.verdict,
+                rejections=(fatal.rejection,),
+                steps=self.steps,
+                at_step_limit=fatal.at_step_limit,
+            )
 
     @property
     def steps(self) -> int:

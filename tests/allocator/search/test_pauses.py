@@ -110,7 +110,7 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
     asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=20_000)
     with patch(NOGOODS, 1_200):
-        assert reasons(asked.decide(Budget())).counted
+        assert reasons(asked.decide(Budget())).at_step_limit
     assert asked.nogood_count == 1_200
 
 

@@ -112,7 +112,7 @@ def test_a_search_that_ends_at_its_limit_in_both_orders_says_so() -> None:
     slices, claim = hard()
     found = reasons(allocate(demand_of(claim), NODE, pools_of(slices), Held(), max_steps=3))
     assert found.rejections[0].code is Code.SEARCH_LIMIT
-    assert found.counted
+    assert found.at_step_limit
 
 
 def test_pauses_change_nothing() -> None:

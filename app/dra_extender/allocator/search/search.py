@@ -166,7 +166,7 @@ class Search:
         self.steps += 1
         if self.steps > self._max_steps:
             raise SearchEndedError(
-                Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
+                Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), at_step_limit=True
             )
         deadline = self.node_view.deadline
         # The first step asks too: a deadline that has passed before ends the shortest search.

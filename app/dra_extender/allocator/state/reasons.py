@@ -174,21 +174,21 @@ class NoFit:
     `verdict` is "no" (they do not fit), "node" (they do not fit, and a pool of the node is invalid), or "fatal" (an error for the
     pod as from upstream's allocator: a selector failed, mode All met an incomplete pool, the search hit its limit, ...).
     `rejections` has at least one entry, the most helpful first; SEARCH_LIMIT stands for a search that was stopped, and never for
-    "does not fit".  `counted`: the search was stopped at its limit of steps, as a further search would be.
+    "does not fit".  `at_step_limit`: the search was stopped at its limit of steps, as a further search would be.
     """
 
     verdict: Verdict
     rejections: tuple[Rejection, ...]
     steps: int = 0
-    counted: bool = False
+    at_step_limit: bool = False
 
 
 class SearchEndedError(Exception):
-    """Ends a search, with verdict "fatal" unless it says otherwise; `counted` at the limit of steps."""
+    """Ends a search, with verdict "fatal" unless another is given."""
 
-    def __init__(self, rejection: Rejection, verdict: Verdict = "fatal", *, counted: bool = False) -> None:
+    def __init__(self, rejection: Rejection, verdict: Verdict = "fatal", *, at_step_limit: bool = False) -> None:
         super().__init__(rejection.text)
-        self.counted = counted
+        self.at_step_limit = at_step_limit
         self.rejection = rejection
         self.verdict = verdict
 

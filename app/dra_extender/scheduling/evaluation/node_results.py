@@ -152,8 +152,8 @@ class NodeResults:
             return NodeResult(*versions, answer, None, "", self.score_terms(demand, answer, usage)), True
         rejection = answer.rejections[0]
         codes = {reason.code for reason in answer.rejections}
-        is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
-        is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
+        is_limited = Code.SEARCH_LIMIT in codes and not answer.at_step_limit
+        is_shared = answer.at_step_limit or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
         return NodeResult(*versions, None, rejection, rejection.summary, (), limited=is_limited), is_shared
 
     def score_terms(self, demand: Demand, placement: Placement, usage: Usage) -> tuple[ScoreTerms, ...]:
