@@ -25,7 +25,7 @@ from dra_extender.cli.completion import COMPLETE, Shell, answer, script
 
 NAMES: Final = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(commands.__path__)))
 """The commands; a hyphen stands for the underscore in the name of the module."""
-OF_THE_SERVICE: Final = frozenset({"answer", "certificates", "config", "record", "serve"})
+OF_THE_SERVICE: Final = frozenset({"answer", "certificates", "config", "serve"})
 """The commands for an administrator who runs the service."""
 PLUGIN_NAMES: Final = tuple(name for name in NAMES if name not in OF_THE_SERVICE)
 """The commands of the plugin of kubectl."""
