@@ -95,6 +95,20 @@ async def test_drained_node_takes_no_pod_and_its_own_move_or_wait(made: MadeClus
     assert landing(await what_if(made.cluster(), Changes(drained=["n1"]))) == {"old": "waits"}
 
 
+async def test_a_pod_that_a_new_taint_evicts_is_named(made: MadeCluster) -> None:
+    taint = {"key": "broken", "effect": "NoExecute"}
+    rule = {"metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": "gpu.example.com"}, "taint": taint}}
+    report = await what_if(made.cluster(), Changes(objects=[written("devicetaintrules", rule)]))
+    assert report.notes == (
+        (
+            "kube-controller-manager evicts pod ml/old, which is counted as running here: claim gpu: "
+            "device gpu.example.com/n1/gpu-0 has taint broken:NoExecute, which the allocation does not tolerate"
+        ),
+    )
+    made.objects["devicetaintrules"] = [rule]
+    assert (await what_if(made.cluster(), Changes(drained=["n2"]))).notes == ()
+
+
 async def test_evicted_pod_is_placed_again_after_those_that_waited_before(made: MadeCluster) -> None:
     assert landing(await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")]))) == {"old": "n1"}
     made.pod("train", request("gpu", "gpu"), nodeSelector={"kubernetes.io/hostname": "n1"})

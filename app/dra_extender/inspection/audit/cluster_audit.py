@@ -222,24 +222,30 @@ def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
 def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
     ledger = cluster.ledger
     kubelets = ledger.pod_groups.reservation
-
-    def find_claim(key: tuple[str, str]) -> ClaimHead | None:
-        record = ledger.claims.by_key(*key)
-        return None if record is None else record.claim
-
+    find_claim = _claims_by_key(ledger)
     for pod in tuple(ledger.pods.all()):
         if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:
             node = ledger.nodes.get(pod.node_name)
             yield from map(finding_of, pod_violations(pod, find_claim, node, kubelets))
             if cluster.device_taints:
-                yield from _evictions(pod, find_claim, devices)
+                for detail in evicting_taints(pod, ledger, devices):
+                    yield finding(Check.TAINTED_DEVICE, f"pod {pod.key}", detail)
             yield None
 
 
-def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> Iterator[AuditFinding]:
-    """Find NoExecute taints of the devices with which the pod runs."""
+def _claims_by_key(ledger: Ledger) -> FindClaim:
+    def find_claim(key: tuple[str, str]) -> ClaimHead | None:
+        record = ledger.claims.by_key(*key)
+        return None if record is None else record.claim
+
+    return find_claim
+
+
+def evicting_taints(pod: Pod, ledger: Ledger, devices: PublishedDevices) -> Iterator[str]:
+    """Yield a sentence for each NoExecute taint of a device with which the pod runs and that its allocation does not tolerate."""
     if not pod.node_name or pod.finished or pod.deleting:
         return
+    find_claim = _claims_by_key(ledger)
     for use in (use for use in used_claims(pod) if isinstance(use, UsedClaim)):
         claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
@@ -247,5 +253,4 @@ def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> It
             taint = devices.evicting_taint(result, pod.node_name)
             if taint is not None:
                 device = "/".join(result.device_id)
-                detail = f"{use.subject}: device {device} has taint {taint_text(taint)}, which the allocation does not tolerate"
-                yield finding(Check.TAINTED_DEVICE, f"pod {pod.key}", detail)
+                yield f"{use.subject}: device {device} has taint {taint_text(taint)}, which the allocation does not tolerate"

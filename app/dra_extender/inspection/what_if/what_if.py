@@ -6,6 +6,9 @@ from typing import Final
 import msgspec
 
 from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.inspection.audit.cluster_audit import evicting_taints
+from dra_extender.inspection.audit.published import PublishedDevices
+from dra_extender.inspection.cluster_view import has_device_taints
 from dra_extender.inspection.objects import EVERYTHING, AssumedGate, ClusterObjects, GateState, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
@@ -50,8 +53,10 @@ async def what_if(
     require(objects.origin, EVERYTHING)
     changes = changes or Changes()
     before: _Placed | None = None
+    evicted_before: frozenset[str] = frozenset()
     if changes:
-        before, _ = await _place_waiting(CopiedCluster(objects), policy, progress)
+        before, trial_before = await _place_waiting(CopiedCluster(objects), policy, progress)
+        evicted_before = frozenset(_evictions(trial_before))
     switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
     others = (known for known in objects.origin.gates if known.gate not in switched)
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
@@ -63,6 +68,7 @@ async def what_if(
     rows = _rows(before, after, applied)
     filled = None
     notes = [*map(str, trial.view.unreadable)]
+    notes += (eviction for eviction in _evictions(trial) if eviction not in evicted_before)
     if subject is not None:
         found = find_subject(trial, subject)
         notes += found.notes
@@ -97,6 +103,18 @@ async def _place_waiting(
     running = {key: trial.outcome_of(pod) for key, pod in pods.items() if pod.node_name and not pod.finished}
     plain = frozenset(key for key, pod in pods.items() if not pod.needs_devices)
     return _Placed(await trial.place_waiting(), running, plain), trial
+
+
+def _evictions(trial: Trial) -> Iterator[str]:
+    """Yield a sentence for each pod that kube-controller-manager evicts because of a device's taint; here it stays."""
+    ledger = trial.view.ledger
+    if not has_device_taints(trial.view.origin):
+        return
+    devices = PublishedDevices(ledger)
+    for pod in ledger.pods.all():
+        if pod.needs_devices:
+            for taint in evicting_taints(pod, ledger, devices):
+                yield f"kube-controller-manager evicts pod {pod.key}, which is counted as running here: {taint}"
 
 
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
