@@ -15,7 +15,7 @@ from tests.mutants.mutations import ROOT, Mutation
 from tests.mutants.who_runs import LineMap
 
 MOST_SECONDS: Final = 20.0
-"""A mutant meets the quickest of the tests that run its line, which together take at most so long by the map."""
+"""A mutant meets the nearest of the tests that run its line, which together take at most so long by the map."""
 SECONDS: Final = 900.0
 """A single test that hangs fails long before, by `TEST_SECONDS`."""
 TEST_SECONDS: Final = 120
@@ -49,7 +49,7 @@ class Trials:
         """Return what becomes of the mutant; `killer` is the test to try first, for example the killer of an earlier trial."""
         if killer and (outcome := _run_tests(mutation, [killer])).status is Status.KILLED:
             return outcome
-        tests = self._lines.quickest_tests(mutation.path, mutation.line, MOST_SECONDS)
+        tests = self._lines.nearest_tests(mutation.path, mutation.line, MOST_SECONDS)
         return _run_tests(mutation, tests) if tests else Outcome(Status.NOT_RUN)
 
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -45,14 +45,16 @@ class LineMap:
         contexts = self._data.contexts_by_lineno(str(ROOT / path))
         return {line: frozenset(name.partition("|")[0] for name in names if name) for line, names in contexts.items()}
 
-    def quickest_tests(self, path: str, line: int, seconds: float) -> list[str]:
-        """Return the ids of the quickest tests that run this line of the file, or the file if only its import runs the line.
+    def nearest_tests(self, path: str, line: int, seconds: float) -> list[str]:
+        """Return the ids of tests that run this line of the file, or the file if only its import runs the line.
 
-        Together they take at most this many seconds; a slower test comes alone.
+        Tests in the folder of the module's package come first, then the quickest.  Together they take at most this many seconds; a
+        slower test comes alone.
         """
         by_line = self._tests_by_line(path)
         tests = by_line.get(line, frozenset()) or frozenset().union(*by_line.values()) if line in by_line else ()
-        in_order = sorted(tests, key=lambda test: (self._duration(test), test))
+        module = Path(path).relative_to("app/dra_extender")
+        in_order = sorted(tests, key=lambda test: (-_common_parts(test, module), self._duration(test), test))
         ends = accumulate(map(self._duration, in_order))
         return [test for test, end in zip(in_order, ends, strict=True) if end <= seconds] or in_order[:1]
 
@@ -63,3 +65,12 @@ class LineMap:
         *classes, function = scopes.split("::")
         class_name = ".".join((module.removesuffix(".py").replace("/", "."), *classes))
         return self._seconds[class_name, f"{function}{bracket}{parameters}{']' if bracket else ''}"]
+
+
+def _common_parts(test: str, module: Path) -> int:
+    """Return how many folders of the test are those of the module; one more if its file has the module's name."""
+    file = Path(test.partition("::")[0]).relative_to("tests")
+    common = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(file.parent.parts, module.parent.parts, strict=False))
+    )
+    return common + (module.stem in file.stem)
