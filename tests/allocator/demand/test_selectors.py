@@ -233,6 +233,13 @@ def test_one_expression_that_may_read_any_attribute_is_enough() -> None:
     assert reads_of(demand_of(wishes)) is None
 
 
+def test_names_that_are_too_long_to_be_kept_count_as_any_attribute() -> None:
+    expressions = [f'device.attributes["{DRIVER}"].{letter * 9_000} == 1' for letter in "ab"]
+    first, second = (exactly(name=name, expression=text) for name, text in zip("ab", expressions, strict=True))
+    assert reads_of(demand_of(claim_of(first))) is not None
+    assert reads_of(demand_of(claim_of(first, second))) is None
+
+
 def test_an_expression_that_does_not_compile_reads_nothing() -> None:
     assert reads_of(demand_of(claim_of(exactly(expression="device.nothing.like.this(")))) == frozenset()
 

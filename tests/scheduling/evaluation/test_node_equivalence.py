@@ -1,8 +1,11 @@
 """A node that is like another one gets the other one's answer, and that is the answer which a search on it would give."""
 
+import gc
 import json
 import math
+import tracemalloc
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +27,7 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_results import NodeResults
 from dra_extender.scheduling.evaluation.ranking import InOrder
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result_table import ResultTable
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json
@@ -447,6 +451,48 @@ def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_equivalent_to
     inventory = equivalence.inventory(node)
     assert inventory is not None
     assert equivalence.class_of(node, inventory, READS, cached.ledger.usage()) is None
+
+
+def test_what_ever_other_requests_read_takes_bounded_memory() -> None:
+    cached = CachedSearch()
+    equivalence = NodeEquivalence(cached.ledger, Features())
+    read = "read.example.com"
+    for index in range(600):
+        cached.class_of(equivalence, "n0", frozenset({f"{read}/{index}"}))
+    gc.collect()
+    kept = [
+        name
+        for names in gc.get_objects()
+        if isinstance(names, frozenset)
+        for name in names
+        if isinstance(name, str) and name.startswith(read)
+    ]
+    assert len(kept) < 300
+
+
+def test_long_names_that_requests_read_take_bounded_memory() -> None:
+    cached = CachedSearch()
+    equivalence = NodeEquivalence(cached.ledger, Features())
+    tracemalloc.start()
+    try:
+        for index in range(100):
+            cached.class_of(equivalence, "n0", frozenset({f"{index}/{'x' * 2**18}"}))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * 2**20
+
+
+def test_ever_other_demands_take_bounded_memory() -> None:
+    cached = CachedSearch()
+    demand, budget = cached.demand(0, 0), CallBudget(SystemClock(), math.inf)
+    results = NodeResults(
+        cached.ledger, cached.searching, Metrics(), 200_000, NodeEquivalence(cached.ledger, Features())
+    )
+    for number in range(1_200):
+        results.look_ahead(replace(demand, signature=b"%d" % number), budget)
+    gc.collect()
+    assert sum(isinstance(kept, ResultTable) for kept in gc.get_objects()) <= 1_000
 
 
 def test_a_node_that_shares_a_pool_in_part_is_equivalent_to_no_other() -> None:

@@ -22,6 +22,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 
 _CONTENT_FACTOR: Final = 2
 _OPTION_BYTES: Final = 2_000
+_LONGEST_READS: Final = 16 * 2**10
 ALL: int = -1
 """Count of a request with mode All."""
 
@@ -226,13 +227,19 @@ Reads = frozenset[str]
 
 
 def reads_of(demand: Demand) -> Reads | None:
-    """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
+    """Return the attributes that selectors, derived attributes and constraints of a demand may read.
+
+    None if they may read any, or so many that their names are too long to be kept.
+    """
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
     compared = [
         constraint.attribute for claim in demand.claims for constraint in (*claim.constraints, *claim.preferences)
     ]
     read = reads_of_requests(options)
-    return None if read is None else read.union(compared)
+    if read is None:
+        return None
+    read = read.union(compared)
+    return read if sum(map(len, read)) <= _LONGEST_READS else None
 
 
 def reads_of_requests(options: Iterable[SearchableRequest]) -> Reads | None:

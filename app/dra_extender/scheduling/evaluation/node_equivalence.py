@@ -8,6 +8,7 @@ to no other: those with a pool that other nodes see in part, with devices that s
 import weakref
 from collections.abc import Hashable, Sequence
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,10 @@ from dra_extender.runtime.caches import LruCache
 _SLACK: Final = 2
 _MAX_PROJECTIONS: Final = 100_000
 _MAX_NAMES: Final = 10_000
+_MAX_READS: Final = 256
+_MAX_READS_BYTES: Final = 8 * 2**20
+_NAME_BYTES: Final = 100
+"""What a name takes beside its text, by measurement on CPython 3.11."""
 _DIGEST_BYTES: Final = 16
 _UNREAD: Final = Attribute(string_value="")
 """Stands for the value of an attribute that the request does not read."""
@@ -53,6 +58,48 @@ class _Allocated(NamedTuple):
     digest: bytes | None
 
 
+class _ReadAttributes:
+    """The attributes that a request reads, and by driver what stands for each attribute of its devices."""
+
+    __slots__ = ("_bytes", "_reads", "_replacements", "number")
+
+    def __init__(self, reads: Reads, number: int) -> None:
+        """`number` is another one for each object."""
+        self.number = number
+        self._reads = reads
+        self._bytes = sum(map(len, reads)) + _NAME_BYTES * len(reads)
+        self._replacements: dict[str, dict[str, tuple[str, Attribute] | None]] = {}
+
+    @property
+    def size(self) -> int:
+        """An estimate of its bytes."""
+        return self._bytes + _NAME_BYTES * sum(map(len, self._replacements.values()))
+
+    def project(self, device: Device, driver: str) -> Device:
+        """Return the device with one value in place of all attribute values that are not read.
+
+        Values that may be defective stay: every expression fails on a device with a defective attribute.
+        """
+        replacements = self._replacements.get(driver)
+        if replacements is None or len(replacements) >= _MAX_NAMES:
+            replacements = self._replacements[driver] = {}
+        attributes = []
+        # Without function calls: the loop runs for every attribute of a fleet.
+        for pair in device.attributes:
+            name, attribute = pair
+            try:
+                instead = replacements[name]
+            except KeyError:
+                instead = replacements[name] = None if is_read(self._reads, driver, name) else (name, _UNREAD)
+            sound = attribute.version_values is None and (
+                attribute.string_value is not None
+                or attribute.int_value is not None
+                or attribute.bool_value is not None
+            )
+            attributes.append(pair if instead is None or not sound else instead)
+        return msgspec.structs.replace(device, attributes=tuple(attributes))
+
+
 class NodeEquivalence:
     """Computes the equivalence class of a node from digests, which it keeps until the node's version changes."""
 
@@ -62,7 +109,12 @@ class NodeEquivalence:
         self._slices = _SliceDigests()
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
         self._allocated: dict[str, _Allocated] = {}
-        self._projections: LruCache[tuple[bytes, Reads], bytes] = LruCache(_MAX_PROJECTIONS)
+        # By number, because what a request reads is as long as its author likes.
+        self._projections: LruCache[tuple[bytes, int], bytes] = LruCache(_MAX_PROJECTIONS)
+        self._numbers = count()
+        self._reads: LruCache[Reads, _ReadAttributes] = LruCache(
+            _MAX_READS, weigh=lambda attributes: attributes.size, max_weight=_MAX_READS_BYTES
+        )
 
     def inventory(self, node: Node) -> Inventory | None:
         """Return what the node has; None if it cannot be compared."""
@@ -126,15 +178,18 @@ class NodeEquivalence:
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
         """Return the digest of the inventory without attributes that are not read."""
-        key = inventory.digest, reads
+        attributes = self._reads.use(reads)
+        if attributes is None:
+            attributes = self._reads[reads] = _ReadAttributes(reads, next(self._numbers))
+        key = inventory.digest, attributes.number
         digest = self._projections.get(key)
         if digest is None:
-            projected = self._build_inventory(node, reads)
+            projected = self._build_inventory(node, attributes)
             digest = inventory.digest if projected is None else projected.digest
             self._projections[key] = digest
         return digest
 
-    def _build_inventory(self, node: Node, reads: Reads | None = None) -> Inventory | None:
+    def _build_inventory(self, node: Node, reads: _ReadAttributes | None = None) -> Inventory | None:
         slices = self._ledger.slices
         by_pool: dict[PoolId, list[ResourceSlice]] = {}
         for published in slices.local(node.name):
@@ -168,9 +223,8 @@ class _SliceDigests:
 
     def __init__(self) -> None:
         self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
-        self._instead: dict[tuple[Reads, str], dict[str, tuple[str, Attribute] | None]] = {}
 
-    def of_pool(self, slices: Sequence[ResourceSlice], reads: Reads | None) -> Any:
+    def of_pool(self, slices: Sequence[ResourceSlice], reads: _ReadAttributes | None) -> Any:
         """Return what a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
         newest = max(published.generation for published in slices)
         digests = [
@@ -179,9 +233,9 @@ class _SliceDigests:
         ]
         return None if any(digest is None for _, _, digest in digests) else digests
 
-    def _digest(self, item: ResourceSlice, reads: Reads | None) -> bytes | None:
+    def _digest(self, item: ResourceSlice, reads: _ReadAttributes | None) -> bytes | None:
         if reads is not None:
-            return _slice_digest(item, [self._projected(device, item.driver, reads) for device in item.devices])
+            return _slice_digest(item, [reads.project(device, item.driver) for device in item.devices])
         key = id(item)
         reference_and_digest = self._digests.get(key)
         if reference_and_digest is None:
@@ -189,30 +243,6 @@ class _SliceDigests:
             reference = weakref.ref(item, lambda _: digests.pop(key, None))
             reference_and_digest = digests[key] = reference, _slice_digest(item, item.devices)
         return reference_and_digest[1]
-
-    def _projected(self, device: Device, driver: str, reads: Reads) -> Device:
-        """Return the device with one value in place of all attribute values that are not read.
-
-        Values that may be defective stay: every expression fails on a device with a defective attribute.
-        """
-        replacements = self._instead.get((reads, driver))
-        if replacements is None or len(replacements) >= _MAX_NAMES:
-            replacements = self._instead[reads, driver] = {}
-        attributes = []
-        # Without function calls: the loop runs for every attribute of a fleet.
-        for pair in device.attributes:
-            name, attribute = pair
-            try:
-                instead = replacements[name]
-            except KeyError:
-                instead = replacements[name] = None if is_read(reads, driver, name) else (name, _UNREAD)
-            sound = attribute.version_values is None and (
-                attribute.string_value is not None
-                or attribute.int_value is not None
-                or attribute.bool_value is not None
-            )
-            attributes.append(pair if instead is None or not sound else instead)
-        return msgspec.structs.replace(device, attributes=tuple(attributes))
 
 
 def _digest_of(content: Any) -> bytes:

@@ -20,6 +20,8 @@ from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _SECOND: Final = 2
+_MOST_DEMANDS: Final = 1_000
+"""A demand takes 3 to 5 KB beside its results, and at each new one the results of all are counted."""
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
@@ -77,14 +79,14 @@ class NodeResults:
         *,
         packing: bool = True,
     ) -> None:
-        """Keep at most about `limit` results in all; those of the demands used least recently go first.
+        """Keep at most about `limit` results in all, of `_MOST_DEMANDS` demands; those used least recently go first.
 
         `packing`: nodes differ in the counter sets that placements draw on.
         """
         self._ledger = ledger
         self.allocator = allocator
         self._metrics = metrics
-        self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
+        self._tables: LruCache[bytes, ResultTable] = LruCache(min(limit, _MOST_DEMANDS), weigh=len, max_weight=limit)
         self._equivalence = equivalence
         self._packing = packing
 
