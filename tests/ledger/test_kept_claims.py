@@ -101,6 +101,46 @@ def test_a_change_of_a_long_claim_is_seen_in_its_spec() -> None:
     assert record.spec == read_claim(second).spec
 
 
+CONFIGURED: Mapping[str, Any] = {"devices": {"config": [{"opaque": {"driver": "d", "parameters": {"x": 1}}}]}}
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["changed", "deleted"])
+def test_a_decoded_spec_keeps_no_earlier_version_of_its_claim(ends: bool) -> None:
+    ledger, specs = Ledger(), []
+
+    def feed(body: bytes) -> None:
+        ledger.claim_seen(body)
+        (record,) = (record for record in ledger.claims.records() if record.raw is body)
+        specs.append(record.spec)
+        number = len(specs) - 1
+        if ends:
+            ledger.claim_gone("a", f"c{number}", f"u{number}")
+        else:
+            ledger.claim_seen(claim(number, {}, CONFIGURED, 2))
+
+    bodies = [
+        claim(number, SHAPES["one annotation"](str(number), 20 * BYTES)[0], CONFIGURED) for number in range(OBJECTS)
+    ]
+    assert taken_by(bodies, feed) < OBJECTS * 3 * OVERHEAD
+    assert specs == [read_claim(body).spec for body in bodies]
+
+
+def test_a_spec_that_was_read_again_does_not_keep_its_claim() -> None:
+    ledger = Ledger(1)
+
+    def feed(body: bytes) -> None:
+        ledger.claim_seen(body)
+        record = ledger.claims.by_key("a", f"c{len(ledger.claims) - 1}")
+        assert record is not None
+        assert not record.has_spec
+        assert ledger.claims.complete(record, body) == ""
+
+    bodies = [
+        claim(number, SHAPES["one annotation"](str(number), 20 * BYTES)[0], CONFIGURED) for number in range(OBJECTS)
+    ]
+    assert taken_by(bodies, feed) < OBJECTS * 3 * OVERHEAD
+
+
 def test_decoded_specs_are_kept_up_to_a_bound() -> None:
     bodies = [claim(number, *SHAPES["selectors"](str(number), 10_000)) for number in range(20)]
     limit = 300_000

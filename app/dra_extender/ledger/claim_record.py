@@ -64,7 +64,7 @@ class Specs:
         return entry[1] if entry is not None and entry[0] == version else None
 
     def put(self, uid: str, version: bytes, spec: ClaimSpec, namespace: str) -> bool:
-        """Keep a spec; `version` is the claim's API JSON or what stands for it.  Returns whether it is kept."""
+        """Keep a spec that keeps nothing else alive; `version` stands for the claim's API JSON.  Returns whether it is kept."""
         return self._specs.put(uid, (version, spec), _decoded_bytes(spec), namespace)
 
     def drop(self, uid: str) -> None:
@@ -259,7 +259,10 @@ class ClaimRecord:
             return claim.spec
         if self.unreadable:
             raise ModelError(self.unreadable)
-        uid, version = claim.metadata.uid, self.raw or self.spec_digest
+        uid, version = claim.metadata.uid, self.spec_digest
+        if self.raw:
+            # Not the bytes themselves, which the next version of the claim replaces.
+            version = claim.metadata.resource_version.encode()
         spec = None if self.specs is None else self.specs.get(uid, version)
         if spec is None:
             if not self.raw:

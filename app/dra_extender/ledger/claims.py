@@ -23,7 +23,7 @@ from dra_extender.model.allocation_snapshot import contradiction, holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import ObjectIdentity, version_number
-from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, read_claim, read_identity
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, detached, read_claim, read_identity
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.runtime.caches import LruCache
 
@@ -207,7 +207,7 @@ class ClaimIndex:
             return "asks for something else than the watch has brought"
         if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
             self._keep(record, kept_form(live, len(data)), data)
-        if record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace):
+        if record.has_spec or self._specs.put(uid, record.spec_digest, detached(live.spec), live.metadata.namespace):
             return ""
         return "is too large to be read again when it is needed"
 

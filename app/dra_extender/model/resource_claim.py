@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
 from dra_extender.model.api_json import ModelError, Value, reader
@@ -219,8 +220,21 @@ def read_identity(data: bytes) -> ObjectIdentity:
 
 
 def read_spec(data: bytes) -> ClaimSpec:
-    """Return the spec of the claim in `data` (API JSON)."""
-    return _read_asked(data).spec
+    """Return the spec of the claim in `data` (API JSON), which it does not keep alive."""
+    return detached(_read_asked(data).spec)
+
+
+def detached(spec: ClaimSpec) -> ClaimSpec:
+    """Return the spec with copies of parameters, which would keep alive the whole claim that they were read from."""
+    config = tuple(
+        entry if entry.opaque is None else replace(entry, opaque=_with_own_parameters(entry.opaque))
+        for entry in spec.devices.config
+    )
+    return replace(spec, devices=replace(spec.devices, config=config)) if config else spec
+
+
+def _with_own_parameters(opaque: OpaqueConfiguration) -> OpaqueConfiguration:
+    return replace(opaque, parameters=opaque.parameters.copy())
 
 
 def asks_admin_access(data: bytes) -> bool:
