@@ -1,3 +1,5 @@
+import tracemalloc
+
 import msgspec
 import pytest
 from dra_extender.model.api_json import ModelError
@@ -91,3 +93,17 @@ def test_a_malformed_requirement_is_refused_even_where_another_term_matches(term
 def test_only_node_names_one_node() -> None:
     assert only_node("n").matches("n", {})
     assert not only_node("n").matches("m", {})
+
+
+def test_texts_that_are_too_long_for_labels_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            for term in label(f"{number}{'x' * 100_000}/a", "Exists"), label("a", "In", f"{number}{'x' * 100_000}"):
+                with pytest.raises(ModelError):
+                    selector(term).matches("n", {})
+        del term
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000

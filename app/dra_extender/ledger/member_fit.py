@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 
 _MOST_ANSWERS: Final = 1_000
+_DIGEST_BYTES: Final = 16
 
 
 class _Member(NamedTuple):
@@ -68,7 +70,9 @@ class MemberFit:
         needs = read_pod_needs(data)
         amounts = {name: amount for name, amount in needs.amounts.items() if not is_extended(name)}
         needs = msgspec.structs.replace(needs, key="", amounts=amounts)
-        member = _Member(needs, msgspec.json.encode(needs, order="deterministic"))
+        # Not the content itself: answers are kept for pods that are gone, and a pod may need a megabyte.
+        content = msgspec.json.encode(needs, order="deterministic")
+        member = _Member(needs, blake2b(content, digest_size=_DIGEST_BYTES).digest())
         (self._members if is_member else self._others)[pod.uid] = member
         return before is not None and before.digest != member.digest
 

@@ -100,17 +100,26 @@ def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
         raise ModelError(f"node selector: wrong values for {requirement.key!r} {requirement.operator}")
 
 
-@lru_cache(maxsize=4096)
 def _is_label_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
+    if slash and not (len(prefix) <= _LONGEST_PREFIX and _is_spelled_as_prefix(prefix)):
         return False
     return _is_name(name)
 
 
-@lru_cache(maxsize=4096)
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+    return len(text) <= _LONGEST_NAME and _is_spelled_as_name(text)
+
+
+# Longer texts never get here, because the caches keep the texts.
+@lru_cache(maxsize=4096)
+def _is_spelled_as_prefix(text: str) -> bool:
+    return _PREFIX.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_spelled_as_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
 
 
 def _integer(text: str) -> int | None:
