@@ -1,7 +1,8 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
 from collections.abc import Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
-from typing import TypeVar
+from hashlib import blake2b
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,6 +26,7 @@ from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandid
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
+_DIGEST_BYTES: Final = 16
 
 T = TypeVar("T")
 Pausable = Generator[None, None, T]
@@ -76,6 +78,7 @@ class PlacementOracle:
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
         self.budget = budget
         self._reads = self._attributes_read()
+        self._reads_digest = None if self._reads is None else _digest_of(self._reads)
         self.undecided = False
 
     def ask(
@@ -154,7 +157,8 @@ class PlacementOracle:
             kind = self._equivalence.class_of(at, inventory, self._reads)
         if kind is None:
             return None
-        return kind, self._reads, self._ledger.changes.classes, at.extended_resources if self._special else None
+        # Capacities outlive the search, and what claims read is as long as their authors like.
+        return kind, self._reads_digest, self._ledger.changes.classes, at.extended_resources if self._special else None
 
     def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
         """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
@@ -229,3 +233,8 @@ class PlacementOracle:
             return key
         slice_name, device = slice_and_device
         return slice_name, msgspec.json.encode(msgspec.structs.replace(device, name=""))
+
+
+def _digest_of(reads: Reads) -> bytes:
+    text = "\0".join(sorted(reads))
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
