@@ -17,6 +17,7 @@ from dra_extender.inspection.audit.published import is_for, slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
+from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
@@ -254,7 +255,8 @@ def devices_report(
     """
     require(view.origin, DEVICES)
     if node is not None and node not in view.ledger.nodes:
-        raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}")
+        hint = name_hint(("", node), (("", name) for name in view.ledger.nodes))
+        raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}{hint}")
     holders = view.holders
     pool_ids = [pool_id for pool_id in _pool_ids(view, node) if driver is None or pool_id[0] == driver]
     verdicts = free_devices(view, pool_ids)

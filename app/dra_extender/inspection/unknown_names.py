@@ -8,8 +8,8 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
+from dra_extender.inspection.near_names import meant_name, names_there
 from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.why.names import meant_name, names_there
 from dra_extender.lint.read import LintFile, PlacedFinding, list_at, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument

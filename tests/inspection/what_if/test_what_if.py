@@ -392,6 +392,8 @@ async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeClus
     [
         (Changes(without=[("ml", "nobody")]), "--without: pod ml/nobody does not exist in a test"),
         (Changes(evicted=[("ml", "nobody")]), "--evict: pod ml/nobody does not exist in a test"),
+        (Changes(without=[("ml", "ol-d")]), "pod ml/ol-d does not exist in a test; nearest name old"),
+        (Changes(drained=["n-1"]), "node n-1 does not exist in a test; nearest name n1"),
         (Changes(evicted=[("ml", "waiting")]), "--evict: expected a pod that has a node, ml/waiting has none"),
         (Changes(reserved=["none"]), "DeviceClass none does not exist in a test"),
         (Changes(reserved=["ml/none"]), "claim ml/none does not exist in a test"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.inspection.why.names import is_slip
+from dra_extender.inspection.near_names import is_slip
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import device, device_class, request

@@ -51,7 +51,8 @@ def empty_node(trial: Trial, node: str) -> Goal:
         ChangeError: there is no such node.
     """
     if trial.copy.store.find(Key(StoredKind.NODE, "", node)) is None:
-        raise ChangeError(f"--empty-node: node {node} does not exist in {trial.copy.origin.source}")
+        near = trial.copy.meant(StoredKind.NODE, "", node)
+        raise ChangeError(f"--empty-node: node {node} does not exist in {trial.copy.origin.source}{near}")
     return Goal(f"node {node} is empty", Changes(drained=[node]))
 
 
@@ -64,7 +65,7 @@ def fit_pod(trial: Trial, key: PodKey) -> Goal:
     """
     name, pod = "/".join(key), trial.view.pod(*key)
     if pod is None:
-        there = trial.copy.elsewhere(StoredKind.POD, key[1])
+        there = trial.copy.meant(StoredKind.POD, *key)
         raise ChangeError(f"--pod: pod {name} does not exist in {trial.copy.origin.source}{there}")
     state = _why_no_move_helps(pod)
     if state:
@@ -81,7 +82,7 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
     """
     name, record = "/".join(key), trial.view.ledger.claims.by_key(*key)
     if record is None:
-        there = trial.copy.elsewhere(StoredKind.CLAIM, key[1])
+        there = trial.copy.meant(StoredKind.CLAIM, *key)
         raise ChangeError(f"--claim: claim {name} does not exist in {trial.copy.origin.source}{there}")
     if record.claim.status.allocation is not None:
         raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")

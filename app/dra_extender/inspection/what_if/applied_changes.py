@@ -75,7 +75,7 @@ class AppliedChanges:
     def _pod(self, option: str, pod_key: PodKey) -> Json:
         pod = self._store.find(Key(StoredKind.POD, *pod_key))
         if pod is None:
-            there = self._copy.elsewhere(StoredKind.POD, pod_key[1])
+            there = self._copy.meant(StoredKind.POD, *pod_key)
             raise ChangeError(f"{option}: pod {'/'.join(pod_key)} does not exist in {self._copy.origin.source}{there}")
         return pod
 
@@ -152,7 +152,8 @@ class AppliedChanges:
         for node, count in sorted(counts.items()):
             template = self._store.find(Key(StoredKind.NODE, "", node))
             if template is None:
-                raise ChangeError(f"--add-nodes: node {node} does not exist in {self._copy.origin.source}")
+                near = self._copy.meant(StoredKind.NODE, "", node)
+                raise ChangeError(f"--add-nodes: node {node} does not exist in {self._copy.origin.source}{near}")
             slices = [
                 each
                 for each in self._copy.all(StoredKind.SLICE)
@@ -173,7 +174,8 @@ class AppliedChanges:
         """Cordon a node, and return the pods that are evicted from it."""
         node = self._store.find(Key(StoredKind.NODE, "", name))
         if node is None:
-            raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}")
+            near = self._copy.meant(StoredKind.NODE, "", name)
+            raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}{near}")
         self._copy.put(StoredKind.NODE, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
         pods = [pod for pod in self._copy.all(StoredKind.POD) if (pod.get("spec") or {}).get("nodeName") == name]
         leaving = [pod for pod in pods if not stays_on_its_node(pod)]
@@ -289,7 +291,8 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
         fill_in(StoredKind.CLAIM, item)
         copy.put(StoredKind.CLAIM, item)
     elif copy.store.find(Key(StoredKind.CLAIM, namespace, claim)) is None:
-        raise ChangeError(f"claim {asked} does not exist in {copy.origin.source}")
+        near = copy.meant(StoredKind.CLAIM, namespace, claim)
+        raise ChangeError(f"claim {asked} does not exist in {copy.origin.source}{near}")
     spec = {
         "containers": [{"name": "main"}],
         "priority": _RESERVED_PRIORITY,
@@ -305,7 +308,8 @@ def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
     """Return a request for one device, with a class of its own if none is named."""
     if _CLASS_NAME.fullmatch(asked):
         if copy.store.find(Key(StoredKind.CLASS, "", asked)) is None:
-            raise ChangeError(f"DeviceClass {asked} does not exist in {copy.origin.source}")
+            near = copy.meant(StoredKind.CLASS, "", asked)
+            raise ChangeError(f"DeviceClass {asked} does not exist in {copy.origin.source}{near}")
         return {"deviceClassName": asked}
     own = f"{_NAMESPACE}-{name}"
     copy.put(StoredKind.CLASS, {"metadata": {"name": own}, "spec": {}})

@@ -8,13 +8,14 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import InspectionClock, served_fields
+from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import BUDGETS, KINDS, ClusterObjects, Origin
 from dra_extender.inspection.pod_facts import DisruptionBudgets
 from dra_extender.inspection.what_if.report import ClaimFate, Fate
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.api_json import ModelError, listed
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import time_text
 from dra_extender.model.resource_claim import read_claim, read_head
 from dra_extender.scheduling.claims.preconditions import conditional_devices
@@ -69,10 +70,9 @@ class CopiedCluster:
         """Return the creation time of new objects, RFC 3339."""
         return time_text(self.origin.taken_at)
 
-    def elsewhere(self, kind: StoredKind, name: str) -> str:
-        """Return `; there is ml/train` with the objects of this name in any namespace; empty if there are none."""
-        found = ["/".join(key[1:]) for key in sorted(self.store.keyed(kind)) if key.name == name]
-        return f"; there is {listed(found)}" if found else ""
+    def meant(self, kind: StoredKind, namespace: str, name: str) -> str:
+        """Return what may be meant by an object that does not exist (`name_hint`)."""
+        return name_hint((namespace, name), (key[1:] for key in self.store.keyed(kind)))
 
     def all(self, kind: StoredKind) -> Iterator[Json]:
         """Yield copies of all objects of a kind, by key."""

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.reasons import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
+from dra_extender.inspection.near_names import meant_name, names_there
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
-from dra_extender.inspection.why.names import meant_name, names_there
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX

@@ -17,8 +17,8 @@ from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
+from dra_extender.inspection.near_names import is_slip, names_there
 from dra_extender.inspection.why.cause import EXAMPLES
-from dra_extender.inspection.why.names import is_slip, names_there
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.next_steps import ReasonFacts
 from dra_extender.inspection.why.report import NearestDevice

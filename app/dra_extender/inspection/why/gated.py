@@ -9,8 +9,9 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.objects import unread
-from dra_extender.inspection.why.names import existing_names, names_there
+from dra_extender.inspection.why.names import existing_names
 from dra_extender.model.api_json import ModelError, decode
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.resource_claim import ClaimSpec

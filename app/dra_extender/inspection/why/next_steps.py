@@ -24,14 +24,9 @@ from dra_extender.cel.explain.nearness import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.near_names import meant_name
 from dra_extender.inspection.why.ended_holders import EndCost, EndedHolders
-from dra_extender.inspection.why.names import (
-    contradicted_class,
-    may_all_hold,
-    meant_expression,
-    meant_name,
-    published_names,
-)
+from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
 from dra_extender.inspection.why.reported import creation_events

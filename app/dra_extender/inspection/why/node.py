@@ -5,6 +5,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError
+from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.reasons import pool_gaps
@@ -73,7 +74,8 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     pod = known_pod(view, namespace, name)
     node = view.ledger.nodes.get(node_name)
     if node is None:
-        raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}")
+        hint = name_hint(("", node_name), (("", name) for name in view.ledger.nodes))
+        raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}{hint}")
     result = view.extender.evaluate_without_gang(pod, (node_name,))
     view.hold_again()
     reason = result.reasons.get(result.texts.get(node_name, ""))

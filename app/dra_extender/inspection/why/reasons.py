@@ -16,9 +16,10 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
-from dra_extender.inspection.why.names import existing_names, names_there
+from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.node_steps import NodeSteps

@@ -8,8 +8,8 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.near_names import meant_name
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
-from dra_extender.inspection.why.names import meant_name
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason, UnjudgedFilter
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, WholePod

@@ -4,7 +4,7 @@ First comes what has nothing to do with devices: the pod is bound, ended, gated,
 decides about every node; its reasons are grouped by claim, request and reason.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import inf
 from typing import Final
@@ -15,6 +15,7 @@ from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
+from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
@@ -50,7 +51,6 @@ from dra_extender.inspection.why.trials import ENDS, refused_together
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
-from dra_extender.model.api_json import listed
 from dra_extender.model.metadata import moment, seconds_of, split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
@@ -177,8 +177,8 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     require(view.origin, _PODS, namespace)
     pod = view.pod(namespace, name)
     if pod is None:
-        elsewhere = (pod.key for pod in view.ledger.pods.all() if pod.name == name)
-        raise _unknown(view, f"pod {namespace}/{name}", elsewhere)
+        hint = name_hint((namespace, name), ((pod.namespace, pod.name) for pod in view.ledger.pods.all()))
+        raise UnknownObjectError(f"pod {namespace}/{name} does not exist in {view.origin.source}{hint}")
     return pod
 
 
@@ -193,9 +193,8 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
     """
     require(view.origin, _USERS, namespace)
     if _claim(view, (namespace, name)) is None:
-        claims = (record.claim.metadata for record in view.ledger.claims.records())
-        elsewhere = ("/".join(metadata.key) for metadata in claims if metadata.name == name)
-        raise _unknown(view, f"claim {namespace}/{name}", elsewhere)
+        hint = name_hint((namespace, name), (record.claim.metadata.key for record in view.ledger.claims.records()))
+        raise UnknownObjectError(f"claim {namespace}/{name} does not exist in {view.origin.source}{hint}")
     users = [
         pod
         for pod in view.ledger.pods.all()
@@ -211,13 +210,6 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
 
     pod_to_explain = min(users, key=rank)
     return pod_to_explain.namespace, pod_to_explain.name
-
-
-def _unknown(view: ClusterView, label: str, elsewhere: Iterable[str]) -> UnknownObjectError:
-    """Return the error for an object that does not exist, with the namespaces that have one of its name."""
-    existing = sorted(elsewhere)
-    hint = f"; there is {listed(existing, _MOST_NAMED)}" if existing else ""
-    return UnknownObjectError(f"{label} does not exist in {view.origin.source}{hint}")
 
 
 def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:

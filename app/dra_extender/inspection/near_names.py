@@ -1,0 +1,76 @@
+"""Names that were probably meant where an object or a word does not exist."""
+
+import re
+from bisect import bisect
+from collections.abc import Iterable
+from typing import Final
+
+from dra_extender.model.api_json import listed
+
+_SEPARATORS: Final = re.compile(r"[-./]")
+_SHORT: Final = 5
+"""A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
+_LONG: Final = 8
+"""The last letter of a name that has so many may be missing, or one too much."""
+_MOST_NAMED: Final = 3
+
+
+def meant_name(missing: str, names: Iterable[str]) -> str | None:
+    """Return the one name of which another name is a slip; None if there is none or several."""
+    candidates = [name for name in names if is_slip(missing, name)]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def names_there(missing: str, names: Iterable[str]) -> str:
+    """Return what exists instead of a name that does not: `; nearest name a`, or `; there are a, b`, its neighbours in order."""
+    ordered = sorted(names)
+    near = meant_name(missing, ordered)
+    if near is not None:
+        return f"; nearest name {near}"
+    first = max(0, min(bisect(ordered, missing) - 1, len(ordered) - _MOST_NAMED))
+    return f"; there are {listed([*ordered[first:], *ordered[:first]], _MOST_NAMED)}" if ordered else ""
+
+
+def name_hint(key: tuple[str, str], keys: Iterable[tuple[str, str]]) -> str:
+    """Return what may be meant by the (namespace, name) of an object that does not exist, among those that do.
+
+    That is `; there is ml/train` with the objects of this name in other namespaces, otherwise `; nearest name train`, or nothing.
+    """
+    namespace, name = key
+    existing = sorted(keys)
+    elsewhere = ["/".join(filter(None, other)) for other in existing if other[1] == name]
+    if elsewhere:
+        return f"; there is {listed(elsewhere, _MOST_NAMED)}"
+    near = meant_name(name, (other for of_namespace, other in existing if of_namespace == namespace))
+    return "" if near is None else f"; nearest name {near}"
+
+
+def is_slip(written: str, name: str) -> bool:
+    """Return whether one name is the other with a slip: other separators, two neighbours swapped, or one letter of a long word.
+
+    Digits tell kinds apart (a10, a100), and so may every letter of a short word.
+    """
+    if written == name:
+        return False
+    parts, name_parts = _SEPARATORS.split(written), _SEPARATORS.split(name)
+    if "".join(parts) == "".join(name_parts):
+        return True
+    pairs = [pair for pair in zip(parts, name_parts, strict=False) if pair[0] != pair[1]]
+    if len(parts) != len(name_parts) or len(pairs) != 1:
+        return False
+    ((word, name_word),) = pairs
+    if not (word + name_word).isalpha():
+        return False
+    differing = [
+        place for place, (letter, name_letter) in enumerate(zip(word, name_word, strict=False)) if letter != name_letter
+    ]
+    shortest = min(len(word), len(name_word))
+    place = differing[0] if differing else shortest
+    after, name_after = word[place + 1 :], name_word[place + 1 :]
+    if len(word) == len(name_word) and differing == [place, place + 1]:
+        return word[place : place + 2] == name_word[place : place + 2][::-1] and len(word) > len("ab")
+    begins = min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
+    if shortest < _SHORT and not begins:
+        return False
+    # One letter is another one, added or missing.
+    return after == name_after or after == name_word[place:] or word[place:] == name_after
