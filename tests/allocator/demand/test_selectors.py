@@ -1,6 +1,7 @@
 """Selectors are evaluated lazily, once per device of a slice object, and remembered as long as that object lives."""
 
 import gc
+import tracemalloc
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -208,6 +209,22 @@ def test_a_slice_that_is_gone_gives_back_all_its_bytes() -> None:
         assert slice_reference() is None
     assert len(kept) == 1
     assert selectors.size == SelectorList([FAILS], programs).size
+
+
+def test_messages_of_failed_selectors_count_with_the_bytes_that_they_take() -> None:
+    selectors = SelectorList([f"{{'a': 1}}['{chr(0x1F600) * 2_000}'] == 1"], ProgramCache())
+    published = slice_of(*(typed(f"d{number}", "x") for number in range(100)))
+    row, before = selectors.row(published), selectors.size
+    tracemalloc.start()
+    try:
+        for position in range(100):
+            with pytest.raises(SelectorError):
+                row.matches(published, position, None)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * kept < selectors.size - before < 1.2 * kept
 
 
 def test_an_expression_that_does_not_compile_keeps_no_frame_of_its_caller() -> None:

@@ -26,7 +26,7 @@ VERDICT_BYTES: Final = 20 * 1024 * 1024
 _LARGEST: Final = 2
 _ROW_BYTES: Final = 420
 _DRIVER_BYTES: Final = 200
-_ERROR_BYTES: Final = 1_000
+_ERROR_BYTES: Final = 250
 _FAILURE_BYTES: Final = 2_000
 
 
@@ -70,7 +70,8 @@ class VerdictRow:
     @property
     def size(self) -> int:
         """The bytes that it takes, errors included."""
-        return _ROW_BYTES + len(self._verdicts) + _ERROR_BYTES * len(self._errors or ())
+        errors = () if self._errors is None else self._errors.values()
+        return _ROW_BYTES + len(self._verdicts) + sum(_ERROR_BYTES + getsizeof(message) for _, message in errors)
 
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Return whether all selectors hold for device `position` of the slice this row belongs to.
@@ -84,8 +85,9 @@ class VerdictRow:
             except SelectorError as problem:
                 if self._errors is None:
                     self._errors = {}
-                self._errors[position] = problem.code, str(problem)
-                self._selectors.record_growth(_ERROR_BYTES)
+                message = str(problem)
+                self._errors[position] = problem.code, message
+                self._selectors.record_growth(_ERROR_BYTES + getsizeof(message))
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
