@@ -12,6 +12,7 @@ _NAME: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME: Final = 63
 _LONGEST_PREFIX: Final = 253
+_LONGEST_KEY: Final = _LONGEST_PREFIX + len("/") + _LONGEST_NAME
 _DIGITS: Final = 19
 
 
@@ -81,10 +82,10 @@ def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
     Raises:
         ModelError: the requirement is malformed.
     """
-    if not _is_label_key(requirement.key):
+    if len(requirement.key) > _LONGEST_KEY or not _is_label_key(requirement.key):
         raise ModelError(f"node selector: {requirement.key!r} is no name of a label")
     for value in requirement.values or ():
-        if value and not _is_name(value):
+        if value and (len(value) > _LONGEST_NAME or not _is_name(value)):
             raise ModelError(f"node selector: {value!r} is no value of a label")
     count = len(requirement.values or ())
     match requirement.operator:
@@ -100,26 +101,18 @@ def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
         raise ModelError(f"node selector: wrong values for {requirement.key!r} {requirement.operator}")
 
 
+# Nothing asks about longer texts, because the caches keep the texts.
+@lru_cache(maxsize=4096)
 def _is_label_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= _LONGEST_PREFIX and _is_spelled_as_prefix(prefix)):
+    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
         return False
     return _is_name(name)
 
 
+@lru_cache(maxsize=4096)
 def _is_name(text: str) -> bool:
-    return len(text) <= _LONGEST_NAME and _is_spelled_as_name(text)
-
-
-# Longer texts never get here, because the caches keep the texts.
-@lru_cache(maxsize=4096)
-def _is_spelled_as_prefix(text: str) -> bool:
-    return _PREFIX.fullmatch(text) is not None
-
-
-@lru_cache(maxsize=4096)
-def _is_spelled_as_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
+    return 0 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
 def _integer(text: str) -> int | None:
