@@ -146,9 +146,10 @@ async def test_helm_takes_over_what_the_manifests_made(
         assert cluster.kubectl(*uid) == made
     finally:
         removed = helm_does(helm, cluster, "uninstall", "dra-extender", *where)
-        cluster.kubectl("delete", "namespace", "dra-extender", "--wait=false")
+        left_behind = cluster.kubectl("get", "deployment,configmap,role", *where, "-o", "name").split()
+        # Other modules of this control plane install into this namespace.
+        cluster.kubectl("delete", "namespace", "dra-extender", "--wait")
     assert removed.code == 0, removed.words
-    left_behind = cluster.kubectl("get", "deployment,configmap,role", *where, "-o", "name").split()
     (kept,) = [each for each in left_behind if "kube-root-ca" not in each]
     assert kept.startswith("configmap/dra-extender-scheduler-config-")
 
