@@ -173,6 +173,6 @@ def test_names_of_hostile_selectors_are_compared_a_few_times() -> None:
     asked = " && ".join(
         f'device.attributes["gpu.example.com"].attribute{number:05d}' for number in range(2_000, 12_000)
     )
-    with patch("dra_extender.inspection.why.names.is_slip", return_value=False) as is_slip:
+    with patch("dra_extender.inspection.near_names.is_slip", return_value=False) as is_slip:
         assert meant_expression(asked, known) is None
     assert 0 < is_slip.call_count <= 32 * len(known)
