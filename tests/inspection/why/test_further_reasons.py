@@ -232,3 +232,16 @@ def test_object_whose_metadata_cannot_be_read_has_no_name_to_be_meant() -> None:
     view = ClusterView(found._replace(by_kind={**found.by_kind, "resourceclaims": claims}))
 
     assert "nearest name shared-gpu" in " ".join(tree(why(view, NAMESPACE, "train")).split())
+
+
+@pytest.mark.parametrize("containers", [{}, {"containers": None}])
+def test_a_pod_of_an_edited_snapshot_may_have_only_init_containers(containers: dict[str, None]) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    extended_resource_beside_a_claim(made)
+    spec = made.objects["pods"][-1]["spec"]
+    spec["initContainers"] = spec.pop("containers")
+    spec.update(containers)
+    (step,) = why(made.view(), NAMESPACE, "train").next
+    assert step.text == "do without example.com/gpu"

@@ -154,8 +154,7 @@ class ClaimChanges:
         if before is None or container_request is None:
             return None
         after, (container, resource_request) = copy.deepcopy(before), container_request
-        containers = [*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]]
-        resources = containers[container.index]["resources"]
+        resources = _containers(after)[container.index]["resources"]
         for amounts in (resources.get("requests"), resources.get("limits")):
             if amounts and resource_request.resource in amounts:
                 amounts[resource_request.resource] = str(number)
@@ -170,7 +169,7 @@ class ClaimChanges:
         if before is None or not names:
             return None
         after = copy.deepcopy(before)
-        for container in (*(after["spec"].get("initContainers") or ()), *after["spec"]["containers"]):
+        for container in _containers(after):
             for amounts in (container.get("resources") or {}).values():
                 for name in names if isinstance(amounts, dict) else ():
                     amounts.pop(name, None)
@@ -328,6 +327,11 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
 
 def _claim_in(record: ClaimRecord) -> Json:
     return decode_shallow("ResourceClaim", record.raw)
+
+
+def _containers(pod: Json) -> Sequence[Json]:
+    """Return the init containers and the containers of a pod; an edited snapshot may lack either."""
+    return [container for field in ("initContainers", "containers") for container in pod["spec"].get(field) or ()]
 
 
 def _requests_in(claim: Json | None) -> Sequence[Json]:
