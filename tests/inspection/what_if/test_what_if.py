@@ -109,6 +109,16 @@ async def test_a_pod_that_a_new_taint_evicts_is_named(made: MadeCluster) -> None
     assert (await what_if(made.cluster(), Changes(drained=["n2"]))).notes == ()
 
 
+async def test_many_evicted_pods_are_counted(made: MadeCluster) -> None:
+    made.gpus("n3", *(device(f"gpu-{number}") for number in range(20)))
+    for number in range(20):
+        made.running(f"run-{number}", "n3", f"gpu-{number}", request("gpu", "gpu"))
+    taint = {"key": "broken", "effect": "NoExecute"}
+    rule = {"metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": "gpu.example.com"}, "taint": taint}}
+    report = await what_if(made.cluster(), Changes(objects=[written("devicetaintrules", rule)]))
+    assert (len(report.notes), report.notes[-1]) == (11, "kube-controller-manager evicts 11 further pods")
+
+
 async def test_evicted_pod_is_placed_again_after_those_that_waited_before(made: MadeCluster) -> None:
     assert landing(await what_if(made.cluster(), Changes(evicted=[(NAMESPACE, "old")]))) == {"old": "n1"}
     made.pod("train", request("gpu", "gpu"), nodeSelector={"kubernetes.io/hostname": "n1"})

@@ -16,8 +16,11 @@ from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Progress, Trial
+from dra_extender.model.api_json import number_of
 
 DEVICES_ONLY: Final = "devices only"
+_MOST_EVICTIONS: Final = 10
+"""Evicted pods that are named."""
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
 _ENDED: Final = PodOutcome(kind=OutcomeKind.ENDED)
 _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
@@ -68,7 +71,10 @@ async def what_if(
     rows = _rows(before, after, applied)
     filled = None
     notes = [*map(str, trial.view.unreadable)]
-    notes += (eviction for eviction in _evictions(trial) if eviction not in evicted_before)
+    evictions = [eviction for eviction in _evictions(trial) if eviction not in evicted_before]
+    notes += evictions[:_MOST_EVICTIONS]
+    if len(evictions) > _MOST_EVICTIONS:
+        notes.append(f"kube-controller-manager evicts {number_of(len(evictions) - _MOST_EVICTIONS, 'further pod')}")
     if subject is not None:
         found = find_subject(trial, subject)
         notes += found.notes
@@ -106,15 +112,15 @@ async def _place_waiting(
 
 
 def _evictions(trial: Trial) -> Iterator[str]:
-    """Yield a sentence for each pod that kube-controller-manager evicts because of a device's taint; here it stays."""
+    """Yield a sentence for each pod that kube-controller-manager evicts because of the taint of a device; here the pod stays."""
     ledger = trial.view.ledger
     if not has_device_taints(trial.view.origin):
         return
     devices = PublishedDevices(ledger)
     for pod in ledger.pods.all():
-        if pod.needs_devices:
-            for taint in evicting_taints(pod, ledger, devices):
-                yield f"kube-controller-manager evicts pod {pod.key}, which is counted as running here: {taint}"
+        taint = next(evicting_taints(pod, ledger, devices), None) if pod.needs_devices else None
+        if taint is not None:
+            yield f"kube-controller-manager evicts pod {pod.key}, which is counted as running here: {taint}"
 
 
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
