@@ -71,7 +71,7 @@ class VerdictRow:
     def size(self) -> int:
         """The bytes that it takes, errors included."""
         errors = () if self._errors is None else self._errors.values()
-        return _ROW_BYTES + len(self._verdicts) + sum(_ERROR_BYTES + getsizeof(message) for _, message in errors)
+        return _ROW_BYTES + len(self._verdicts) + sum(_error_bytes(message) for _, message in errors)
 
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Return whether all selectors hold for device `position` of the slice this row belongs to.
@@ -87,12 +87,16 @@ class VerdictRow:
                     self._errors = {}
                 message = str(problem)
                 self._errors[position] = problem.code, message
-                self._selectors.record_growth(_ERROR_BYTES + getsizeof(message))
+                self._selectors.record_growth(_error_bytes(message))
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
             raise SelectorError(*(self._errors or {})[position])
         return verdict == _YES
+
+
+def _error_bytes(message: str) -> int:
+    return _ERROR_BYTES + getsizeof(message)
 
 
 class _SliceRef(weakref.ref[ResourceSlice]):
