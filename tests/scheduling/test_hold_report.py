@@ -28,7 +28,7 @@ async def test_report_has_what_is_held_where_for_whom_and_until_when() -> None:
     world.add_pod("p1", "c1")
     await world.filter("p1", "n0", "n1")
 
-    report = world.extender.holds.report(leads=True)
+    report = world.extender.hold_reporter.report(leads=True)
 
     assert (report.format, report.leads, report.taken_at, report.left_out) == (FORMAT, True, world.clock.now(), 0)
     (held,) = report.holds
@@ -49,7 +49,7 @@ async def test_parameters_for_drivers_stay_in_the_service() -> None:
     world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": spec})
     world.add_pod("p1", "c1")
     await world.filter("p1", "n0")
-    report = world.extender.holds.report(leads=True)
+    report = world.extender.hold_reporter.report(leads=True)
     assert report.holds
     assert PLANTED.encode() not in msgspec.json.encode(report, enc_hook=encoded_moment)
 
@@ -61,13 +61,13 @@ async def test_report_is_bounded_and_counts_what_it_leaves_out(monkeypatch: pyte
         world.add_claim(f"c{index}")
         world.add_pod(f"p{index}", f"c{index}")
         await world.filter(f"p{index}", "n0", "n1")
-    report = world.extender.holds.report(leads=True)
+    report = world.extender.hold_reporter.report(leads=True)
     assert (len(report.holds), report.left_out) == (1, 3)
     assert sum(len(each.devices) for held in report.holds for each in held.nodes) <= 3
 
 
 async def test_without_holds_the_report_is_empty() -> None:
-    report = world_with_gpus(1, 1).extender.holds.report(leads=False)
+    report = world_with_gpus(1, 1).extender.hold_reporter.report(leads=False)
     assert (report.leads, report.holds, report.plans) == (False, (), ())
 
 
@@ -80,7 +80,7 @@ async def test_plan_of_a_gang_names_the_node_of_each_member_and_which_are_announ
         world.member("g", pod, "whole")
     assert await world.ask("a", "n1", "n2") in ({"a": ["n1"]}, {"a": ["n2"]})
 
-    (plan,) = world.extender.holds.report(leads=True).plans
+    (plan,) = world.extender.hold_reporter.report(leads=True).plans
 
     assert (plan.pod_group, plan.phase, plan.needed, plan.waiting) == ("default/g", "announced", 2, 0)
     assert {(each.pod, each.announced) for each in plan.members} == {("default/a", True), ("default/b", False)}

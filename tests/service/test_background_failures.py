@@ -17,7 +17,7 @@ from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ConflictMonitor
-from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
+from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
@@ -40,7 +40,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.WAKE_UP: (Waker, "keep_waking"),
     BackgroundTask.RECLAIM: (ReclaimController, "keep_reclaiming"),
     BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "keep_reconciling"),
-    BackgroundTask.GROUP_TRIALS: (GroupTrials, "keep_looking"),
+    BackgroundTask.GROUP_TRIALS: (GroupEntryWatch, "keep_looking"),
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "keep_reporting"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "keep_guards"),
     BackgroundTask.GUARD_RESERVATIONS: (GuardReservations, "keep_ending"),

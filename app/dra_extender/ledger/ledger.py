@@ -26,7 +26,7 @@ from dra_extender.ledger.member_fit import MemberFit
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.ledger.notifier import Notifier
 from dra_extender.ledger.orphans import users_of
-from dra_extender.ledger.pod_groups import GroupReservationTrials, PodGroupIndex
+from dra_extender.ledger.pod_groups import GroupEntryTrials, PodGroupIndex
 from dra_extender.ledger.pods import PodIndex
 from dra_extender.ledger.slices import Overlays, SliceIndex
 from dra_extender.ledger.usage import Reduced, UsageChange, UsageTable, UsageWith
@@ -91,7 +91,7 @@ class Ledger:
         # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
         self.serves_extended_resources = True
         self.guards = GuardIndex()
-        self.reservation_trials = GroupReservationTrials(self.nodes, self.claims)
+        self.group_entry_trials = GroupEntryTrials(self.nodes, self.claims)
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
 
@@ -212,7 +212,7 @@ class Ledger:
         if namesake is not None and namesake.uid != pod.uid:
             self.pod_gone(pod.namespace, pod.name, namesake.uid)
         old = self.pods.put(pod)
-        self.reservation_trials.pod_seen(pod)
+        self.group_entry_trials.pod_seen(pod)
         if pod.finished:
             self.release_orphans(pod.uid)
         if old is None or (old.claim_statuses, old.finished, old.deleting) != (
@@ -258,7 +258,7 @@ class Ledger:
         if pod is not None:
             self.member_fit.drop_pod(pod.uid)
             self.free_amounts.drop_pod(pod.uid)
-            self.reservation_trials.gone(pod.uid)
+            self.group_entry_trials.gone(pod.uid)
             self.release_orphans(pod.uid)
             self.hold_book.release_pod(pod.uid)
             self.events.publish(PodResolved(pod.uid))

@@ -36,7 +36,7 @@ class GroupReservation(StrEnum):
     """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
 
     A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
-    that declare the feature, and where a claim has many entries already (`GroupReservationTrials`).  Such a kubelet also refuses
+    that declare the feature, and where a claim has many entries already (`GroupEntryTrials`).  Such a kubelet also refuses
     a claim that was generated from a template of the group, whatever its reservations are.  So AUTO reserves that claim for the
     group, and with NEVER no pod can use it.
     """
@@ -129,7 +129,7 @@ class GroupEntryTrial:
     claims: frozenset[str]
 
 
-class GroupReservationTrials:
+class GroupEntryTrials:
     """What is known of each node's kubelet, and the pods that have not started yet with their group's entry alone.
 
     ABLE holds for all namespaces, because only the kubelet writes that a pod has started.  UNABLE holds for one namespace, because

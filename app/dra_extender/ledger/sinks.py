@@ -76,7 +76,7 @@ class _NodeSink(_LedgerSink):
         ledger, node = self._ledger, read_node(data)
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
-        ledger.reservation_trials.node_seen()
+        ledger.group_entry_trials.node_seen()
         ledger.node_changes.bump({node.name})
         if old is None or (old.labels, old.declared_features, old.extended_resources) != (
             node.labels,
@@ -93,7 +93,7 @@ class _NodeSink(_LedgerSink):
         ledger = self._ledger
         ledger.member_fit.drop_node(name)
         ledger.free_amounts.drop_node(name)
-        ledger.reservation_trials.node_gone(name)
+        ledger.group_entry_trials.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_changed(frozenset({name}))
             ledger.events.publish(NodeRemoved(name))

@@ -25,8 +25,8 @@ from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservation
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
+from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
-from dra_extender.scheduling.claims.pod_group_reservations import GroupTrials
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
@@ -40,15 +40,15 @@ from dra_extender.scheduling.evaluation.ranking import InOrder, LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.gang.members import gang_of
+from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
+from dra_extender.scheduling.gang.stale_holds import StaleHolds
 from dra_extender.scheduling.hold_report import HoldReporter
+from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
-from dra_extender.scheduling.holds.shares import HoldShares
-from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.node_offers import NodeOffers
-from dra_extender.scheduling.permit.gang_members import gang_of
-from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -137,7 +137,7 @@ class Extender:
             supervisor=self.supervisor,
         )
         self.group_claims = PodGroupClaimController(ledger, cluster, self._writer, metrics, options, self.supervisor)
-        self.group_trials = GroupTrials(ledger, cluster, self._writer, metrics, options)
+        self.group_entry_watch = GroupEntryWatch(ledger, cluster, self._writer, metrics, options)
 
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
@@ -203,8 +203,8 @@ class Extender:
         ledger, metrics, options, clock = self._ledger, self._metrics, self._options, self._cluster.clock
         backoff, permit = self.device_backoff, self.permit
         # The holds in the pod's way may be stale by now; a filter call for the pod revokes them.
-        shares = HoldShares(ledger, clock, lambda pod_uid: self.waker.reconsider(pod_uid, "holds"))
-        stale = StaleHolds(ledger, shares, permit, self.binder.pods_being_bound, self._holds, clock)
+        fairness = HoldFairness(ledger, clock, lambda pod_uid: self.waker.reconsider(pod_uid, "holds"))
+        stale = StaleHolds(ledger, fairness, permit, self.binder.pods_being_bound, self._holds, clock)
         stale.subscribe(lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc())
         self.gangs = GangCoordinator(
             ledger,
@@ -212,11 +212,11 @@ class Extender:
             permit,
             GangFailures(ledger, backoff, clock),
             self._holds,
-            shares,
+            fairness,
             stale,
             lambda pod_uid: self.waker.reconsider(pod_uid, "gang"),
         )
-        self.holds = HoldReporter(
+        self.hold_reporter = HoldReporter(
             ledger, self.gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds
         )
         expected, limit = self.expected, options.result_cache_entries
@@ -233,10 +233,10 @@ class Extender:
             evaluator=evaluator,
             gangs=self.gangs,
             backoff=backoff,
-            shares=shares,
+            fairness=fairness,
             stale=stale,
             holds=self._holds,
-            offers=NodeOffers(ledger, shares, self._holds, prefetch, options),
+            offers=NodeOffers(ledger, fairness, self._holds, prefetch, options),
             time_slices=time_slices,
             spec_reader=self._spec_reader,
             undelivered=UndeliveredClaims(ledger, self._cluster.claims, time_slices, options),
@@ -290,7 +290,7 @@ class Extender:
             BackgroundTask.WAKE_UP: self.waker.keep_waking,
             BackgroundTask.RECLAIM: self.reclaim.keep_reclaiming,
             BackgroundTask.GROUP_CLAIMS: self.group_claims.keep_reconciling,
-            BackgroundTask.GROUP_TRIALS: self.group_trials.keep_looking,
+            BackgroundTask.GROUP_TRIALS: self.group_entry_watch.keep_looking,
             BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.keep_reporting,
             BackgroundTask.GUARD_CLAIMS: self.guards.keep_guards,
             BackgroundTask.GUARD_RESERVATIONS: self.guard_reservations.keep_ending,

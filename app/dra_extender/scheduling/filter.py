@@ -34,11 +34,11 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.gang.members import gang_of
+from dra_extender.scheduling.gang.stale_holds import RevocationScope, StaleHolds
+from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
-from dra_extender.scheduling.holds.shares import HoldShares
-from dra_extender.scheduling.holds.stale import RevocationScope, StaleHolds
 from dra_extender.scheduling.node_offers import NodeOffers
-from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.filter_response import FilterResponse
@@ -105,7 +105,7 @@ class Filter:
     evaluator: NodeEvaluator
     gangs: GangCoordinator
     backoff: DeviceBackoff
-    shares: HoldShares
+    fairness: HoldFairness
     stale: StaleHolds
     holds: HoldService
     offers: NodeOffers
@@ -136,7 +136,7 @@ class Filter:
                 asyncio.get_running_loop().call_soon(self.evaluator.note, pod, result.demand)
             offered = self.offers.offer(pod, result)
             return FilterResponse(fitting=offered, unresolvable=result.texts and result.node_statuses())
-        self.shares.record_rejection(pod, result.without_holds)
+        self.fairness.record_rejection(pod, result.without_holds)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
         began = self.clock.monotonic()

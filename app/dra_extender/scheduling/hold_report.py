@@ -12,8 +12,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import Moment
+from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.plans import GangPlan
-from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 
 FORMAT: Final = "dra-extender.io/holds/v1"

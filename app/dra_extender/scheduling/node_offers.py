@@ -11,8 +11,8 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, HoldUnit, with_own_shares
-from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
@@ -23,17 +23,17 @@ class NodeOffers:
     """Offers the best nodes that fit, and defers the holds on them and the prefetch until the response is sent."""
 
     def __init__(
-        self, ledger: Ledger, shares: HoldShares, holds: HoldService, prefetch: Prefetch, options: Options
+        self, ledger: Ledger, fairness: HoldFairness, holds: HoldService, prefetch: Prefetch, options: Options
     ) -> None:
         self._ledger = ledger
-        self._shares = shares
+        self._fairness = fairness
         self.holds = holds
         self._prefetch = prefetch
         self._options = options
 
     def offer(self, pod: Pod, result: FilterResult) -> Sequence[str]:
         """Select the best nodes and hold there what the pod would get.  The holds of a gang member are placed already."""
-        self._shares.end_waiting(pod.uid)
+        self._fairness.end_waiting(pod.uid)
         if result.assigned_node is not None:
             return (result.assigned_node,)
         for claim in result.held:
@@ -48,7 +48,7 @@ class NodeOffers:
             without_holds = tuple(name for name in result.fits if name not in fits)
         offered: Mapping[str, NodeResult] = {}
         try:
-            selected = self._shares.select(pod, self._best_first(result), fits, self._options.offered_nodes)
+            selected = self._fairness.select(pod, self._best_first(result), fits, self._options.offered_nodes)
             offered = {name: fits[name] for name in selected}
         except RetryableError:
             if not without_holds:
@@ -84,7 +84,7 @@ class NodeOffers:
     ) -> None:
         """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
-            self._shares.offered(unit.uid)
+            self._fairness.offered(unit.uid)
         by_node = {
             name: () if (placement := result.placement) is None else placement.claims
             for name, result in offered.items()

@@ -191,7 +191,7 @@ def assemble(
         leadership=leadership,
     )
     for app in (service.app, service.probe_app):
-        add_debug(app, lambda: extender.holds.report(leads=gate.reason is None), report_decisions)
+        add_debug(app, lambda: extender.hold_reporter.report(leads=gate.reason is None), report_decisions)
     _add_checks(service, health)
     return service
 

@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.permit.gang_members import MOST_PARTS
+from dra_extender.scheduling.gang.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind

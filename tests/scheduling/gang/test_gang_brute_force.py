@@ -15,9 +15,9 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.gang.members import GangMember
 from dra_extender.scheduling.gang.placements import Pausable
 from dra_extender.scheduling.gang.search import Assignment, GangSearch
-from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import DRIVER, claim_of, either, exactly, slice_of
 from tests.support.scheduling.placement_oracle import MadePlacements, until_solved

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
-from dra_extender.scheduling.permit.permit import WaitingMembers
+from dra_extender.scheduling.gang.permit import WaitingMembers
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.gang.members import GangMember
 from dra_extender.scheduling.gang.search import GangSearch
-from dra_extender.scheduling.permit.gang_members import GangMember
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import DRIVER, claim_of, exactly, slice_of

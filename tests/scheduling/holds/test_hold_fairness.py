@@ -8,7 +8,7 @@ import pytest
 from dra_extender.ledger.hold_book import Hold
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.holds.shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE, HoldShares
+from dra_extender.scheduling.holds.fairness import ALLOWANCE, LONGEST_PAUSE, MOST_STALE_SECONDS, HoldFairness
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -169,7 +169,7 @@ async def test_namespace_that_wastes_holds_with_ever_new_pods_is_backed_off() ->
         world.sync()
     else:
         pytest.fail("the victim never fitted")
-    assert turn * 0.9 <= 2 * SHARE / 0.6
+    assert turn * 0.9 <= 2 * ALLOWANCE / 0.6
 
 
 @pytest.mark.virtual_time
@@ -177,11 +177,11 @@ async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     world = Tenants(nodes=1, devices=1)
     pod = world.make("v", "victim")
     reconsidered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    shares = HoldShares(world.ledger, world.clock, reconsidered.set_result)
+    fairness = HoldFairness(world.ledger, world.clock, reconsidered.set_result)
     now = world.clock.monotonic()
-    shares.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
+    fairness.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
     holding = DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0")
-    shares.record_rejection(pod, (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),))
+    fairness.record_rejection(pod, (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),))
     async with asyncio.timeout(120):
         assert await reconsidered == pod.uid
 

@@ -96,10 +96,10 @@ class CrowdExtender(InMemoryExtender):
 
     async def look(self, seconds: float = 0.0) -> None:
         """The trials are looked at, and again after so many seconds."""
-        await self.extender.group_trials.look()
+        await self.extender.group_entry_watch.look()
         if seconds:
             self.clock.seconds += seconds
-            await self.extender.group_trials.look()
+            await self.extender.group_entry_watch.look()
         self.sync()
 
     async def try_all(self, pods: Iterable[str], *nodes: str) -> list[str]:

@@ -10,8 +10,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
+from dra_extender.scheduling.gang.members import GangMember
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
-from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import Held, demand_of, pools_of
 

@@ -24,14 +24,14 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.unreserve import Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
+from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.pod_group_reservations import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
+from dra_extender.scheduling.gang.members import gang_of
+from dra_extender.scheduling.gang.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.holds.service import HoldService
-from dra_extender.scheduling.permit.gang_members import gang_of
-from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -106,7 +106,7 @@ class BindSession:
                     with parts.spans.step("wait for the permit, and bind"):
                         await self._permit_and_bind(ready, timer)
             except BaseException:
-                parts.ledger.reservation_trials.bind_failed(self.uid)
+                parts.ledger.group_entry_trials.bind_failed(self.uid)
                 raise
 
     def cancel_reason(self) -> str | None:
@@ -167,7 +167,7 @@ class BindSession:
         self._decided = True
         node = parts.ledger.nodes.get(self.node)
         if node is not None and (by_group := reserved_through_group(claims, node, parts.ledger)):
-            parts.ledger.reservation_trials.begin(pod, node, by_group)
+            parts.ledger.group_entry_trials.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
         """Return the claims of the pod, as soon as no other bind writes one of them."""

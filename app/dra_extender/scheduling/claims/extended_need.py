@@ -96,7 +96,7 @@ class ExtendedNeed:
             return need
 
     def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
-        """Return the need of a pod that has this claim: met on a node that needs an equal claim, rejected on any other node."""
+        """Return this need, served by an existing claim: None on a node that needs an equal claim, a rejection on any other."""
         return ExtendedNeed(self._pod, self._ledger, existing)
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
@@ -109,14 +109,14 @@ class ExtendedNeed:
                 detail = f"it is backed by device class {backing[name]}, but DRAExtendedResource is off"
                 return Rejection(code=Code.EXTENDED_RESOURCE, resource=name, detail=detail)
         if missing:
-            return self._special({name: backing[name] for name in missing})
+            return self._planned_claim({name: backing[name] for name in missing})
         if self._pod.extended_claim:
             # The API server lets nobody take this back, and the kubelet would wait for the claim.
             detail = f"the pod is told to use claim {self._pod.extended_claim}, which is not needed there"
             return Rejection(code=Code.EXTENDED_CLAIM, detail=detail)
         return None
 
-    def _special(self, classes: Mapping[str, str]) -> ExtendedClaimNeed | Rejection:
+    def _planned_claim(self, classes: Mapping[str, str]) -> ExtendedClaimNeed | Rejection:
         for container in self._pod.extended_requests:
             for request in container.requests:
                 if request.amount == NO_COUNT and request.resource in classes:
@@ -126,7 +126,7 @@ class ExtendedNeed:
         if too_much:
             return with_subject(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
         extended = extended_requests(self._pod.extended_requests, classes)
-        metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
+        metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=planned_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=extended.requests)))
         record = ClaimRecord(claim, b"", digest_of_spec(claim), claim.spec.devices_asked)
         return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), extended.mappings)
@@ -168,8 +168,8 @@ def with_subject(pod: Pod, rejection: Rejection) -> Rejection:
     return msgspec.structs.replace(rejection, subject=subject) if subject else rejection
 
 
-def special_uid(pod: Pod) -> str:
-    """Return the UID under which devices are held for a claim that does not exist yet."""
+def planned_uid(pod: Pod) -> str:
+    """Return the UID under which a claim for extended resources is planned and held before it exists."""
     return f"{pod.uid}/extended-resources"
 
 
@@ -232,18 +232,16 @@ def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[
             if request.resource in classes:
                 by_resource.setdefault(request.resource, []).append((container, request))
     for resource in sorted(by_resource):
-        shares, used = _share(by_resource[resource], resource)
-        for share in shares:
-            body = DeviceRequestBody(
-                device_class_name=classes[resource], allocation_mode="ExactCount", count=share.count
-            )
-            requests.append(DeviceRequest(name=share.name, exactly=body))
+        devices, used = _devices_of(by_resource[resource], resource)
+        for own in devices:
+            body = DeviceRequestBody(device_class_name=classes[resource], allocation_mode="ExactCount", count=own.count)
+            requests.append(DeviceRequest(name=own.name, exactly=body))
         mappings.extend(used)
     return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class _OwnDevices:
     """Devices that a container asks for itself, and where it stands among the containers."""
 
     name: str
@@ -254,33 +252,33 @@ class _Share:
 _Request = tuple[ContainerRequests, ResourceRequest]
 
 
-def _share(requests: Sequence[_Request], resource: str) -> tuple[Sequence[_Share], Sequence[RequestMapping]]:
+def _devices_of(requests: Sequence[_Request], resource: str) -> tuple[Sequence[_OwnDevices], Sequence[RequestMapping]]:
     """Return the devices that the containers ask for of one resource, and which container uses which of them."""
-    lasting: list[_Share] = []
+    lasting: list[_OwnDevices] = []
     mappings: list[RequestMapping] = []
     for container, request in requests:
         if not container.long_lived:
             continue
-        share = _Share(_name(container, request), request.amount, container.index)
-        lasting.append(share)
-        mappings.append(RequestMapping(container.name, resource, share.name))
-    passing: list[_Share] = []
+        own = _OwnDevices(_name(container, request), request.amount, container.index)
+        lasting.append(own)
+        mappings.append(RequestMapping(container.name, resource, own.name))
+    passing: list[_OwnDevices] = []
     used: list[tuple[str, str]] = []
     for container, request in requests:
         if container.long_lived:
             continue
         missing = request.amount
-        for share in lasting:
-            if missing > 0 and share.index > container.index:
-                used.append((container.name, share.name))
-                missing -= share.count
+        for own in lasting:
+            if missing > 0 and own.index > container.index:
+                used.append((container.name, own.name))
+                missing -= own.count
         if missing > 0:
-            passing.append(_Share(_name(container, request), missing, container.index))
+            passing.append(_OwnDevices(_name(container, request), missing, container.index))
             used.append((container.name, passing[-1].name))
     if not passing:
         return lasting, [*mappings, *(RequestMapping(name, resource, request) for name, request in used)]
-    largest = max(passing, key=lambda share: share.count)
-    replaced = {share.name: largest.name for share in passing}
+    largest = max(passing, key=lambda own: own.count)
+    replaced = {own.name: largest.name for own in passing}
     shared = [RequestMapping(name, resource, replaced.get(request, request)) for name, request in used]
     return [largest, *lasting], [*mappings, *shared]
 

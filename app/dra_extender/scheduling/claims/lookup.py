@@ -209,7 +209,7 @@ class _Lookup:
         by_group = self._ledger.pod_groups.reservation.applies_on(node)
         if not by_group and node is not None and is_crowded(claim, self._ledger):
             # On a node that is known to be unable the pod needs an entry of its own.
-            support = self._ledger.reservation_trials.support_on(pod.namespace, node, pod.uid)
+            support = self._ledger.group_entry_trials.support_on(pod.namespace, node, pod.uid)
             by_group = support is not GroupEntrySupport.UNABLE
         return claim._replace(consumer=group) if by_group else claim
 

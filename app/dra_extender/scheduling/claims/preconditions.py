@@ -16,8 +16,8 @@ from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.scheduling.claims.group_entries import why_crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, is_crowded
-from dra_extender.scheduling.claims.pod_group_reservations import crowded_out, why_full
 
 
 class Readiness(StrEnum):
@@ -137,7 +137,7 @@ def why_fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Reject
         head = claim.record.claim
         if not head.status.reserved_for or claim.reserved:
             continue
-        if ledger.reservation_trials.free_entries(head, claim.consumer.uid) > 0:
+        if ledger.group_entry_trials.free_entries(head, claim.consumer.uid) > 0:
             continue
         if not (claim.group is not None and is_crowded(claim, ledger) and head.reserved_by(claim.group.uid)):
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=claim.label, detail=why_full(claim, ledger))
@@ -171,7 +171,7 @@ def why_not_ready(
 def why_excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
     """Return why the allocated and held claims exclude this node for the pod; None if they allow it."""
     for claim in claims.allocated:
-        refusal = why_unusable_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
+        refusal = why_unusable_on(node, claim, ledger) or why_crowded_out(claim, pod, node, ledger)
         if refusal is not None:
             return refusal
     for claim in claims.held:

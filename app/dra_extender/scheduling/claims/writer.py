@@ -122,7 +122,7 @@ class ClaimWriter:
             missing: list[ConsumerReference] = []
             for consumer, limit in reservations:
                 if not claim.reserved_by(consumer.uid) and consumer not in missing:
-                    free = self._ledger.reservation_trials.free_entries(claim, consumer.uid, limit)
+                    free = self._ledger.group_entry_trials.free_entries(claim, consumer.uid, limit)
                     missing += [consumer] if free > len(missing) else []
             added.update(consumer.uid for consumer in missing)
             if not missing:

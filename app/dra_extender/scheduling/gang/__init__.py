@@ -1,1 +1,1 @@
-"""Gangs: all members of a PodGroup are planned together, and each is offered the node of its plan."""
+"""Gangs: all members of a PodGroup are planned together, and none is bound before `minCount` members have their devices."""

@@ -15,24 +15,24 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.placements import PlanUnfinishedError
-from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
-from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
-from dra_extender.scheduling.holds.service import HoldService, with_own_shares
-from dra_extender.scheduling.holds.shares import HoldShares
-from dra_extender.scheduling.holds.stale import StaleHolds
-from dra_extender.scheduling.permit.gang_members import (
+from dra_extender.scheduling.gang.members import (
     GangSnapshot,
     MemberCandidate,
     candidate_of,
     existing_members,
     lacking_text,
     take_snapshot,
-    too_large,
+    why_too_large,
 )
-from dra_extender.scheduling.permit.permit import Permit
+from dra_extender.scheduling.gang.offers import GangOffers
+from dra_extender.scheduling.gang.permit import Permit
+from dra_extender.scheduling.gang.placements import PlanUnfinishedError
+from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
+from dra_extender.scheduling.gang.stale_holds import StaleHolds
+from dra_extender.scheduling.holds.fairness import HoldFairness
+from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.time_slices import CallBudget
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
@@ -76,7 +76,7 @@ class GangCoordinator:
     permit: Permit
     failures: GangFailures
     holds: HoldService
-    shares: HoldShares
+    fairness: HoldFairness
     stale: StaleHolds
     on_assigned: Callable[[str], None]
     plans: dict[GroupKey, GangPlan] = field(default_factory=dict, init=False)
@@ -92,7 +92,7 @@ class GangCoordinator:
         plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
         invalid, the whole gang is planned anew; other members keep their announced assignments if the gang fits with these.
         """
-        rejection = too_large(group, self.ledger)
+        rejection = why_too_large(group, self.ledger)
         if rejection is not None:
             return rejected_everywhere(nodes, rejection)
         call = _MemberCall(pod, group, nodes, budget)
@@ -107,7 +107,7 @@ class GangCoordinator:
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
-            self.shares.check_plan(group.metadata.uid, *group.metadata.key)
+            self.fairness.check_plan(group.metadata.uid, *group.metadata.key)
             for key, existing_plan in list(self.plans.items()):
                 if not self._are_held(existing_plan.assignments):
                     del self.plans[key]
@@ -156,7 +156,7 @@ class GangCoordinator:
             return True
         if self.failures.find(group, pod.uid, self._offers.revision(group)) is not None:
             return False
-        if too_large(group, self.ledger) is not None:
+        if why_too_large(group, self.ledger) is not None:
             return False
         snapshot = take_snapshot(group, self.ledger)
         if any(missing_pod.uid == pod.uid for missing_pod, _ in snapshot.missing):
@@ -196,7 +196,7 @@ class GangCoordinator:
             waiting=tuple(member.pod for member in candidates),
             unready=snapshot.missing,
         )
-        refusal = too_large(group, self.ledger)
+        refusal = why_too_large(group, self.ledger)
         if refusal is not None or not candidates or diagnosis.cannot_start:
             yield diagnosis._replace(limit="" if refusal is None else refusal.detail)
             return
@@ -394,7 +394,7 @@ class GangCoordinator:
     def _announce(self, plan: GangPlan, call: _MemberCall, assignment: Assignment) -> FilterResult:
         uid, group = call.pod.uid, call.group
         if plan.phase is not GangPhase.ANNOUNCED:
-            self.shares.offered(group.metadata.uid)
+            self.fairness.offered(group.metadata.uid)
         if uid not in plan.announced:
             self.stale.progressed(group.metadata.uid)
         self.plans[group.metadata.key] = plan

@@ -21,8 +21,8 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.gang.members import GangMember, MemberCandidate
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandidate
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
@@ -69,7 +69,7 @@ class PlacementOracle:
         self._capacities = capacities
         self._by_uid = {member.pod.uid: member for member in candidates}
         self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
-        self._special = {member.special: member for member in candidates if member.special}
+        self._extended = {member.planned_uid: member for member in candidates if member.planned_uid}
         self._offered = offered
         self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
         self._comparable = not backed_off
@@ -158,7 +158,7 @@ class PlacementOracle:
         if kind is None:
             return None
         # Capacities outlive the search, and what claims read is as long as their authors like.
-        return kind, self._reads_digest, self._ledger.changes.classes, at.extended_resources if self._special else None
+        return kind, self._reads_digest, self._ledger.changes.classes, at.extended_resources if self._extended else None
 
     def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
         """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
@@ -206,14 +206,14 @@ class PlacementOracle:
             if reads is None:
                 return None
             attributes |= reads
-        return None if self._special else attributes
+        return None if self._extended else attributes
 
     def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
         """Return the claim with this UID; None if the node needs none for the extended resources."""
-        special = self._special.get(uid)
-        if special is None:
+        member = self._extended.get(uid)
+        if member is None:
             return self._claims[uid]
-        need = special.special_on(node)
+        need = member.extended_on(node)
         return need.claim if isinstance(need, ExtendedClaimNeed) else None
 
     def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:

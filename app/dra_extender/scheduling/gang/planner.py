@@ -16,11 +16,11 @@ from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.gang.members import MemberCandidate, members_of
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch
-from dra_extender.scheduling.holds.stale import StaleHolds
-from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
+from dra_extender.scheduling.gang.stale_holds import StaleHolds
 from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_CAPACITIES: Final = 10_000

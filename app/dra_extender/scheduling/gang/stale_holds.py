@@ -1,4 +1,4 @@
-"""Stale holds wait too long for their bind; they are revoked for a pod that fits only without them."""
+"""Stale holds, and gangs that are stale at the permit: they wait too long, and end for a pod that fits only without them."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.gang.permit import Permit, WaitingMembers
+from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
-from dra_extender.scheduling.holds.shares import HoldShares
-from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.time_slices import CallBudget
 
@@ -68,7 +68,7 @@ class StaleHolds:
     """
 
     ledger: Ledger
-    shares: HoldShares
+    fairness: HoldFairness
     permit: Permit
     binding: Collection[str]
     holds: HoldService
@@ -165,7 +165,7 @@ class StaleHolds:
     def _is_stale(self, hold: Hold) -> bool:
         """Return whether nothing has happened for too long; a gang is not stale while a member is being bound."""
         since = max(hold.since, self._progress.get(hold.unit, hold.since))
-        if self.clock.monotonic() - since <= self.shares.stale_after:
+        if self.clock.monotonic() - since <= self.fairness.stale_after:
             return False
         if hold.unit in hold.pods or not hold.unit:
             return True
@@ -202,7 +202,7 @@ class StaleHolds:
             yield from record.holdings
 
     def _publish_revoked(self, unit: str) -> None:
-        self.shares.revoked(unit)
+        self.fairness.revoked(unit)
         for handler in self._subscribers:
             handler(unit)
 

@@ -11,7 +11,7 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.permit.gang_members import gang_of, lacking_members, lacking_text
+from dra_extender.scheduling.gang.members import gang_of, lacking_members, lacking_text
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 

@@ -2,7 +2,7 @@
 
 Up to OWN_ENTRIES pods have entries of their own.  Further pods have their group's entry, on nodes that are known to start them with
 it; on another node one pod of each namespace at a time tries.  That pod gets its own entry if it does not start in time
-(`GroupTrials`).  There is always room for it: no other pod gets the entries that may be needed so.
+(`GroupEntryWatch`).  There is always room for it: no other pod gets the entries that may be needed so.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _ADVICE: Final = (
 )
 
 
-def crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
+def why_crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
     """Return why a crowded claim keeps the pod off this node; None if there is an entry with which it may start there."""
     group, head = claim.group, claim.record.claim
     if group is None or not is_crowded(claim, ledger):
         return None
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     ability = starts.support_on(pod.namespace, node, pod.uid)
     if ability is GroupEntrySupport.ON_TRIAL:
         return Rejection(code=Code.CLAIM_ON_TRIAL, claim=claim.label)
@@ -62,7 +62,7 @@ def most_entries(claim: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
         return MAX_RESERVATIONS
     unable = (
         node is not None
-        and ledger.reservation_trials.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
+        and ledger.group_entry_trials.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
     )
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
@@ -108,7 +108,7 @@ _AGAIN_SECONDS: Final = 5.0
 _LOG = structlog.get_logger(__name__)
 
 
-class GroupTrials:
+class GroupEntryWatch:
     """Watches the pods that have no entry but their group's in a claim.
 
     A pod that starts proves that its kubelet accepts the entry, if the live claim has no other for the pod.  A pod that has not
@@ -140,16 +140,16 @@ class GroupTrials:
         if self._ledger.pod_groups.reservation is not GroupReservation.AUTO or not self._ledger.pod_groups.have_claims:
             return
         # Bound pods of an earlier process, or of another scheduler, are on trial as well.
-        for pod in self._ledger.reservation_trials.unstarted():
+        for pod in self._ledger.group_entry_trials.unstarted():
             node = self._ledger.nodes.get(pod.node_name)
             if node is not None and known_on(node) is not True and (claims := self._relied_on(pod)):
-                self._ledger.reservation_trials.begin(pod, node, claims)
-        for trial in self._ledger.reservation_trials.started():
+                self._ledger.group_entry_trials.begin(pod, node, claims)
+        for trial in self._ledger.group_entry_trials.started():
             await self._verify(trial)
         now = self._clock.monotonic()
-        waiting = {trial.pod.uid: trial for trial in self._ledger.reservation_trials.waiting()}
+        waiting = {trial.pod.uid: trial for trial in self._ledger.group_entry_trials.waiting()}
         self._due = {uid: self._due.get(uid, now + self._seconds) for uid in waiting}
-        slow = {pod.node_name for pod in self._ledger.reservation_trials.unstarted()}
+        slow = {pod.node_name for pod in self._ledger.group_entry_trials.unstarted()}
         for uid, trial in waiting.items():
             extra = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
             if now >= self._due[uid] + extra:
@@ -157,7 +157,7 @@ class GroupTrials:
         for (namespace, name), until in list(self._unable.items()):
             if now >= until:
                 del self._unable[namespace, name]
-                self._ledger.reservation_trials.allow_retry(namespace, name)
+                self._ledger.group_entry_trials.allow_retry(namespace, name)
                 self._ledger.hint_claims()
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
@@ -189,11 +189,11 @@ class GroupTrials:
             except (ClusterError, ModelError):
                 return
             alone = alone or (live.metadata.uid == record.claim.metadata.uid and not live.reserved_by(trial.pod.uid))
-        if not self._ledger.reservation_trials.is_open(trial):
+        if not self._ledger.group_entry_trials.is_open(trial):
             return
         if not alone:
-            self._ledger.reservation_trials.end(trial.pod.uid)
-        elif self._ledger.reservation_trials.mark_able(trial):
+            self._ledger.group_entry_trials.end(trial.pod.uid)
+        elif self._ledger.group_entry_trials.mark_able(trial):
             self._metrics.group_trials.labels("proven").inc()
             _LOG.info(
                 "a kubelet starts pods that are reserved through their PodGroup", node=trial.node, pod=trial.pod.key
@@ -204,7 +204,7 @@ class GroupTrials:
 
     async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
         """Reserve the claims of a pod that has not started in time for itself, and try its node no more for a while."""
-        pod, starts, now = trial.pod, self._ledger.reservation_trials, self._clock.monotonic()
+        pod, starts, now = trial.pod, self._ledger.group_entry_trials, self._clock.monotonic()
         starts.mark_unable(trial)
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
         self._due[pod.uid] = now + _AGAIN_SECONDS

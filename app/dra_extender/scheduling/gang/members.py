@@ -15,7 +15,7 @@ from dra_extender.scheduling.claims.extended_need import (
     ExtendedNeed,
     existing_claim,
     extended_need,
-    special_uid,
+    planned_uid,
 )
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, usable_claims, why_excluded
 
@@ -56,15 +56,15 @@ class MemberCandidate:
     node_needs: bytes
 
     @property
-    def special(self) -> str:
+    def planned_uid(self) -> str:
         """UID under which a claim for extended resources is planned, empty if none can be needed."""
-        return "" if self.need is None or self.need.is_met else special_uid(self.pod)
+        return "" if self.need is None or self.need.is_met else planned_uid(self.pod)
 
     @property
     def claim_kinds(self) -> Mapping[str, Hashable]:
         """Return a value for each claim to be allocated, by UID; it is equal for claims that ask for the same."""
         kinds: dict[str, Hashable] = {claim.uid: claim.record.spec_digest for claim in self.claims.open}
-        return kinds | {self.special: self.pod.extended_requests} if self.special else kinds
+        return kinds | {self.planned_uid: self.pod.extended_requests} if self.planned_uid else kinds
 
     @property
     def devices(self) -> int:
@@ -74,10 +74,10 @@ class MemberCandidate:
 
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
         """Return why a claim of the member excludes this node; None if none does."""
-        special = self.special_on(node)
-        return special if isinstance(special, Rejection) else why_excluded(self.pod, node, self.claims, ledger)
+        claim_need = self.extended_on(node)
+        return claim_need if isinstance(claim_need, Rejection) else why_excluded(self.pod, node, self.claims, ledger)
 
-    def special_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
+    def extended_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
         """Return the claim for extended resources that the member needs on this node."""
         return None if self.need is None else self.need.on(node)
 
@@ -111,7 +111,7 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
     return group if group is not None and group.min_count is not None else None
 
 
-def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
+def why_too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
     """Return why the gang is not planned, which cannot be paused; None if it is small enough."""
     parts = ledger.pods.unbound_parts(*group.metadata.key)
     if parts <= MOST_PARTS:
@@ -201,7 +201,7 @@ def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None
     if need is not None and existing is not None:
         claims, need = claims.with_allocated(existing), need.met_by(existing)
     candidate = MemberCandidate(pod, claims, need, ledger.member_fit.digest(pod.uid))
-    return candidate if candidate.claims.open or candidate.special else None
+    return candidate if candidate.claims.open or candidate.planned_uid else None
 
 
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:

@@ -24,11 +24,11 @@ from dra_extender.scheduling.ports.errors import RetryableError
 
 WAITING_SECONDS: Final = 60.0
 """How long a pod without room because of holds counts as waiting after its last filter call."""
-SHARE: Final = 4.0
+ALLOWANCE: Final = 4.0
 """Device-seconds of unused holds beyond which a namespace is offered one node at a time; beyond twice as much, none."""
 REFILL: Final = 0.25
 """Device-seconds that a namespace recovers in a second."""
-DEEPEST: Final = 3 * SHARE
+DEEPEST: Final = 3 * ALLOWANCE
 LEAST_STALE_SECONDS: Final = 1.0
 MOST_STALE_SECONDS: Final = 5.0
 LONGEST_PAUSE: Final = 30.0
@@ -73,7 +73,7 @@ class _Account:
     at: float
 
 
-class HoldShares:
+class HoldFairness:
     """Counts what namespaces hold in contended pools, and selects the nodes that a pod may be offered.
 
     A pool is contended for a namespace while a pod of another namespace waits because of holds in it.  A pod that was offered
@@ -236,10 +236,10 @@ class HoldShares:
     def _node_limit(self, unit: str, namespace: str, count: int) -> int:
         """Return how many contended nodes this pod or gang may be offered."""
         spent, offers = self.spent(namespace), self._offers.get(unit)
-        if spent > 2 * SHARE:
+        if spent > 2 * ALLOWANCE:
             return 0
         if offers is None or not offers.count:
-            return count if spent <= SHARE else 1
+            return count if spent <= ALLOWANCE else 1
         return 0 if self._clock.monotonic() < offers.pause_until else 1
 
     def _pause(self, unit: str, what: str) -> RetryableError:

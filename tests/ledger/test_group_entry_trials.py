@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupReservationTrials
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupEntryTrials
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod
@@ -30,7 +30,7 @@ def ledger() -> Ledger:
 
 
 def test_a_start_counts_for_every_namespace_and_a_failure_for_one(ledger: Ledger) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("slow", "theirs"), NODE, {"claim"})
     ledger.pod_seen(pod("slow", "theirs", node_name="n1"))
     (slow,) = starts.waiting()
@@ -50,7 +50,7 @@ def test_a_start_counts_for_every_namespace_and_a_failure_for_one(ledger: Ledger
 
 
 def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledger: Ledger) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("quick", "ours"), NODE, {"claim"})
     ledger.pod_seen(pod("quick", "ours", node_name="n1"))
     ledger.pod_seen(pod("quick", "ours", node_name="n1", has_started=True))
@@ -65,12 +65,12 @@ def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledge
 def test_a_pod_that_had_started_before_it_was_seen_proves_nothing(ledger: Ledger) -> None:
     """As after a restart of the service: the run of the kubelet with which it started is unknown."""
     ledger.pod_seen(pod("old", node_name="n1", has_started=True))
-    assert not list(ledger.reservation_trials.started())
-    assert not list(ledger.reservation_trials.unstarted())
+    assert not list(ledger.group_entry_trials.started())
+    assert not list(ledger.group_entry_trials.unstarted())
 
 
 def test_a_pod_that_another_binds_elsewhere_is_on_no_trial_here(ledger: Ledger) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n2"))
     assert starts.support_on("ns", NODE) is GroupEntrySupport.UNKNOWN
@@ -79,7 +79,7 @@ def test_a_pod_that_another_binds_elsewhere_is_on_no_trial_here(ledger: Ledger) 
 
 @pytest.mark.parametrize("over", [{"deleting": True}, {"phase": "Failed"}])
 def test_a_pod_that_is_over_is_owed_nothing(ledger: Ledger, over: dict[str, Any]) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n1"))
     assert starts.entries_kept_free("claim") == 1
@@ -90,7 +90,7 @@ def test_a_pod_that_is_over_is_owed_nothing(ledger: Ledger, over: dict[str, Any]
 
 
 def test_a_node_that_is_made_anew_under_its_name_is_another(ledger: Ledger) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n1"))
     ledger.pod_seen(pod("p", node_name="n1", has_started=True))
@@ -103,7 +103,7 @@ def test_a_node_that_is_made_anew_under_its_name_is_another(ledger: Ledger) -> N
 def test_a_start_under_another_kubelet_proves_nothing_and_forgives_nothing(
     ledger: Ledger, change: dict[str, str]
 ) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     for name in ("slow", "quick"):
         starts.begin(pod(name), NODE, {"claim"})
         ledger.pod_seen(pod(name, node_name="n1"))
@@ -141,7 +141,7 @@ def test_room_for_pods_on_trial_is_counted_once_for_all_nodes() -> None:
     """A filter call asks for the room of one claim for each of thousands of nodes."""
     ledger = Ledger()
     nodes = _Counting({f"n{index}": Node(name=f"n{index}", uid=f"u{index}") for index in range(1000)})
-    starts = ledger.reservation_trials = GroupReservationTrials(nodes, ledger.claims)
+    starts = ledger.group_entry_trials = GroupEntryTrials(nodes, ledger.claims)
     _claim(ledger, 1, ())
     for index in range(50):
         starts.begin(pod(f"p{index}"), nodes[f"n{index}"], {"claim"})
@@ -180,7 +180,7 @@ STEP = st.one_of(
 
 
 def test_room_is_kept_for_pods_of_a_namespace_for_which_a_proven_node_failed(ledger: Ledger) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     starts.begin(pod("quick"), NODE, {"claim"})
     ledger.pod_seen(pod("quick", node_name="n1", has_started=True))
     for name in ("slow", "next"):
@@ -203,13 +203,13 @@ def test_what_is_owed_to_pods_on_trial_is_what_counting_them_anew_says(steps: li
     _claim(ledger, 1, ())
     for number, step in enumerate(steps, start=2):
         _do(ledger, number, *step)
-        known = [ledger.reservation_trials.entries_kept_free("claim", each) for each in ("", *PODS)]
-        ledger.reservation_trials.node_seen()
-        assert known == [ledger.reservation_trials.entries_kept_free("claim", each) for each in ("", *PODS)]
+        known = [ledger.group_entry_trials.entries_kept_free("claim", each) for each in ("", *PODS)]
+        ledger.group_entry_trials.node_seen()
+        assert known == [ledger.group_entry_trials.entries_kept_free("claim", each) for each in ("", *PODS)]
 
 
 def _do(ledger: Ledger, number: int, step: str, what: str, value: str) -> None:
-    starts = ledger.reservation_trials
+    starts = ledger.group_entry_trials
     trial = next((each for each in (*starts.waiting(), *starts.started()) if each.pod.uid == what), None)
     if step == "begin" and value in ledger.nodes:
         starts.begin(pod(what), ledger.nodes[value], {"claim"})

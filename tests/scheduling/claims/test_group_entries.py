@@ -5,7 +5,7 @@ import random
 import pytest
 from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupReservation
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from dra_extender.scheduling.claims.pod_group_reservations import UNABLE_SECONDS
+from dra_extender.scheduling.claims.group_entries import UNABLE_SECONDS
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.crowds import TRIAL, CrowdExtender, crowded, names
@@ -178,7 +178,7 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     world.started("first")
     await world.look()
     node = world.ledger.nodes["n1"]
-    assert world.ledger.reservation_trials.support_on("default", node) is GroupEntrySupport.UNKNOWN
+    assert world.ledger.group_entry_trials.support_on("default", node) is GroupEntrySupport.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [{"boot": "boot-2"}, {"version": "v1.37.2"}])
