@@ -6,7 +6,7 @@ Nothing here imports what an answer is made of before there is one, so that help
 import os
 import shutil
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
@@ -23,7 +23,7 @@ WIDTH: Final = 80
 """Columns of a line where no terminal says how many it has."""
 _LEAST_WIDTH: Final = 40
 _MOST_DIGITS: Final = 5
-_PROGRESS_SECONDS: Final = 1.0
+_STATUS_SECONDS: Final = 0.3
 _OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
 _LONGEST_ERROR: Final = 4_000
@@ -82,26 +82,34 @@ class Answer(Protocol):
 
 
 @contextmanager
-def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function that writes to a terminal how far the work is, from the second second on; None without a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    written = time.monotonic()
-    longest = 0
+def status_line(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Say on a terminal what the command is doing until the block ends; a block that ends at once writes nothing.
 
-    def write(evaluated: int, total: int) -> None:
-        nonlocal written, longest
-        if time.monotonic() - written >= _PROGRESS_SECONDS:
-            written = time.monotonic()
-            line = f"{what}: {evaluated} of {total} pods"
-            longest = max(longest, len(line))
-            sys.stderr.write(f"\r{line}")
+    Give a function that adds how many of how many pods are evaluated.
+    """
+    text, longest, ended_block = doing, 0, threading.Event()
+
+    def count(evaluated: int, total: int) -> None:
+        nonlocal text
+        text = f"{doing}: {evaluated} of {total} pods"
+
+    def keep_writing() -> None:
+        nonlocal longest
+        while not ended_block.wait(_STATUS_SECONDS):
+            longest = max(longest, len(text))
+            sys.stderr.write(f"\r{text}")
             sys.stderr.flush()
 
+    if not sys.stderr.isatty():
+        yield count
+        return
+    writer = threading.Thread(target=keep_writing, daemon=True)
+    writer.start()
     try:
-        yield write
+        yield count
     finally:
+        ended_block.set()
+        writer.join()
         sys.stderr.write(f"\r{' ' * longest}\r" if longest else "")
 
 

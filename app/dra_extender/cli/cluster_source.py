@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import ExitStatus, ended, status_line
 from dra_extender.cli.color import Color, ColorChoice, chosen
 from dra_extender.cli.command_help import CLUSTER_PANEL
 
@@ -233,13 +233,14 @@ class ClusterSource:
             from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
 
             try:
-                objects = read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+                with status_line("reading the snapshot"):
+                    objects = read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
                 return objects._replace(namespace=self.namespace or objects.namespace)
             except SnapshotFileError as problem:
                 raise ended(problem, ExitStatus.UNKNOWN) from problem
         from dra_extender.runtime.installation import run_in_new_loop
 
-        with _ends_unless_read():
+        with _ends_unless_read(), status_line("reading the cluster"):
             return run_in_new_loop(self._live(explaining=explaining))
 
     def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
@@ -332,8 +333,9 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
             ClusterSource(**{parameter.name: options.pop(parameter.name) for parameter in source_parameters})
         )
         color = options.pop(_COLOR.name)
-        from dra_extender.inspection.objects import UnreadKindsError
-        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+        with status_line("loading"):
+            from dra_extender.inspection.objects import UnreadKindsError
+            from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:

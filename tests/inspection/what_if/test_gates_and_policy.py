@@ -1,10 +1,7 @@
 """What would happen with other feature gates of the API server, or with another policy."""
 
-import io
-
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.cli.answers import progress_line
 from dra_extender.config.policy_file import parse_policy
 from dra_extender.inspection.what_if.changes import Changes, GateChange, NewPolicy
 from dra_extender.inspection.what_if.report import OutcomeKind, WhatIfReport
@@ -63,28 +60,6 @@ async def test_progress_is_told(made: MadeCluster) -> None:
     told: list[tuple[int, int]] = []
     await what_if(made.cluster(), progress=lambda done, whole: told.append((done, whole)))
     assert told == [(1, 1)]
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_line_is_written_from_the_second_second_on_and_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, seconds = _Terminal(), iter((0.0, 0.5, 1.5, 1.5, 1.6))
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
-    with progress_line("what-if") as write:
-        assert write is not None
-        for done in range(3):
-            write(done, 9)
-    assert terminal.getvalue() == "\rwhat-if: 1 of 9 pods\r" + " " * 20 + "\r"
-
-
-def test_there_is_no_progress_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", io.StringIO())
-    with progress_line("what-if") as write:
-        assert write is None
 
 
 async def test_policy_prefers_devices_of_a_class_that_agree() -> None:

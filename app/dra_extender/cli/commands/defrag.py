@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
+from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key, pod_text
 
@@ -75,7 +75,8 @@ def command(
     goal = _goal(device, pod, claim, node, objects.namespace)
     in_force = None if policy is None else read_policy_file(policy)
     try:
-        report = run_in_new_loop(defrag(objects, goal, most_moves=moves, most_priority=priority, policy=in_force))
+        with status_line("defrag"):
+            report = run_in_new_loop(defrag(objects, goal, most_moves=moves, most_priority=priority, policy=in_force))
     except UnreadableChangeError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:

@@ -9,7 +9,7 @@ from dra_extender.cli.answers import (
     Output,
     ended,
     print_answer,
-    progress_line,
+    status_line,
 )
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         )
         subject = None if fill is None else object_name(fill, namespace, NamedKind.POD, NamedKind.TEMPLATE)
         in_force = None if policy is None else read_policy_file(policy)
-        with progress_line("what-if") as progress:
+        with status_line("what-if") as progress:
             report = run_in_new_loop(
                 what_if(objects, changes, None if subject is None else subject.key, policy=in_force, progress=progress)
             )

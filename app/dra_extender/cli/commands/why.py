@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended
+from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name
 
@@ -54,10 +54,12 @@ def command(
     answers = ChangedAnswers(output)
 
     def answer(objects: "ClusterObjects") -> None:
-        view = ClusterView(objects)
+        with status_line("evaluating"):
+            view = ClusterView(objects)
         use_policy_file(view, policy)
         if pod is None:
-            pods = waiting(view, source.namespace)
+            with status_line("evaluating"):
+                pods = waiting(view, source.namespace)
             answers.print(pods, lambda columns: waiting_tree(pods, columns))
             return
         named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
@@ -67,10 +69,12 @@ def command(
             else:
                 place, name = named.key
             if node is not None:
-                on_node = why_on_node(view, place, name, node_name(node))
+                with status_line("evaluating"):
+                    on_node = why_on_node(view, place, name, node_name(node))
                 answers.print(on_node, lambda columns: node_tree(on_node, columns))
                 return
-            report = why(view, place, name)
+            with status_line("evaluating"):
+                report = why(view, place, name)
         except (UnknownObjectError, UnknownNodeError) as problem:
             raise ended(problem, ExitStatus.NEGATIVE) from problem
         answers.print(report, lambda columns: tree(report, columns))
