@@ -1,7 +1,6 @@
 """docs/reference/commands.md, made from the commands."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +30,7 @@ nobody reads an answer to its end (`| head -1`), the exit status is 1 and nothin
 """
 
 _HEAD: Final = "| argument or option | meaning |\n|---|---|"
-_SEVERAL: Final = 5
+_READS: Final = "| `--snapshot FILE`"
 _SHARED: Final = """\
 ## Options for reading a cluster
 
@@ -54,9 +53,9 @@ def _rows(name: str, command: Any) -> list[str]:
 
 
 def _shared(tables: list[list[str]]) -> list[str]:
-    """The rows that several commands have."""
-    counts = Counter(row for rows in tables for row in rows)
-    return [row for row in dict.fromkeys(row for rows in tables for row in rows) if counts[row] >= _SEVERAL]
+    """Return the rows that all commands have which read a cluster or a snapshot."""
+    reading = [rows for rows in tables if any(row.startswith(_READS) for row in rows)]
+    return [row for row in reading[0] if all(row in rows for rows in reading)]
 
 
 def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
