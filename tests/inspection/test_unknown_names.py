@@ -186,3 +186,49 @@ def test_taint_rule_for_a_driver_of_no_slice_is_found(text: str, asks: bool, exp
     findings = found(text, asks=asks)
     assert bool(findings) == bool(expected)
     assert all(expected in finding and "taints nothing" in finding for finding in findings)
+
+
+def configured(kind: str, driver: str) -> str:
+    config = f"config: [{{opaque: {{driver: {driver}, parameters: {{}}}}}}]"
+    devices = f"devices: {{{config}}}"
+    spec = {"DeviceClass": config, "ResourceClaim": devices, "ResourceClaimTemplate": f"spec: {{{devices}}}"}[kind]
+    return f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata: {{name: c}}\nspec: {{{spec}}}\n"
+
+
+@pytest.mark.parametrize("kind", ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(
+    ("driver", "asks", "expected"),
+    [
+        ("gpu-example.com", False, "nearest name gpu.example.com"),
+        ("nic.example.com", True, "there are gpu.example.com"),
+        ("nic.example.com", False, ""),
+        ("gpu.example.com", True, ""),
+        ("dra-extender.io", True, ""),
+        ("[x]", True, ""),
+    ],
+)
+def test_configuration_for_a_driver_of_no_slice_is_found(kind: str, driver: str, asks: bool, expected: str) -> None:
+    findings = found(configured(kind, driver) + SLICE, asks=asks)
+    assert bool(findings) == bool(expected)
+    assert all(expected in finding and "nothing reads this configuration" in finding for finding in findings)
+
+
+CLASS = "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: large-gpu}\nspec: {}\n"
+
+
+@pytest.mark.parametrize("field", ["requests", "limits"])
+@pytest.mark.parametrize(
+    ("name", "asks", "expected"),
+    [
+        ("large-gpus", False, "DeviceClass large-gpus is not in these files; nearest name large-gpu"),
+        ("nic", True, "DeviceClass nic is not in "),
+        ("nic", False, ""),
+        ("large-gpu", True, ""),
+    ],
+)
+def test_missing_class_of_a_resource_is_found(field: str, name: str, asks: bool, expected: str) -> None:
+    container = f", resources: {{{field}: {{deviceclass.resource.kubernetes.io/{name}: 1, cpu: 1}}}}"
+    findings = found(pod("resourceClaimName: shared", container=container) + CLASS, asks=asks)
+    findings = [finding for finding in findings if "DeviceClass" in finding]
+    assert bool(findings) == bool(expected)
+    assert all(expected in finding for finding in findings)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.demand.alignment import DOMAIN
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.near_names import meant_name, names_there
@@ -15,6 +16,7 @@ from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.api_json import ModelError, decode_object
+from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind
 
 _TEMPLATE: Final[FieldPath] = ("spec", "template", "spec")
@@ -33,8 +35,13 @@ _CLAIM_SPECS: Final[Mapping[StoredKind, FieldPath]] = {
     StoredKind.CLAIM: ("spec", "devices"),
     StoredKind.TEMPLATE: ("spec", "spec", "devices"),
 }
+_CONFIGURED: Final[Mapping[str, FieldPath]] = {
+    StoredKind.CLASS.singular: ("spec", "config"),
+    **{kind.singular: (*path, "config") for kind, path in _CLAIM_SPECS.items()},
+}
+"""Where objects have configuration for drivers."""
 _OF_CLAIMS: Final = ("requests", "constraints")
-_NAMED: Final = (StoredKind.CLAIM, StoredKind.TEMPLATE, StoredKind.POD_GROUP)
+_NAMED: Final = (StoredKind.CLAIM, StoredKind.TEMPLATE, StoredKind.POD_GROUP, StoredKind.CLASS)
 """The kinds that pods and PodGroups name."""
 _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
     **{kind: tuple((*path, field) for field in _OF_CLAIMS) for kind, path in _CLAIM_SPECS.items()},
@@ -67,7 +74,7 @@ class _Written(NamedTuple):
 
 
 class _ExistingObjects:
-    """The claims, claim templates and PodGroups of files and cluster, by key.
+    """The claims, claim templates, PodGroups and classes of files and cluster, by key.
 
     `source` says where they are; `complete` has the kinds of which all objects are known.
     """
@@ -79,7 +86,7 @@ class _ExistingObjects:
         if objects is not None:
             unread = {missing.kind for missing in objects.origin.missing}
             self.complete = frozenset(kind for kind in _NAMED if kind.value not in unread)
-            for kind in _FIXED:
+            for kind in dict.fromkeys((*_FIXED, *_NAMED)):
                 for data in objects.of_kind(kind.value):
                     thing: Json = msgspec.json.decode(data)
                     self.stored[_key(kind, thing["metadata"].get("namespace", NAMESPACE), thing)] = thing
@@ -97,8 +104,7 @@ class _ExistingObjects:
         self.all_drivers = objects is not None and all(
             missing.kind != StoredKind.SLICE.value for missing in objects.origin.missing
         )
-        # Only taint rules ask for drivers.
-        asks = any(entry.kind == StoredKind.TAINT_RULE.singular for entry in written)
+        asks = any(entry.kind == StoredKind.TAINT_RULE.singular or _configured(entry) for entry in written)
         for data in objects.of_kind(StoredKind.SLICE.value) if objects is not None and asks else ():
             with suppress(ModelError):
                 self.drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
@@ -125,7 +131,7 @@ class _ExistingObjects:
 def unknown_names(
     objects: ClusterObjects | None, files: Iterable[LintFile], own_namespace: str = NAMESPACE
 ) -> Iterator[PlacedFinding]:
-    """Yield a warning for each claim, claim template, PodGroup, request or driver that is named and does not exist.
+    """Yield a warning for each claim, claim template, PodGroup, class, request or driver that is named and does not exist.
 
     Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
     cluster: they cannot be changed.
@@ -153,24 +159,37 @@ def unknown_names(
             for index, _ in enumerate(list_at(entry.thing, ("spec", "podGroupTemplates"))):
                 yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
         elif entry.kind == StoredKind.TAINT_RULE.singular:
-            yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), existing)
+            yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), "the rule taints nothing", existing)
+        for field in _configured(entry):
+            yield from _unknown_driver(entry, field, "nothing reads this configuration", existing)
         yield from _changed(entry, existing)
 
 
-def _unknown_driver(written: _Written, field: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+def _configured(written: _Written) -> Sequence[FieldPath]:
+    """Return the fields that name a driver for which the object has configuration."""
+    configurations = _CONFIGURED.get(written.kind, ())
+    return [
+        (*configurations, index, "opaque", "driver")
+        for index, _ in enumerate(list_at(written.thing, configurations) if configurations else ())
+    ]
+
+
+def _unknown_driver(
+    written: _Written, field: FieldPath, consequence: str, existing: _ExistingObjects
+) -> Iterator[PlacedFinding]:
     """Yield a finding if no slice is of the driver; without a cluster, if one is of a driver whose name it resembles."""
     name = value_at(written.thing, field)
-    if not isinstance(name, str) or name in existing.drivers:
+    if not isinstance(name, str) or name == DOMAIN or name in existing.drivers:
         return
     near = meant_name(name, existing.drivers)
     if existing.all_drivers or near:
         instead = names_there(name, existing.drivers)
-        message = f"no ResourceSlice in {existing.source} is of driver {name}, and the rule taints nothing{instead}"
+        message = f"no ResourceSlice in {existing.source} is of driver {name}, and {consequence}{instead}"
         yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
 def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
-    return Key(kind, namespace, str(thing["metadata"].get("name", "")))
+    return Key(kind, namespace if kind.namespaced else "", str(thing["metadata"].get("name", "")))
 
 
 def _unknown_in(
@@ -189,21 +208,39 @@ def _unknown_in(
                 yield from _unknown(written, (*entries, index, field), kind, existing)
     for field in ("initContainers", "containers") if pods else ():
         for number, _ in enumerate(list_at(written.thing, (*spec, field))):
+            yield from _unknown_classes(written, (*spec, field, number, "resources"), existing)
             uses = (*spec, field, number, "resources", "claims")
             for index, use in enumerate(list_at(written.thing, uses)):
                 if isinstance(use, dict) and str(use.get("name")) in claims:
                     yield from _unknown_request(written, (*uses, index, "request"), claims[str(use["name"])], existing)
 
 
+def _unknown_classes(written: _Written, resources: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    """Yield a finding for each class whose devices a container asks for as a resource, and which does not exist."""
+    for field in ("requests", "limits"):
+        amounts = value_at(written.thing, (*resources, field))
+        for resource in amounts if isinstance(amounts, dict) else ():
+            name = str(resource).removeprefix(IMPLICIT_RESOURCE_PREFIX)
+            if name != resource:
+                yield from _missing(written, (*resources, field, resource), Key(StoredKind.CLASS, "", name), existing)
+
+
 def _unknown(
     written: _Written, field: FieldPath, kind: StoredKind, existing: _ExistingObjects
 ) -> Iterator[PlacedFinding]:
     name = value_at(written.thing, field)
-    if not isinstance(name, str) or existing.find(key := Key(kind, written.namespace, name)) is not None:
+    if isinstance(name, str):
+        yield from _missing(written, field, Key(kind, written.namespace, name), existing)
+
+
+def _missing(written: _Written, field: FieldPath, key: Key, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    """Yield a finding if the object does not exist, as far as all of its kind are known, or one resembles its name."""
+    if existing.find(key) is not None:
         return
     instead = existing.instead(key)
-    if kind in existing.complete or instead:
-        message = f"{kind.singular} {written.namespace}/{name} is not in {existing.source}{instead}"
+    if key.kind in existing.complete or instead:
+        name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+        message = f"{key.kind.singular} {name} is not in {existing.source}{instead}"
         yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
