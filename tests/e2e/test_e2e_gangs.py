@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from random import Random
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -20,7 +19,6 @@ from tests.support.e2e.following import first_version, following
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.random_gangs import create_gangs, random_gangs
 from tests.support.e2e.scenes import carry_out_apart
 from tests.support.e2e.settled import QUIET_SECONDS, calls, settled
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
@@ -31,8 +29,6 @@ MEMBERS: Final = 4
 GANGS: Final = 6
 CLAIMS: Final = MEMBERS + 1
 """Of a gang: one for each member, and one that they share."""
-RANDOM: Final = 50
-RANDOM_SECONDS: Final = 240.0
 GRACE: Final = "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS"
 SHORT_GRACE: Final = {GRACE: "5"}
 LONG_GRACE: Final = {GRACE: "30"}
@@ -163,27 +159,6 @@ async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_
     await groups.api.wait_for(lambda: as_a_group(groups, winner), SECONDS, "the scheduler says so of the PodGroup")
     await delete_winner(groups, places)
     await cluster.stop_scheduler(name)
-
-
-async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everything_seats_them(
-    groups: NamespaceFixture,
-) -> None:
-    """All at once, each on nodes of its own; of one that does not fit nobody is bound, and nothing stays allocated."""
-    gangs = random_gangs(RANDOM, Random(5729))
-    fitting = [each for each in gangs if each.fits()]
-    assert RANDOM // 4 <= len(fitting) <= RANDOM * 3 // 4
-    await create_gangs(groups, gangs)
-
-    async def seated() -> Counter[str]:
-        return Counter(name.partition("-")[0] for name in await bound_members(groups))
-
-    async def as_planned() -> bool:
-        found = await seated()
-        return all(found[each.name] >= each.min_count for each in fitting)
-
-    await groups.api.wait_for(as_planned, RANDOM_SECONDS, "every gang that fits is bound")
-    await expect_rest(groups.api, groups.world.kubelets)
-    assert (await seated()).keys() == {each.name for each in fitting}
 
 
 class Obstacle(NamedTuple):

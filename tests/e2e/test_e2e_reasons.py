@@ -19,17 +19,9 @@ from tests.support.e2e.checker import expect_sound
 from tests.support.e2e.command import run_here
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
-from tests.support.e2e.reasons.asking import (
-    Json,
-    ask_why,
-    check_report,
-    expected_text,
-    texts_of,
-)
-from tests.support.e2e.reasons.case import WAITING, Reason
+from tests.support.e2e.reasons import beside, claims, devices
+from tests.support.e2e.reasons.case import WAITING, Json, Reason, ask_why, check_report, expected_text, texts_of
 from tests.support.e2e.reasons.claims import release_kept_claims
-from tests.support.e2e.reasons.every import REASONS
-from tests.support.e2e.reasons.shares import POLICY
 from tests.support.e2e.workloads import clear_groups
 from tests.support.side_by_side import Table
 
@@ -37,6 +29,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 GATES: Final = {"DRADeviceCompatibilityGroups": True, "DRADeviceTaintRules": True}
 RETRY_SECONDS: Final = 2.0
+REASONS: Final = (*devices.REASONS, *claims.REASONS, *beside.REASONS)
 COMPARED: Final = ("cause", "branches", "next")
 """What two answers have in common; not times, nor how often kube-scheduler has tried the pod."""
 
@@ -45,7 +38,7 @@ COMPARED: Final = ("cause", "branches", "next")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The policy file of the service, which `why` reads as well."""
     file = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    file.write_text(POLICY)
+    file.write_text(devices.POLICY)
     return file
 
 

@@ -17,7 +17,7 @@ from tests.controlplane.waiting import wait_for
 from tests.support.e2e.api_relay import pass_on
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.installed_extender import Setup
-from tests.support.node.chaos_audit import NodeAudit, prepared_twice
+from tests.support.node.chaos_audit import NodeAudit
 from tests.support.node.chaos_load import PodLoad, node_options
 from tests.support.node.chaos_troubles import WEIGHTS, NodeTroubles
 from tests.support.node.nodes import NodesSetup
@@ -70,11 +70,6 @@ async def test_devices_are_prepared_for_the_pods_of_their_claims_and_every_pod_r
     assert troubles.counts.keys() == WEIGHTS.keys()
     assert audit.looks
     assert sum(each.compared for each in load.lives.values()) > len(load.lives) / 4
-
-
-async def test_a_device_that_is_prepared_for_two_claims_is_found() -> None:
-    prepared = {"u1": frozenset({"n/gpu-0", "n/shared-0"}), "u2": frozenset({"n/gpu-0", "n/shared-0"})}
-    assert list(prepared_twice(prepared)) == [("n/gpu-0", "u1", "u2")]
 
 
 async def _fewer(load: PodLoad, than: int) -> bool:

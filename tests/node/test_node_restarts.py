@@ -11,7 +11,6 @@ from tests.support.node.pod_scene import PodScene
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 NAME = "127.0.0.2"
 DEVICES = 2
-EITHER_WAY = pytest.mark.parametrize("kill", [False, True], ids=["sigterm", "sigkill"])
 
 
 @pytest.fixture(scope="module")
@@ -24,35 +23,6 @@ async def node(nodes: RealNodes) -> Node:
     """A kubelet that starts deletes the slices of its node; the driver publishes them again within half a minute."""
     await nodes[NAME].wait_until_published()
     return nodes[NAME]
-
-
-@EITHER_WAY
-async def test_containers_run_on_while_the_kubelet_restarts(scene: PodScene, node: Node, kill: bool) -> None:
-    await scene.template("one")
-    await scene.pod("before", template="one")
-    devices = await scene.expect_devices("before")
-    container = await scene.container_id("before")
-
-    await node.restart_kubelet(kill=kill)
-    await scene.pod("after", template="one")
-
-    assert await scene.expect_devices("after") != devices
-    assert await scene.container_id("before") == container
-    assert await scene.environment("before") == devices
-
-
-@EITHER_WAY
-async def test_containers_run_on_while_the_driver_restarts(scene: PodScene, node: Node, kill: bool) -> None:
-    await scene.template("one")
-    await scene.pod("before", template="one")
-    devices = await scene.expect_devices("before")
-    container = await scene.container_id("before")
-
-    await node.restart_driver(kill=kill)
-    await scene.pod("after", template="one")
-
-    assert await scene.expect_devices("after") != devices
-    assert await scene.container_id("before") == container
 
 
 async def test_pod_that_is_placed_while_the_kubelet_is_down_starts_once_it_is_back(scene: PodScene, node: Node) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import subprocess
 import tarfile
 import zipfile
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.controlplane.build import KREW, ensure
 from tests.release.archive import NAME, PLATFORMS, file_name, pack, program
@@ -40,26 +38,6 @@ def names_in(file: Path) -> set[str]:
             return set(archive.namelist())
     with tarfile.open(file) as packed:
         return set(packed.getnames())
-
-
-def test_manifest_keeps_the_rules_of_krew(archives: Path) -> None:
-    """Its documentation: plugin manifest, naming guide and best practices."""
-    made = yaml.safe_load(text(archives, VERSION, HOME))
-    assert made == manifest(archives, VERSION, HOME)
-    assert made["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
-    assert (made["kind"], made["metadata"]) == ("Plugin", {"name": "dra"})
-    spec = made["spec"]
-    assert set(spec) == {"version", "homepage", "shortDescription", "description", "platforms"}
-    assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
-    assert 0 < len(spec["shortDescription"]) <= 50
-    assert not spec["shortDescription"].endswith(".")
-    assert all(len(line) <= 80 for line in spec["description"].splitlines())
-    for platform in spec["platforms"]:
-        assert set(platform) == {"selector", "uri", "sha256", "bin"}
-        assert set(platform["selector"]["matchLabels"]) == {"os", "arch"}
-        assert re.fullmatch(r"[0-9a-f]{64}", platform["sha256"])
-        assert re.fullmatch(rf"{re.escape(HOME)}/releases/download/v1\.2\.3/\S+\.(tar\.gz|zip)", platform["uri"])
-        assert ".." not in platform["bin"]
 
 
 def test_each_archive_is_named_with_its_digest_and_has_program_and_license(archives: Path) -> None:

@@ -18,9 +18,3 @@ def test_images_and_links_of_the_readme_have_addresses_at_the_tag() -> None:
     }
     inside = [each for each in links if "/blob/" in each]
     assert all((ROOT / each.partition("/blob/v1.2.3/")[2].partition("#")[0]).exists() for each in inside)
-
-
-def test_an_address_stays_as_it_is() -> None:
-    assert hatch_build.described("[a](https://b) [c](#d) ![e](f.png)", "1") == (
-        "[a](https://b) [c](#d) ![e](https://raw.githubusercontent.com/dra-extender/dra-extender/v1/f.png)"
-    )

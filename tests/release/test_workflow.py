@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.controlplane.build import ACTIONLINT, ensure
-from tests.release.archive import PLATFORMS, program
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
@@ -30,11 +29,6 @@ def steps(release: dict[str, Any]) -> Steps:
 
 def those_of(release: dict[str, Any], action: str) -> Steps:
     return [each["with"] for each in steps(release) if each.get("uses", "").startswith(f"{action}@")]
-
-
-def commands(release: dict[str, Any]) -> str:
-    """What the publishing job runs."""
-    return "\n".join(str(each.get("run", "")) for each in steps(release))
 
 
 @pytest.mark.verify
@@ -69,38 +63,6 @@ def test_image_is_published_where_chart_and_manifests_look_for_it(release: dict[
     assert release["env"]["CHARTS"].startswith(release["env"]["IMAGE"].rpartition("/")[0])
     checks = "\n".join(str(each.get("run", "")) for each in release["jobs"]["test"]["steps"])
     assert 'test "$IMAGE" = "ghcr.io/${REPOSITORY,,}"' in checks
-
-
-def test_image_is_for_two_architectures_on_a_base_by_content(release: dict[str, Any]) -> None:
-    (built,) = those_of(release, "docker/build-push-action")
-    assert set(built["platforms"].split(",")) == {"linux/amd64", "linux/arm64"}
-    assert "PYTHON_DIGEST=${{ steps.of.outputs.base }}" in built["build-args"]
-    assert "rewrite-timestamp=true" in built["outputs"]
-    (step,) = (each for each in steps(release) if each.get("id") == "image")
-    assert step["env"] == {"SOURCE_DATE_EPOCH": "${{ steps.of.outputs.epoch }}"}
-
-
-def test_image_has_provenance_and_a_bill_of_materials_and_is_signed_like_the_chart(release: dict[str, Any]) -> None:
-    (bill,) = those_of(release, "anchore/sbom-action")
-    assert bill["format"] == "cyclonedx-json"
-    attested = those_of(release, "actions/attest")
-    image = [each for each in attested if each.get("subject-digest") == "${{ steps.image.outputs.digest }}"]
-    assert [each.get("sbom-path") for each in image] == [None, bill["output-file"]]
-    assert [each["subject-path"] for each in attested if "subject-path" in each] == ["dist/*"]
-    assert 'cosign sign --yes "$IMAGE@$IMAGE_DIGEST" "$CHARTS/dra-extender@$CHART_DIGEST"' in commands(release)
-
-
-def test_each_platform_has_its_archive_and_krew_its_manifest(release: dict[str, Any]) -> None:
-    built = release["jobs"]["archives"]["strategy"]["matrix"]["include"]
-    assert {each["platform"] for each in built} == set(PLATFORMS)
-    assert len({each["runner"] for each in built}) == len(PLATFORMS)
-    assert [program(each) for each in ("linux-amd64", "windows-amd64")] == [
-        "kubectl-dra/kubectl-dra",
-        "kubectl-dra/kubectl-dra.exe",
-    ]
-    assert any("tests.release.archive" in str(each.get("run")) for each in release["jobs"]["archives"]["steps"])
-    assert "tests.release.krew dist" in commands(release)
-    assert "sha256sum" in commands(release)
 
 
 def test_nothing_is_published_before_the_tests_have_passed(release: dict[str, Any]) -> None:

@@ -1,22 +1,14 @@
-"""Small gangs of chance, each with nodes of its own, and a planner that finds out by trying everything whether one fits."""
+"""Small random gangs, each with nodes of its own, and a planner that finds out by trying everything whether one fits."""
 
-import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.controlplane.objects import request, resource_claim
-from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.namespace_fixture import NamespaceFixture
-from tests.support.e2e.workloads import create_group, member
-
 HALF: Final = "half"
 WHOLE: Final = "whole"
 ANY: Final = "any"
-_LABEL: Final = "example.com/gang"
 _UNITS: Final = 2
 
 Place = tuple[int, int]
@@ -74,47 +66,3 @@ def _gang(name: str, chance: Random) -> RandomGang:
     wishes = tuple(chance.choice((HALF, ANY, WHOLE)) for _ in range(chance.randint(2, 4)))
     min_count = max(len(wishes) - chance.choice((0, 0, 1)), 2)
     return RandomGang(name, nodes, wishes, min_count, shares=chance.random() < 0.3)
-
-
-async def create_gangs(scene: NamespaceFixture, gangs: Sequence[RandomGang]) -> None:
-    """Creates the gangs with all that is theirs, in no particular order."""
-    kind = scene.attribute("type")
-    await scene.template(ANY)
-    for each in (HALF, WHOLE):
-        await scene.template(each, f'{kind} == "{each}"')
-    await asyncio.gather(*(node for each in gangs for node in _nodes(scene, each)))
-    await asyncio.gather(*(_create(scene, each, f'{kind} == "{HALF}"') for each in gangs))
-
-
-def _nodes(scene: NamespaceFixture, gang: RandomGang) -> Iterator[asyncio.Future[str]]:
-    for index, cards in enumerate(gang.nodes):
-        suffix, labels = f"{gang.name}-{index}", {_LABEL: gang.name}
-        devices = [
-            partition(size, part, share, gpu=f"gpu-{card}", groups=())
-            for card, whole in enumerate(cards)
-            for size, part, share in ((HALF, 0, "50"), (HALF, 1, "50"), (WHOLE, 0, "100"))
-            if whole or size == HALF
-        ]
-        sets = [gpu(f"gpu-{card}") for card in range(len(cards))]
-        made = (
-            scene.node_with_counters(suffix, sets, devices, labels=labels)
-            if cards
-            else scene.node(suffix, labels=labels)
-        )
-        yield asyncio.ensure_future(made)
-
-
-async def _create(scene: NamespaceFixture, gang: RandomGang, half: str) -> None:
-    shared: dict[str, str] = {}
-    if gang.shares:
-        shared = {"shared": f"{gang.name}-shared"}
-        claim = resource_claim(shared["shared"], scene.name, request("half", scene.name, half))
-        await scene.api.create(RESOURCE_CLAIMS, claim)
-    await create_group(scene, gang.name, min_count=gang.min_count, claims=shared)
-    selector = {_LABEL: gang.name}
-    await asyncio.gather(
-        *(
-            member(scene, gang.name, name, templates={"gpu": wish}, claims=shared, nodeSelector=selector)
-            for name, wish in zip(gang.members, gang.wishes, strict=True)
-        )
-    )

@@ -1,23 +1,49 @@
-"""Reasons that lie in what others hold, and in rules about devices beside each other."""
+"""Reasons that lie in devices: what a request says of them, what others hold, and rules about devices beside each other."""
 
 from typing import Any, Final
 
-from tests.controlplane.objects import consumption, counter_set, device, taint_rule
-from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_extender.inspection.why.report import Cause
+
+from tests.controlplane.objects import device, taint_rule
+from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.case import (
     HOLDER,
     WAITING,
-    WANTED,
     Reason,
+    amount,
     ask,
     ask_anew,
+    asks_anew,
     ends,
-    forget,
     hold,
     of,
 )
+
+NO_MATCH: Final = (("NO_MATCH", 1),)
+
+
+def at_least(scene: NamespaceFixture, memory: str) -> str:
+    """CEL: the device has so much memory."""
+    return f'{amount(scene, "memory")}.compareTo(quantity("{memory}")) >= 0'
+
+
+async def too_little_memory(scene: NamespaceFixture) -> None:
+    devices = [device(f"gpu-{n}", capacity={"memory": size}) for n, size in enumerate(("24Gi", "40Gi"))]
+    await scene.node_with_devices("a", *devices)
+    await ask(scene, at_least(scene, "80Gi"))
+
+
+async def attribute_without_fields(scene: NamespaceFixture) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
+    await ask(scene, f'{of(scene, "model")}.string == "A100"')
+
+
+async def misspelt_class(scene: NamespaceFixture) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await ask(scene, device_class=scene.name.replace("-", ""))
+
 
 _BROKEN: Final = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 _TOLERATED: Final = {"key": "example.com/broken", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
@@ -26,11 +52,6 @@ _TOLERATED: Final = {"key": "example.com/broken", "operator": "Equal", "value": 
 async def held(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await hold(scene)
-    await ask(scene)
-
-
-async def tainted(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0", taints=[_BROKEN]))
     await ask(scene)
 
 
@@ -74,68 +95,14 @@ async def tolerate_rule(scene: NamespaceFixture) -> None:
     await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
 
 
-async def without_constraints(scene: NamespaceFixture) -> None:
-    await forget(scene)
-    await scene.api.create(RESOURCE_CLAIMS, two_requests(scene))
-    await scene.pod(WAITING, claim=WANTED)
-
-
 async def tolerate(scene: NamespaceFixture) -> None:
     await ask_anew(scene, tolerations=[_TOLERATED])
-
-
-def slices_of_gpu(*shares: str) -> list[dict[str, Any]]:
-    """Partitions of one GPU by what they take of its 100 multiprocessors; none is in a group."""
-    return [
-        device(f"part-{share}-{n}", attributes={"share": int(share)}, consumes=[consumption("gpu-0", sm=share)])
-        for n, share in enumerate(shares)
-    ]
-
-
-async def counters(scene: NamespaceFixture) -> None:
-    await scene.node_with_counters("a", [counter_set("gpu-0", sm="100")], slices_of_gpu("80", "40"))
-    await hold(scene, HOLDER, f"{of(scene, 'share')} == 80")
-    await ask(scene, f"{of(scene, 'share')} == 40")
 
 
 async def groups(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
     await hold(scene, HOLDER, f'{of(scene, "type")} == "vgpu"')
     await ask(scene, f'{of(scene, "type")} == "mig"')
-
-
-def shared_gpu() -> dict[str, Any]:
-    """A device of 10Gi that claims share."""
-    return device("gpu-0", capacity={"memory": "10Gi"}, allowMultipleAllocations=True)
-
-
-def needs(memory: str) -> dict[str, Any]:
-    """The field of a request that asks for so much of a shared device."""
-    return {"capacity": {"requests": {"memory": memory}}}
-
-
-async def capacity(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", shared_gpu())
-    await hold(scene, HOLDER, **needs("8Gi"))
-    await ask(scene, **needs("4Gi"))
-
-
-def two_requests(scene: NamespaceFixture, **fields: Any) -> dict[str, Any]:
-    """The claim for one device twice, with these constraints."""
-    requests = [{"name": name, "exactly": {"deviceClassName": scene.name}} for name in ("gpu", "other")]
-    return {
-        "apiVersion": RESOURCE_CLAIMS.group_version,
-        "kind": "ResourceClaim",
-        "metadata": {"name": WANTED, "namespace": scene.name},
-        "spec": {"devices": {"requests": requests, **fields}},
-    }
-
-
-async def two_numa_nodes(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", *(device(f"gpu-{n}", attributes={"numa": n}) for n in range(2)))
-    constraint = {"requests": ["gpu", "other"], "matchAttribute": f"{scene.driver}/numa"}
-    await scene.api.create(RESOURCE_CLAIMS, two_requests(scene, constraints=[constraint]))
-    await scene.pod(WAITING, claim=WANTED)
 
 
 def republished(*devices: dict[str, Any]) -> Any:
@@ -166,16 +133,36 @@ async def name_twice(scene: NamespaceFixture) -> None:
 
 
 REASONS: Final = (
-    Reason("device held", held, ends(HOLDER), reasons=(("IN_USE", 1),), tells=("{ns}/holder",), next="end {ns}/holder"),
     Reason(
-        "taint",
-        tainted,
-        tolerate,
-        reasons=(("TAINTED", 1),),
-        tells=("example.com/broken",),
-        next="tolerate example.com/broken=yes:NoSchedule",
-        event=("gpu-0 has taint example.com/broken=yes:NoSchedule",),
+        "memory",
+        too_little_memory,
+        asks_anew(lambda scene: at_least(scene, "40Gi")),
+        reasons=NO_MATCH,
+        tells=("40Gi", "80Gi"),
+        next="ask for memory >= 40Gi",
     ),
+    Reason(
+        "selector that fails",
+        attribute_without_fields,
+        asks_anew(lambda scene: f'{of(scene, "model")} == "A100"'),
+        reasons=(("SELECTOR_FAILED", 1),),
+        tells=(".string",),
+        event=('claim "gpu", request "gpu": selector failed on a device', ".string"),
+        next="correct the selector",
+        said_in_tree=None,
+    ),
+    Reason(
+        "misspelt class",
+        misspelt_class,
+        asks_anew(),
+        cause=Cause.CLAIMS,
+        reasons=(("CLASS_MISSING", 1),),
+        everywhere=True,
+        next="use the DeviceClass {ns}",
+        event=('claim "gpu", request "gpu": device class does not exist',),
+        said_in_tree="does not exist",
+    ),
+    Reason("device held", held, ends(HOLDER), reasons=(("IN_USE", 1),), tells=("{ns}/holder",), next="end {ns}/holder"),
     Reason(
         "neighbour of another mode",
         neighbour_of_another_mode,
@@ -193,15 +180,6 @@ REASONS: Final = (
         next="tolerate example.com/broken=yes:NoSchedule",
     ),
     Reason(
-        "counters",
-        counters,
-        ends(HOLDER),
-        reasons=(("COUNTERS", 1),),
-        tells=("{ns}/holder",),
-        next="end {ns}/holder",
-        event=("needs 40 of sm in counter set gpu-0, 20 remain",),
-    ),
-    Reason(
         "groups",
         groups,
         ends(HOLDER),
@@ -209,23 +187,6 @@ REASONS: Final = (
         tells=("vgpu", "{ns}/holder"),
         next="end {ns}/holder",
         event=("declares [mig] on counter set gpu-0",),
-    ),
-    Reason(
-        "capacity",
-        capacity,
-        ends(HOLDER),
-        reasons=(("CAPACITY", 1),),
-        tells=("{ns}/holder",),
-        next="end {ns}/holder",
-        event=("gpu-0 has 2Gi of memory left, 4Gi would be needed",),
-    ),
-    Reason(
-        "two NUMA nodes",
-        two_numa_nodes,
-        without_constraints,
-        reasons=(("CONSTRAINT", 1),),
-        tells=("numa",),
-        next="do without matchAttribute {driver}/numa",
     ),
     Reason(
         "half a pool",
