@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.bench import fits_area
+from tests.bench import fits_area, tenants_area
 from tests.bench.contenders import IN_TREE
 from tests.bench.fits import chart
 from tests.bench.report import verdict
@@ -15,8 +15,8 @@ DOCUMENT: Final = REPOSITORY / "docs" / "performance.md"
 _BEGIN: Final = "<!-- figures: begin (make bench, then python -m tests.bench --document) -->\n"
 _END: Final = "<!-- figures: end -->\n"
 _HEADING: Final = "### "
-_MOST_COLUMNS: Final = 6
 _MOST_TABLES: Final = 4
+_SIDES: Final = ("ours: ", "peer: ")
 _GO_MOD: Final = REPOSITORY / "tests" / "controlplane" / "go.mod"
 README: Final = REPOSITORY / "README.md"
 _README_AREA: Final = "claims"
@@ -24,6 +24,11 @@ _README_BEGIN: Final = "<!-- how fast: begin (make bench ONLY=claims, then pytho
 _README_END: Final = "<!-- how fast: end -->\n"
 _FULL_BEGIN: Final = "<!-- how full: begin (make bench ONLY=fits, then python -m tests.bench --document) -->\n"
 _FULL_END: Final = "<!-- how full: end -->\n"
+_BESIDE_BEGIN: Final = (
+    "<!-- beside a tenant: begin (make bench ONLY=tenants, then python -m tests.bench --document) -->\n"
+)
+_BESIDE_END: Final = "<!-- beside a tenant: end -->\n"
+_HARD_SEARCHES: Final = "hard searches: created to bound"
 CHART: Final = REPOSITORY / "docs" / "images" / "fits.svg"
 _AT_CAPACITY: Final = ", at 100 % asked"
 
@@ -45,6 +50,10 @@ def update(rows: Sequence[Row], measured: float) -> None:
     if filled:
         _replace(README, _FULL_BEGIN, _FULL_END, lambda _: how_full(filled, measured, version))
         CHART.write_text(chart_of(filled), encoding="utf-8")
+    cases = {row.case: row for row in rows if row.area == tenants_area.AREA}
+    ours, in_tree = cases.get(_HARD_SEARCHES), cases.get(f"in-tree plugin, {_HARD_SEARCHES}")
+    if ours and in_tree:
+        _replace(README, _BESIDE_BEGIN, _BESIDE_END, lambda _: beside_a_tenant(ours, in_tree))
 
 
 def _replace(file: Path, begin: str, end: str, change: Callable[[str], str]) -> None:
@@ -89,6 +98,16 @@ def how_full(rows: Sequence[Row], measured: float, version: str) -> str:
     return "\n".join(["", *lines, "", ""])
 
 
+def beside_a_tenant(ours: Row, in_tree: Row) -> str:
+    """Return README's sentence about the pods beside a tenant whose pods need hard searches."""
+    return (
+        "\nBeside a tenant whose pods need hard searches, pods of another namespace are bound within"
+        f" {ours.ours:.0f} ms (99th percentile, {_rounds(ours.rounds)});\n"
+        f"with the in-tree plugin within {in_tree.ours / 1000:.0f} s ({_rounds(in_tree.rounds)};"
+        " [tenants](docs/performance.md#tenants-other-peoples-pods-beside-an-attacker)).\n\n"
+    )
+
+
 def chart_of(rows: Sequence[Row]) -> str:
     """Return the GPUs that each rule leaves unused, as an SVG."""
     panels = {}
@@ -123,23 +142,50 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _section(area: str, rows: Sequence[Row]) -> str:
-    """A table for each peer and unit where these are few, otherwise one table with columns for both."""
+    """Return a table for each peer and unit where these are few, otherwise one table with columns for both."""
     pairs = dict.fromkeys((row.peer_name, row.unit) for row in rows)
+    details = list(dict.fromkeys(name for row in rows for name in row.details))
+    equal = [name for name in details if len(rows) > 1 and len({row.details.get(name) for row in rows}) == 1]
+    columns = [name for name in details if name not in equal and not name.startswith(_SIDES)]
     lines = [f"\n{_HEADING}{area}"]
     if len(pairs) > _MOST_TABLES:
-        lines += ["", *_rows(("peer", "unit"), rows)]
+        lines += ["", *_rows(("peer", "unit"), columns, rows)]
     else:
         for pair in pairs:
             own = [row for row in rows if (row.peer_name, row.unit) == pair]
-            lines += [f"\nPeer: {pair[0]}. Unit: {pair[1]}.\n", *_rows((), own)]
-    return "\n".join([*lines, *_details([row for row in rows if row.details])])
+            lines += [f"\nPeer: {pair[0]}. Unit: {pair[1]}.\n", *_rows((), columns, own)]
+    if equal:
+        lines += ["", f"In all rows: {', '.join(f'{name} {rows[0].details[name]:g}' for name in equal)}."]
+    sided = [name for name in details if name not in equal and name.startswith(_SIDES)]
+    return "\n".join([*lines, *_by_side(sided, rows)])
 
 
-def _rows(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    heads = ["case", *columns, "ours", "peer's", "ratio", "goal"]
-    lines = [_cells(heads), f"|{'---|' * (len(heads) - 4)}---:|---:|---|---|"]
-    named = ((row, (row.peer_name, row.unit) if columns else ()) for row in rows)
-    return [*lines, *(_cells([row.case, *names, *_figures(row)]) for row, names in named)]
+def _rows(names: Sequence[str], details: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    measured = [name for name in details if any(name in row.details for row in rows)]
+    heads = ["case", *names, "ours", "peer's", "ratio", "goal", *measured]
+    named = ((row, (row.peer_name, row.unit) if names else ()) for row in rows)
+    return [
+        _cells(heads),
+        f"|{'---|' * (len(names) + 1)}---:|---:|---|---|{'---:|' * len(measured)}",
+        *(_cells([row.case, *texts, *_figures(row), *_measured(row.details, measured)]) for row, texts in named),
+    ]
+
+
+def _by_side(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return a table of the details that are called `ours: ...` or `peer: ...`; what is equal of ours stands there once."""
+    measured = list(dict.fromkeys(name.partition(": ")[2] for name in names))
+    cases = list(dict.fromkeys(row.case for row in rows))
+    lines = {}
+    for row in sorted(rows, key=lambda row: cases.index(row.case)):
+        for side, who in zip(_SIDES, ("ours", row.peer_name), strict=True):
+            values = _measured(row.details, [f"{side}{name}" for name in measured])
+            if any(values):
+                lines[_cells([row.case, who, *values])] = None
+    return ["", _cells(["case", "of", *measured]), f"|---|---|{'---:|' * len(measured)}", *lines] if lines else []
+
+
+def _measured(details: Mapping[str, float], names: Sequence[str]) -> list[str]:
+    return [f"{details[name]:g}" if name in details else "" for name in names]
 
 
 def _cells(texts: Sequence[str]) -> str:
@@ -149,24 +195,3 @@ def _cells(texts: Sequence[str]) -> str:
 def _figures(row: Row) -> tuple[str, str, str, str]:
     several = f" ({row.lowest:.3g} to {row.highest:.3g}, {row.rounds} rounds)" if row.rounds > 1 else ""
     return f"{row.ours:g}", f"{row.peer:g}", f"{row.ratio:.3g}{several}", verdict(row)
-
-
-def _details(rows: Sequence[Row]) -> list[str]:
-    """What else was measured: once if it is equal in all rows, and as a table or, of many details, as a list."""
-    names = dict.fromkeys(name for row in rows for name in row.details)
-    values = {name: {row.details.get(name) for row in rows} for name in names}
-    equal = {name: value for name in names if len(rows) > 1 for value in values[name] if len(values[name]) == 1}
-    lines = ["", f"In all rows: {', '.join(f'{name} {value:g}' for name, value in equal.items())}."] if equal else []
-    named = [(row, {name: value for name, value in row.details.items() if name not in equal}) for row in rows]
-    if len(names) - len(equal) > _MOST_COLUMNS:
-        return [*lines, "", *(f"* {row.case}, {row.peer_name}: {_told(own)}" for row, own in named)]
-    for shape in dict.fromkeys(tuple(own) for _, own in named if own):
-        lines += ["", _cells(["case", *shape]), f"|---|{'---:|' * len(shape)}"]
-        lines += [
-            _cells([row.case, *(f"{own[name]:g}" for name in shape)]) for row, own in named if tuple(own) == shape
-        ]
-    return lines
-
-
-def _told(details: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in details.items())
