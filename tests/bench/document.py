@@ -144,8 +144,9 @@ def table(rows: Sequence[Row]) -> str:
 def _section(area: str, rows: Sequence[Row]) -> str:
     """Return a table for each peer and unit where these are few, otherwise one table with columns for both."""
     pairs = dict.fromkeys((row.peer_name, row.unit) for row in rows)
-    details = list(dict.fromkeys(name for row in rows for name in row.details))
-    equal = [name for name in details if len(rows) > 1 and len({row.details.get(name) for row in rows}) == 1]
+    detailed = [row for row in rows if row.details]
+    details = list(dict.fromkeys(name for row in detailed for name in row.details))
+    equal = [name for name in details if len(detailed) > 1 and len({row.details.get(name) for row in detailed}) == 1]
     columns = [name for name in details if name not in equal and not name.startswith(_SIDES)]
     lines = [f"\n{_HEADING}{area}"]
     if len(pairs) > _MOST_TABLES:
@@ -155,7 +156,7 @@ def _section(area: str, rows: Sequence[Row]) -> str:
             own = [row for row in rows if (row.peer_name, row.unit) == pair]
             lines += [f"\nPeer: {pair[0]}. Unit: {pair[1]}.\n", *_rows((), columns, own)]
     if equal:
-        lines += ["", f"In all rows: {', '.join(f'{name} {rows[0].details[name]:g}' for name in equal)}."]
+        lines += ["", f"In all rows: {', '.join(f'{name} {detailed[0].details[name]:g}' for name in equal)}."]
     sided = [name for name in details if name not in equal and name.startswith(_SIDES)]
     return "\n".join([*lines, *_by_side(sided, rows)])
 
@@ -175,7 +176,7 @@ def _by_side(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """Return a table of the details that are called `ours: ...` or `peer: ...`; what is equal of ours stands there once."""
     measured = list(dict.fromkeys(name.partition(": ")[2] for name in names))
     cases = list(dict.fromkeys(row.case for row in rows))
-    lines = {}
+    lines: dict[str, None] = {}
     for row in sorted(rows, key=lambda row: cases.index(row.case)):
         for side, who in zip(_SIDES, ("ours", row.peer_name), strict=True):
             values = _measured(row.details, [f"{side}{name}" for name in measured])
