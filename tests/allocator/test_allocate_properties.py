@@ -3,9 +3,9 @@
 from typing import Any
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import SearchEndedError
 from dra_extender.model.node import Node

@@ -98,8 +98,8 @@ def test_device_binding_and_status() -> None:
     assert picks(ask(slices, claim_of(every()))) == [["x", "w"]]
     assert picks(ask(slices, claim_of(every()), features=off)) == [["x", "w"]]
     assert picks(ask(slices[:1], claim_of(exactly()), features=off)) == [["w"]]
-    assert picks(ask(slices, claim_of(every()), features=off, rules=UPSTREAM)) == [["x"]]
-    refused = reasons(ask(slices[:1], claim_of(exactly()), features=off, rules=UPSTREAM))
+    assert picks(ask(slices, claim_of(every()), features=off, release=UPSTREAM)) == [["x"]]
+    refused = reasons(ask(slices[:1], claim_of(exactly()), features=off, release=UPSTREAM))
     assert refused.rejections[0].code is Code.REQUEST_UNSUPPORTED
 
 

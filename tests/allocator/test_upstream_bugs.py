@@ -287,7 +287,7 @@ def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "published", "rules", "found"),
+    ("requested", "published", "release", "found"),
     [
         pytest.param("gpu.example.com/m", "m", OWN, [["a"]], id="full-name"),
         pytest.param("m", "gpu.example.com/m", OWN, [["a"]], id="bare-name"),
@@ -296,11 +296,11 @@ def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
     ],
 )
 def test_140650_a_capacity_may_be_requested_with_the_name_of_its_driver_and_without(
-    requested: str, published: str, rules: ReleaseBehaviour, found: list[list[str]] | None
+    requested: str, published: str, release: ReleaseBehaviour, found: list[list[str]] | None
 ) -> None:
     device = {"name": "a", "capacity": {published: {"value": "8"}}, **SHAREABLE}
     claim = claim_of(exactly(capacity={"requests": {requested: "4"}}))
-    placement = ask([slice_of(device)], claim, rules=rules)
+    placement = ask([slice_of(device)], claim, release=release)
     if found is None:
         assert isinstance(placement, NoFit)
         return

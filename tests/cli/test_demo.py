@@ -194,6 +194,6 @@ def test_an_example_named_as_a_file_is_the_story_that_comes_with_the_project(fil
     """With the policy file of its name beside it, where there is one; tests of the simulator play each story."""
     named, shipped = read_story([FIRST.parent / file.title]), file.story()
     assert named.policy == shipped.policy
-    assert [(each.key, each.thing) for each in named.manifests.documents] == [
-        (each.key, each.thing) for each in shipped.manifests.documents
+    assert [(each.key, each.item) for each in named.manifests.documents] == [
+        (each.key, each.item) for each in shipped.manifests.documents
     ]

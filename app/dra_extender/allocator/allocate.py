@@ -8,12 +8,12 @@ import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.shortfall import may_serve
-from dra_extender.allocator.picks import NewSearchState, SearchState
 from dra_extender.allocator.placement import claim_placement
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
+from dra_extender.allocator.search_state import NewSearchState, SearchState
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
@@ -21,7 +21,7 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
-Preference = Callable[[NodeView], DeviceOrder | None]
+FindDeviceOrder = Callable[[NodeView], DeviceOrder | None]
 """Returns the order in which the devices of a node are preferred; None for no preference."""
 
 _MAX_PREFERRED_STEPS: Final = 2_000
@@ -37,27 +37,33 @@ def allocate(
     deadline: Callable[[], bool] | None = None,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
-    rules: ReleaseBehaviour = OWN,
-    prefer: Preference | None = None,
+    release: ReleaseBehaviour = OWN,
+    find_order: FindDeviceOrder | None = None,
 ) -> Placement | NoFit:
-    """Find the first solution for all claims of a pod on one node, or say why there is none.
+    """Search without pauses; `NodeSearch` documents the arguments and the result."""
+    search = NodeSearch(
+        demand,
+        node,
+        pools,
+        usage,
+        new_share_id=new_share_id,
+        max_steps=max_steps,
+        release=release,
+        find_order=find_order,
+    )
+    return search.decide(deadline)
 
-    The order is that of `prefer`, otherwise upstream's, except that the devices of a pool that are ready come first
+
+class NodeSearch:
+    """A search for the first solution for all claims of a pod on one node, which may be paused.
+
+    The order is that of `find_order`, otherwise upstream's, except that the devices of a pool that are ready come first
     (`ReleaseBehaviour.ready_devices_first`).
 
-    Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features,
-    `usage` must not change meanwhile.  `deadline` returns True once the time is up; it and `max_steps` end a search with
+    Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features, and
+    nothing may change until `decide` returns, pauses included.  `max_steps` and the deadline of `decide` end a search with
     SEARCH_LIMIT.  `new_share_id` names shares; a placement that is written to a cluster needs names that are unique there, without
-    it they are `share-0`, `share-1`, ... of this placement.  `rules` other than the default give the answer of another release.
-    """
-    allocation = Allocation(
-        demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules, prefer=prefer
-    )
-    return allocation.decide(deadline)
-
-
-class Allocation:
-    """One call of `allocate` that may be paused; `allocate` documents the arguments and the result.
+    it they are `share-0`, `share-1`, ... of this placement.  `release` other than the default gives the answer of another release.
 
     First searches of few steps have the preferences of the claims as constraints, fewer from one to the next, and take the devices
     in the preferred order; the last of them has no preferences.  None of this costs a solution: if they end without one, a search
@@ -73,16 +79,15 @@ class Allocation:
         *,
         new_share_id: Callable[[], str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
-        rules: ReleaseBehaviour = OWN,
+        release: ReleaseBehaviour = OWN,
         new_state: NewSearchState = SearchState,
-        prefer: Preference | None = None,
+        find_order: FindDeviceOrder | None = None,
     ) -> None:
-        """The arguments may not change until `decide` returns, pauses included."""
         self._demand = demand
         self._pools = pools
-        self._node_view = NodeView(node, pools, usage, None, rules)
+        self._node_view = NodeView(node, pools, usage, None, release)
         self._new_share_id = new_share_id
-        self._prefer = prefer
+        self._find_order = find_order
         self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
@@ -90,12 +95,12 @@ class Allocation:
         self._attempts: Iterator[tuple[Demand, DeviceOrder | None]] = iter(())
         self._is_last = False
         # The first preferred solution that has not the first alternative of each request.
-        self._preferred: Search | None = None
+        self._soft_solution: Search | None = None
         self._earlier_steps = 0
         self._solved: bool | None = None
 
     def decide(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
-        """Return the result of `allocate`; once.
+        """Return the first solution or why there is none; once.  `deadline` returns True once the time is up.
 
         Raises:
             SearchPaused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
@@ -107,7 +112,7 @@ class Allocation:
                 try:
                     solved: bool | None = search.solve()
                 except SearchEndedError:
-                    if self._is_last and self._preferred is None:
+                    if self._is_last and self._soft_solution is None:
                         raise
                     solved = None
                 self._solved = self._conclude(search, solved)
@@ -135,7 +140,7 @@ class Allocation:
     def _begin(self) -> Search:
         # Whether scalar constraints, which all preferred demands have, can be met depends on the order of devices.
         lists = self._node_view.features.list_type_attributes
-        order = self._preferred_order() if lists or not self._demand.constrained else None
+        order = self._device_order() if lists or not self._demand.constrained else None
         attempts = [(preferred, order if lists else None) for preferred in self._demand.preferred]
         if order is not None:
             attempts.append((self._demand, order))
@@ -151,11 +156,11 @@ class Allocation:
         self._search = Search(demand, state, all_mode, limit, order)
         return self._search
 
-    def _preferred_order(self) -> DeviceOrder | None:
+    def _device_order(self) -> DeviceOrder | None:
         """Return the preferred order of the devices; None where it changes nothing."""
         view = self._node_view
-        order = None if self._prefer is None else self._prefer(view)
-        if order is None and view.rules.ready_devices_first and view.features.device_binding_and_status:
+        order = None if self._find_order is None else self._find_order(view)
+        if order is None and view.release.ready_devices_first and view.features.device_binding_and_status:
             order = view.pools.ready_first
         return order
 
@@ -164,27 +169,27 @@ class Allocation:
 
         `solved`: the result of `search`, None if it was stopped at a limit or by an error.
         """
-        preferred = self._preferred
+        soft = self._soft_solution
         if not self._is_last:
             if solved and not any(search.chosen.values()):
                 return True
             if solved:
-                self._preferred = preferred or search
-            elif solved is False and search.demand is self._demand and preferred is None:
+                self._soft_solution = soft or search
+            elif solved is False and search.demand is self._demand and soft is None:
                 return False
             self._next_search()
             return None
-        if preferred is None:
+        if soft is None:
             return solved
-        if not (solved and _alternatives(search) < _alternatives(preferred)):
-            self._earlier_steps += search.steps - preferred.steps
-            self._search = preferred
+        if not (solved and _alternatives(search) < _alternatives(soft)):
+            self._earlier_steps += search.steps - soft.steps
+            self._search = soft
         return True
 
     def _placement(self, search: Search) -> Placement:
         numbers = itertools.count()
         new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
-        features, rules = self._node_view.features, self._node_view.rules
+        features, release = self._node_view.features, self._node_view.release
         return Placement(
             claims=tuple(
                 claim_placement(
@@ -196,7 +201,7 @@ class Allocation:
                     [pick for pick in search.state.picks if pick.claim == index],
                     self._node_view,
                     new_share_id,
-                    binds=features.device_binding_and_status or not rules.unready_devices_while_off,
+                    binds=features.device_binding_and_status or not release.unready_devices_while_off,
                 )
                 for index, claim in enumerate(self._demand.claims)
             ),

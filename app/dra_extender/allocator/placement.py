@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
-from dra_extender.allocator.picks import Pick
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_devices import binds as device_binds
-from dra_extender.allocator.rules.held_devices import frozen_view
+from dra_extender.allocator.rules.held_devices import binds_to_node_now, frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Pick
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 from dra_extender.model.allocation import (
     AllocationConfiguration,
@@ -94,7 +93,7 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
 def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None, *, binds: bool) -> DeviceHolding:
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
-    holdings = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
+    holdings = node_view.holdings(location) if share_id is not None and node_view.release.shares_keep_snapshot else ()
     snapshot = frozen_view(holdings, device) if holdings else None
     is_share = share_id is not None and not pick.option.admin
     return DeviceHolding(
@@ -111,7 +110,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         if pick.share
         else (),
         node=node if is_share else None,
-        binds_to_node=is_share and ((binds and device_binds(published, device)) or _joins_bound(pick, node_view)),
+        binds_to_node=is_share and ((binds and binds_to_node_now(published, device)) or _joins_bound(pick, node_view)),
     )
 
 

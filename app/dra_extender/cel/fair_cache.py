@@ -10,7 +10,7 @@ _V = TypeVar("_V")
 
 ENTRY_BYTES: Final = 400
 """What an entry of a `FairCache` takes beside its key and value, by measurement on CPython 3.12 to 3.14."""
-_LARGEST: Final = 8
+_PARTS: Final = 8
 _FREED: Final = 16
 
 
@@ -23,22 +23,22 @@ class FairCache(Generic[_K, _V]):
     """A least-recently-used cache of at most `max_bytes`, which owners share fairly.
 
     An entry belongs to the owner, such as a namespace, that put it.  A full cache evicts the oldest entries of the owner that
-    holds the most bytes, so that an owner with many entries never evicts those of an owner with few.  Values that are larger than
-    the `largest` part of the cache (an eighth by default) are not kept.
+    holds the most bytes, so that an owner with many entries never evicts those of an owner with few.  Values larger than
+    `max_bytes / parts` are not kept.
     """
 
     def __init__(
-        self, max_bytes: int, *, largest: int = _LARGEST, on_evict: Callable[[_K, _V], None] | None = None
+        self, max_bytes: int, *, parts: int = _PARTS, on_evict: Callable[[_K, _V], None] | None = None
     ) -> None:
         """Begin empty.
 
         Args:
             max_bytes: The most bytes of all entries together, by the sizes that `put` and `resize` state.
-            largest: An entry has at most `max_bytes` divided by this.
+            parts: A value has at most one of so many equal parts of the cache.
             on_evict: Called with each entry that is evicted, after it is gone; not with entries that are dropped.
         """
         self.max_bytes = max_bytes
-        self._largest = max_bytes // largest
+        self._largest = max_bytes // parts
         self.bytes_kept = 0
         self._on_evict = on_evict
         self._values: dict[_K, _V] = {}

@@ -5,7 +5,6 @@ with labels, annotations, owners and requests, which take many times their bytes
 namespace take too much, not even their bytes are kept: a decision that needs one reads it again from the API server.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from dra_extender.cel.fair_cache import FairCache
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, holdings_of
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.digest import digest_of
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
     FINALIZER,
@@ -51,7 +51,7 @@ class Specs:
     """The decoded specs of claims that were read last, bounded in bytes, and shared fairly between namespaces."""
 
     def __init__(self, limit: int = _SPECS_BYTES) -> None:
-        self._specs: FairCache[str, tuple[bytes, ClaimSpec]] = FairCache(limit, largest=_LARGEST_SPEC)
+        self._specs: FairCache[str, tuple[bytes, ClaimSpec]] = FairCache(limit, parts=_LARGEST_SPEC)
 
     @property
     def size(self) -> int:
@@ -340,4 +340,4 @@ def digest_of_spec(claim: ClaimHead, data: bytes = b"") -> bytes:
     The spec is immutable, so the digest is computed once.
     """
     content = msgspec.json.encode(claim.spec) if isinstance(claim, ResourceClaim) else data
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return digest_of(content)

@@ -8,13 +8,13 @@ A claim of ours may be reserved for a guard claim: kube-controller-manager remov
 keeps the allocation as long as another one is left.
 """
 
-import hashlib
 from collections.abc import Iterable
 from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
+from dra_extender.model.digest import digest_of
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference, ResourceClaim
 
@@ -103,7 +103,7 @@ def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
 
 
 def name_of_guard(device: DeviceId) -> str:
-    return GUARD_PREFIX + hashlib.blake2b(annotation_text(device).encode(), digest_size=16).hexdigest()
+    return GUARD_PREFIX + digest_of(annotation_text(device).encode()).hex()
 
 
 def reservation_for(guard: Guard) -> ConsumerReference:

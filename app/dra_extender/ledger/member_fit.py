@@ -2,18 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.model.digest import digest_of
 from dra_extender.model.pod import Pod, is_extended
 from dra_extender.nodefit.node_fit import UNLISTED, FitNode, aggregated, read_fit_node, reported
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 
 _MOST_ANSWERS: Final = 1_000
-_DIGEST_BYTES: Final = 16
 
 
 class _Member(NamedTuple):
@@ -72,7 +71,7 @@ class MemberFit:
         needs = msgspec.structs.replace(needs, key="", amounts=amounts)
         # Not the content itself: answers are kept for pods that are gone, and a pod may need a megabyte.
         content = msgspec.json.encode(needs, order="deterministic")
-        member = _Member(needs, blake2b(content, digest_size=_DIGEST_BYTES).digest())
+        member = _Member(needs, digest_of(content))
         (self._members if is_member else self._others)[pod.uid] = member
         return before is not None and before.digest != member.digest
 

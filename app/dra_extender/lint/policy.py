@@ -89,8 +89,8 @@ def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> 
     for name, why in ineffective_rules(policy.rules, devices or ()):
         yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
     for refusing, neighbour in asymmetric_rules(devices or ()):
-        owner = f"rule {refusing.rule}" if refusing.rule else refusing.name
-        facing = f"rule {neighbour.rule}" if neighbour.rule else neighbour.name
+        owner = f"rule {refusing.supplied_by}" if refusing.supplied_by else refusing.name
+        facing = f"rule {neighbour.supplied_by}" if neighbour.supplied_by else neighbour.name
         says = "says nothing" if neighbour.device.compatible_only_with is None else "has no objection"
         text = f"{owner} keeps {refusing.name} apart from {neighbour.name}, but {facing} {says}: write the rule on both sides"
-        yield refusing.rule or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)
+        yield refusing.supplied_by or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)

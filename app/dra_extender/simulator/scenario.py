@@ -117,7 +117,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             deadline=lambda: time.monotonic() > end,
             new_share_id=lambda: next(shares),
             max_steps=sys.maxsize,
-            rules=UPSTREAM,
+            release=UPSTREAM,
         )
         return _placed(node, result) if isinstance(result, Placement) else _refused(node, result)
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.demand.alignment import PreferencesError, agree, read_preferences
+from dra_extender.allocator.demand.alignment import PreferencesError, meets, read_preferences
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.pools.pools import DeviceOrder
@@ -188,8 +188,8 @@ def with_preferences(claim: Any, attributes: list[str]) -> Any:
 
 def test_devices_agree_only_if_all_have_the_attribute() -> None:
     (preference,) = demand_of(claim_of(exactly(2), config=[preferring(ROOT)])).claims[0].preferences
-    assert agree(preference, [])
-    assert not agree(preference, [None])
+    assert meets(preference, [])
+    assert not meets(preference, [None])
 
 
 def test_the_order_of_devices_is_made_once_for_all_preferences() -> None:
@@ -200,5 +200,5 @@ def test_the_order_of_devices_is_made_once_for_all_preferences() -> None:
         orders.append(DeviceOrder.from_locations([3, 2, 1, 0]))
         return orders[-1]
 
-    assert picks(allocate(demand, NODE, pools, Held(), prefer=prefer)) == [["d", "b"]]
+    assert picks(allocate(demand, NODE, pools, Held(), find_order=prefer)) == [["d", "b"]]
     assert len(orders) == 1

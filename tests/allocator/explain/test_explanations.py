@@ -182,7 +182,7 @@ def test_summary_is_the_same_whatever_the_amounts_and_devices(code: Code) -> Non
 def test_binding_conditions_that_are_off_in_upstreams_way_are_reported() -> None:
     off = dataclasses.replace(Features(), device_binding_and_status=False)
     slices = [slice_of({"name": "a", "bindingConditions": ["x"]})]
-    found = said(slices, claim_of(exactly()), features=off, rules=UPSTREAM)
+    found = said(slices, claim_of(exactly()), features=off, release=UPSTREAM)
     assert found == [(Code.REQUEST_UNSUPPORTED, "a needs DeviceBindingAndStatus, which is off")]
 
 

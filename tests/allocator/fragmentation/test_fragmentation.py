@@ -60,7 +60,7 @@ def placed(
 ) -> list[str]:
     pools, used, demand = pools_of(slices), Held(*usage), demand_of(wanted)
     units = expected.units(NODE, pools)
-    answer = allocate(demand, NODE, pools, used, prefer=lambda view: expected.order(demand, view, units, used))
+    answer = allocate(demand, NODE, pools, used, find_order=lambda view: expected.order(demand, view, units, used))
     return picks(answer)[0]
 
 
@@ -205,10 +205,10 @@ def test_no_preference_costs_a_solution(
         return fragmentation.order(demand, view, units, used)
 
     for prefer in (by_loss, lambda _: DeviceOrder.from_locations(order)):
-        answer = allocate(demand, NODE, pools, used, prefer=prefer)
+        answer = allocate(demand, NODE, pools, used, find_order=prefer)
         if isinstance(plain, Placement) or plain.verdict != "fatal":
             assert isinstance(answer, Placement) == isinstance(plain, Placement), (answer, plain)
-        assert answer == allocate(demand, NODE, pools, used, prefer=prefer)
+        assert answer == allocate(demand, NODE, pools, used, find_order=prefer)
         if isinstance(answer, Placement) and isinstance(plain, Placement):
             assert alternatives(answer) <= alternatives(plain)
 

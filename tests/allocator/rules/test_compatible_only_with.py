@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.picks import Exclusion, SearchState
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import compile_expression
@@ -240,7 +240,7 @@ DEVICE = st.tuples(
 )
 
 
-def agree(left: tuple[str, Any, str], right: tuple[str, Any, str]) -> bool:
+def meets(left: tuple[str, Any, str], right: tuple[str, Any, str]) -> bool:
     (mode, only, where), (other_mode, other_only, elsewhere) = left, right
     if where != elsewhere:
         return True
@@ -268,7 +268,7 @@ def test_the_first_solution_is_that_of_trying_everything(
             for first in combinations(free, counts[0])
             for second in combinations([index for index in free if index not in first], counts[1])
             if all(
-                agree(found[left], found[right])
+                meets(found[left], found[right])
                 for left, right in combinations((*taken, *first, *second), 2)
                 if not {left, right} <= taken
             )

@@ -176,11 +176,11 @@ def test_groups_off_closes_the_set_of_a_holder_without_snapshot_that_has_groups_
     assert picks(ask(slices, claim_of(exactly()), usage=[held("a")], features=OFF)) == [["c"]]
 
 
-@pytest.mark.parametrize(("features", "rules"), [(Features(), OWN), (OFF, OWN), (OFF, RELEASED)])
+@pytest.mark.parametrize(("features", "release"), [(Features(), OWN), (OFF, OWN), (OFF, RELEASED)])
 def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(
-    features: Features, rules: ReleaseBehaviour
+    features: Features, release: ReleaseBehaviour
 ) -> None:
-    found = reasons(ask([slice_of("c", count=2)], claim_of(exactly()), features=features, rules=rules))
+    found = reasons(ask([slice_of("c", count=2)], claim_of(exactly()), features=features, release=release))
     assert found.rejections[0].code is Code.POOL_INCOMPLETE
 
 
@@ -189,29 +189,29 @@ def test_released_groups_off_ignores_slices_with_grouped_devices_as_a_whole() ->
     grouped = slice_of(consuming("a", "x"), "b", name="grouped", count=2)
     assert picks(ask([counters_of(set=9), grouped], claim_of(exactly(2)))) == [["a", "b"]]
     off = "ignored for compatibility groups: slice grouped; CompatibilityGroups is off"
-    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF, rules=RELEASED))
+    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF, release=RELEASED))
     assert said(found)[0] == (Code.GROUPS_OFF, f"pool gpu.example.com/pool has 1 of 2 slices; {off}")
-    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF, rules=RELEASED))
+    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF, release=RELEASED))
     assert (fatal.verdict, fatal.rejections[0].code) == ("fatal", Code.GROUPS_OFF)
 
 
 def test_released_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
     pool, plain = "pool gpu.example.com/pool", slice_of("c", name="plain")
     first, second = (slice_of(consuming(each, "x"), name=f"grouped-{each}", count=2) for each in "ab")
-    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, rules=RELEASED))
+    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, release=RELEASED))
     text = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
     assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {text}"), (Code.NO_DEVICES, "")]
-    assert picks(ask([first, plain], claim_of(exactly()), features=OFF, rules=RELEASED)) == [["c"]]
-    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, rules=RELEASED))
+    assert picks(ask([first, plain], claim_of(exactly()), features=OFF, release=RELEASED)) == [["c"]]
+    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, release=RELEASED))
     assert [each.code for each in short.rejections] == [Code.IN_USE, Code.GROUPS_OFF]
-    assert picks(ask([first, plain], claim_of(every()), features=OFF, rules=RELEASED)) == [["c"]]
+    assert picks(ask([first, plain], claim_of(every()), features=OFF, release=RELEASED)) == [["c"]]
 
 
 def test_released_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
     old = slice_of(consuming("a", "x"), name="old")
     new = slice_of("b", name="new", generation=2)
     elsewhere = slice_of(consuming("c", "x"), name="else", pool="other", nodeName="node-2")
-    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF, rules=RELEASED))
+    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF, release=RELEASED))
     assert [each.code for each in found.rejections] == [Code.COMBINATION]
 
 

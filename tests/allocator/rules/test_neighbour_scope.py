@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.rules.compatible_only_with import MAX_NEIGHBOURS
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.budget import COMPILE_LIMIT, Budget

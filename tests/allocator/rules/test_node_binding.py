@@ -87,7 +87,7 @@ def test_a_device_that_does_not_bind_goes_to_any_node() -> None:
 
 def test_upstream_gives_further_shares_to_any_node() -> None:
     slices = fabric(bound())
-    assert picks(ask(slices, claim_of(exactly()), usage=taken(slices), node=SECOND, rules=UPSTREAM)) == [["f0"]]
+    assert picks(ask(slices, claim_of(exactly()), usage=taken(slices), node=SECOND, release=UPSTREAM)) == [["f0"]]
 
 
 def test_admin_access_neither_binds_a_device_nor_is_kept_from_one() -> None:
@@ -136,8 +136,8 @@ def test_a_further_share_of_a_device_that_was_bound_names_the_node_and_keeps_it_
     assert not second.allocation.allows(SECOND)
     after_the_first = ask(slices, claim_of(exactly()), usage=second.holdings, node=SECOND, features=features)
     assert reasons(after_the_first).rejections[0].code is Code.BOUND_ELSEWHERE
-    assert ask(slices, claim_of(exactly()), features=features, rules=UPSTREAM) == ask(
-        slices, claim_of(exactly()), usage=first, features=features, rules=UPSTREAM
+    assert ask(slices, claim_of(exactly()), features=features, release=UPSTREAM) == ask(
+        slices, claim_of(exactly()), usage=first, features=features, release=UPSTREAM
     )
 
 

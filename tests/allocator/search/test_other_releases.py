@@ -50,12 +50,12 @@ THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 
 
 def under(
-    rules: ReleaseBehaviour,
+    release: ReleaseBehaviour,
     slices: list[ResourceSlice],
     *wanted: ResourceClaim,
     usage: list[DeviceHolding] | None = None,
 ) -> Placement | NoFit:
-    return allocate_as_release(demand_of(*wanted), NODE, pools_of(slices), Held(*usage or []), rules=rules)
+    return allocate_as_release(demand_of(*wanted), NODE, pools_of(slices), Held(*usage or []), release=release)
 
 
 # ---- counters by the name of the pool alone
@@ -138,8 +138,8 @@ def test_device_that_is_given_up_takes_what_its_request_had_with_it() -> None:
 
 def test_devices_of_different_requests_are_compared_either_way() -> None:
     wanted = claim_of(exactly(), exactly(name="s"), constraints=DISTINCT)
-    for rules in (OWN, BY_REQUEST):
-        assert picks(under(rules, valued(1, 1, 2), wanted)) == [["d1", "d3"]]
+    for release in (OWN, BY_REQUEST):
+        assert picks(under(release, valued(1, 1, 2), wanted)) == [["d1", "d3"]]
 
 
 def test_alternatives_count_as_their_request() -> None:
@@ -179,8 +179,8 @@ def test_admin_access_pays_counters_or_not() -> None:
 def test_admin_access_joins_groups_either_way() -> None:
     slices = [counters_of(set=4), slice_of(consuming("a", "mig"), consuming("b", "vgpu"), count=2)]
     both = claim_of(exactly(adminAccess=True), exactly(name="s"))
-    for rules in (OWN, FREE_ADMIN):
-        assert reasons(under(rules, slices, both)).rejections[0].code is Code.GROUPS
+    for release in (OWN, FREE_ADMIN):
+        assert reasons(under(release, slices, both)).rejections[0].code is Code.GROUPS
 
 
 def test_share_after_one_with_admin_access_pays_for_the_device() -> None:
@@ -223,16 +223,16 @@ others = st.lists(
     slices=st.one_of(nodes, st.builds(of_other_driver, nodes, others)),
     wanted=st.lists(claims, min_size=1, max_size=3),
     usage=usages,
-    rules=st.sampled_from(ALL_RULES),
+    release=st.sampled_from(ALL_RULES),
 )
 def test_pruning_changes_no_answer_under_any_rules(
-    slices: list[Any], wanted: list[Any], usage: list[Any], rules: ReleaseBehaviour
+    slices: list[Any], wanted: list[Any], usage: list[Any], release: ReleaseBehaviour
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     with patch(THRESHOLD, 10**9):
-        plain = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
+        plain = allocate_as_release(demand, NODE, pools, Held(*usage), release=release)
     with patch(THRESHOLD, 1):
-        pruned = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
+        pruned = allocate_as_release(demand, NODE, pools, Held(*usage), release=release)
     if isinstance(plain, Placement):
         assert isinstance(pruned, Placement)
         assert pruned.claims == plain.claims
@@ -242,14 +242,14 @@ def test_pruning_changes_no_answer_under_any_rules(
 
 
 @examples(75)
-@given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, rules=st.sampled_from(ALL_RULES))
+@given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, release=st.sampled_from(ALL_RULES))
 def test_rules_that_have_no_say_change_no_answer(
-    slices: list[Any], wanted: list[Any], usage: list[Any], rules: ReleaseBehaviour
+    slices: list[Any], wanted: list[Any], usage: list[Any], release: ReleaseBehaviour
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
-    node_view = NodeView(NODE, pools, Held(*usage), None, rules)
+    node_view = NodeView(NODE, pools, Held(*usage), None, release)
     if release_search_state(demand, node_view).undo_is_exact:
-        found = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
+        found = allocate_as_release(demand, NODE, pools, Held(*usage), release=release)
         assert found == allocate(demand, NODE, pools, Held(*usage))
 
 
@@ -258,9 +258,9 @@ def test_rules_that_have_no_say_change_no_answer(
 def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted: Any, usage: list[Any]) -> None:
     """Other than taking it and giving it up."""
     demand = demand_of(wanted)
-    rules = release_rules(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
+    release = release_rules(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
     pools = pools_of(slices)
-    state = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
+    state = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, release))
     options = [option for request in demand.claims[0].requests for option in request.options]
     for wanted_option in options:
         for location in range(len(pools.devices)):

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from dra_extender.allocator.allocate import Allocation, allocate
+from dra_extender.allocator.allocate import NodeSearch, allocate
 from dra_extender.allocator.state.reasons import Code, NoFit, SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
@@ -59,7 +59,7 @@ class Interrupting(Budget):
             raise SearchPaused
 
 
-def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
+def with_pauses(asked: NodeSearch, budget: Budget) -> Placement | NoFit:
     """Go on until there is an answer."""
     while True:
         try:
@@ -83,7 +83,7 @@ def test_pauses_never_change_an_answer(
     pools = pools_of(slices)
     with patch(POLL, 0), patch(THRESHOLD, threshold), patch(ALONE, 20), patch(POLL_DEVICES, often), patch(POLL_MASK, 0):
         plain = allocate(demand_of(*wanted), NODE, pools, Held(*usage), deadline=Budget())
-        paused = with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(*usage)), Interrupting(seed))
+        paused = with_pauses(NodeSearch(demand_of(*wanted), NODE, pools_of(slices), Held(*usage)), Interrupting(seed))
     assert paused == plain
 
 
@@ -95,7 +95,7 @@ def test_a_limit_on_steps_counts_the_same_steps_with_pauses() -> None:
     budget = Interrupting(1)
     with patch(POLL, 0):
         paused = reasons(
-            with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=100), budget)
+            with_pauses(NodeSearch(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=100), budget)
         )
     assert budget.pauses > 10
     assert paused == stopped
@@ -108,7 +108,7 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     # With the second constraint the order of the picks is no matter, but which devices they are.
     distinct = [{"distinctAttribute": f"gpu.example.com/{name}"} for name in ("k", "own")]
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
-    asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=20_000)
+    asked = NodeSearch(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=20_000)
     with patch(NOGOODS, 1_200):
         assert reasons(asked.decide(Budget())).at_step_limit
     assert asked.nogood_count == 1_200
@@ -146,7 +146,7 @@ def test_what_mode_all_means_is_looked_up_in_pieces() -> None:
     wanted = claim_of(*(every(name=f"r{each}", expression=f"device.driver == 'n{each}'") for each in range(32)))
     plain = allocate(demand_of(wanted), NODE, pools_of(slices), Held())
     budget = Counting()
-    paused = with_pauses(Allocation(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
+    paused = with_pauses(NodeSearch(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
     assert paused == plain
     assert budget.asked >= 32 * 8 * 128 // 4_096
 
@@ -164,6 +164,6 @@ def test_a_look_at_the_whole_node_is_made_in_pieces() -> None:
     with patch(THRESHOLD, 1):
         plain = allocate(demand_of(wanted), NODE, pools_of(slices), Held())
         budget = Counting()
-        paused = with_pauses(Allocation(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
+        paused = with_pauses(NodeSearch(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
     assert paused == plain
     assert budget.asked - paused.steps >= 4 * 8 * 8 * 128 // 4_096

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.allocate import Allocation, allocate
+from dra_extender.allocator.allocate import NodeSearch, allocate
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code, SearchPaused
 from dra_extender.model.allocation import Placement
@@ -48,8 +48,8 @@ def test_a_device_that_is_ready_is_preferred_within_a_pool() -> None:
     slices = [slice_of(waiting("w0"), "r1", waiting("w2"), "r3")]
     assert picks(ask(slices, claim_of(exactly()))) == [["r1"]]
     assert picks(ask(slices, claim_of(exactly(3)))) == [["r1", "r3", "w0"]]
-    assert picks(ask(slices, claim_of(exactly()), rules=AS_UPSTREAM)) == [["w0"]]
-    assert picks(ask(slices, claim_of(exactly(3)), rules=UPSTREAM)) == [["w0", "r1", "w2"]]
+    assert picks(ask(slices, claim_of(exactly()), release=AS_UPSTREAM)) == [["w0"]]
+    assert picks(ask(slices, claim_of(exactly(3)), release=UPSTREAM)) == [["w0", "r1", "w2"]]
 
 
 def test_the_preference_reaches_over_the_slices_of_a_pool_and_over_several_requests() -> None:
@@ -103,7 +103,7 @@ def hard() -> tuple[list[Any], Any]:
 def test_the_preference_never_turns_a_fit_into_a_limit(most: int) -> None:
     slices, claim = hard()
     demand, pools = demand_of(claim), pools_of(slices)
-    plain = allocate(demand, NODE, pools, Held(), max_steps=most, rules=AS_UPSTREAM)
+    plain = allocate(demand, NODE, pools, Held(), max_steps=most, release=AS_UPSTREAM)
     assert isinstance(plain, Placement)
     assert picks(allocate(demand, NODE, pools, Held(), max_steps=most)) == picks(plain)
 
@@ -119,7 +119,7 @@ def test_pauses_change_nothing() -> None:
     slices, claim = hard()
     demand, pools = demand_of(claim), pools_of(slices)
     straight = allocate(demand, NODE, pools, Held(), max_steps=48)
-    search, turns = Allocation(demand, NODE, pools, Held(), max_steps=48), 0
+    search, turns = NodeSearch(demand, NODE, pools, Held(), max_steps=48), 0
 
     def pausing() -> bool:
         nonlocal turns
@@ -182,7 +182,7 @@ def test_what_fits_fits_in_either_order(
     pools = pools_of([_with_conditions(each, waits) for each in slices], features=features)
     demand = demand_of(*wanted, features=features)
     ours = allocate(demand, NODE, pools, Held(*usage))
-    plain = allocate(demand, NODE, pools, Held(*usage), rules=AS_UPSTREAM)
+    plain = allocate(demand, NODE, pools, Held(*usage), release=AS_UPSTREAM)
     if isinstance(plain, Placement):
         assert isinstance(ours, Placement)
         assert _alternatives(ours) <= _alternatives(plain)

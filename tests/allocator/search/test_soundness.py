@@ -33,7 +33,7 @@ def members(devices: dict[str, Device], names: Iterable[str]) -> dict[str, list[
     return found
 
 
-def agree(groups: list[tuple[str, ...]]) -> bool:
+def meets(groups: list[tuple[str, ...]]) -> bool:
     return not any(groups) or bool(set.intersection(*map(set, groups)))
 
 
@@ -67,7 +67,7 @@ def check_groups(devices: dict[str, Device], usage: Iterable[DeviceHolding], dra
     fresh = [name for name in drawing if name not in holders(usage)]
     after = members(devices, [*holders(usage), *fresh])
     for counter_set in members(devices, fresh):
-        assert agree(after[counter_set]) or not agree(before[counter_set])
+        assert meets(after[counter_set]) or not meets(before[counter_set])
 
 
 def check_counters(

@@ -30,9 +30,9 @@ from tests.support.allocator.building import (
 
 
 def under(
-    rules: ReleaseBehaviour, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
+    release: ReleaseBehaviour, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
 ) -> Placement | NoFit:
-    return allocate(demand_of(claim), NODE, pools_of(slices), Held(*usage), rules=rules)
+    return allocate(demand_of(claim), NODE, pools_of(slices), Held(*usage), release=release)
 
 
 def test_groups_and_counters_of_held_devices_come_from_the_snapshot_or_from_the_slices() -> None:
@@ -60,8 +60,8 @@ def test_used_up_devices_make_all_fail_or_are_left_out() -> None:
     usage = [held("a", share_id="x", consumed_capacity=(("m", NANO),))]
     wanted = claim_of(every(capacity={"requests": {"m": "1"}}))
     before = dataclasses.replace(UPSTREAM, all_needs_used_up_devices=False)
-    for rules in (OWN, UPSTREAM):
-        assert reasons(under(rules, [slice_of(*devices)], wanted, usage)).rejections[0].code is Code.CAPACITY
+    for release in (OWN, UPSTREAM):
+        assert reasons(under(release, [slice_of(*devices)], wanted, usage)).rejections[0].code is Code.CAPACITY
     assert picks(under(before, [slice_of(*devices)], wanted, usage)) == [["b"]]
 
 
@@ -72,8 +72,8 @@ def test_all_beside_a_broken_pool_is_an_error_for_the_pod_or_for_the_node() -> N
         (slice_of("a", "a", pool="broken"), Code.POOL_INVALID),
     ):
         slices = [broken, slice_of("b", name="sound", pool="sound")]
-        for rules, verdict in ((OWN, "fatal"), (UPSTREAM, "fatal"), (later, "node")):
-            found = reasons(under(rules, slices, claim_of(every())))
+        for release, verdict in ((OWN, "fatal"), (UPSTREAM, "fatal"), (later, "node")):
+            found = reasons(under(release, slices, claim_of(every())))
             assert (found.verdict, found.rejections[0].code) == (verdict, code)
 
 
@@ -121,5 +121,5 @@ def test_set_whose_members_contradict_each_other_admits_nothing_or_what_the_firs
         slices = [counters_of(set=9), slice_of(*devices, count=2)]
         usage = [held("none"), held("x")]
         assert reasons(under(OWN, slices, claim_of(exactly()), usage)).rejections[0].code is Code.GROUPS
-        for rules in (first_decides, UPSTREAM):
-            assert picks(under(rules, slices, claim_of(exactly()), usage)) == [[admitted]]
+        for release in (first_decides, UPSTREAM):
+            assert picks(under(release, slices, claim_of(exactly()), usage)) == [[admitted]]

@@ -172,7 +172,7 @@ def test_evicted_large_patterns_are_charged_to_the_call_each_time_they_are_compi
 def test_a_loop_that_compiles_its_patterns_again_ends_at_the_budget_of_the_call(
     compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns, "LARGE_PATTERNS", FairCache(1024 * 1024, largest=1))
+    monkeypatch.setattr(patterns, "LARGE_PATTERNS", FairCache(1024 * 1024, parts=1))
     terms = " && ".join(f"!device.driver.matches('^loop-{number}-.{{545}}$')" for number in range(3))
     program = compile_expression(f"lists.range(200).all(i, {terms})", owner="evil")
     compiled.clear()

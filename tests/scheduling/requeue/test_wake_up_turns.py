@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.ports.filter_response import FilterResponse
@@ -86,7 +86,7 @@ async def test_a_pod_that_is_far_behind_in_its_namespace_wakes_kube_scheduler_al
 
 async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=300)
+        "dra_extender.scheduling.evaluation.node_allocator.NodeSearch", partial(NodeSearch, max_steps=300)
     )
     world = Neighbours(Options(hold_wait_seconds=0.0, placement=PlacementPolicy.UPSTREAM))
     answer = await world.ask(world.attacker(0), "hard")
@@ -108,7 +108,7 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=20_000)
+        "dra_extender.scheduling.evaluation.node_allocator.NodeSearch", partial(NodeSearch, max_steps=20_000)
     )
     upstream = PlacementPolicy.UPSTREAM
     world = Neighbours(

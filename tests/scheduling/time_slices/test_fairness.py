@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.explain.device_diagnosis import RequestSurvey
 from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -212,7 +212,7 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
 async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"{NodeAllocator.__module__}.Allocation", partial(Allocation, max_steps=20_000))
+    monkeypatch.setattr(f"{NodeAllocator.__module__}.NodeSearch", partial(NodeSearch, max_steps=20_000))
     world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.25))
     attacker = world.attacker(0)
     calls = 1

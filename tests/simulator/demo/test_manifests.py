@@ -476,8 +476,8 @@ def test_field_that_is_null_is_one_that_is_left_out() -> None:
     (document,) = load(
         POD.replace("  containers:", "  schedulerName: null\n  resourceClaims:\n  containers:")
     ).documents
-    assert "schedulerName" not in document.thing["spec"]
-    assert "resourceClaims" not in document.thing["spec"]
+    assert "schedulerName" not in document.item["spec"]
+    assert "resourceClaims" not in document.item["spec"]
 
 
 def test_annotations_of_others_are_left_alone() -> None:

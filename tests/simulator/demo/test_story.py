@@ -97,9 +97,9 @@ async def test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_serve
 def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
     for path in EXAMPLES.glob("*.yaml"):
         for document in load_files([path]).documents:
-            assert document.thing["apiVersion"] in ("v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1")
+            assert document.item["apiVersion"] in ("v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1")
             if document.key.kind is StoredKind.POD and document.action is Action.APPLY:
-                assert document.thing["spec"]["schedulerName"] == "dra-extender-scheduler"
+                assert document.item["spec"]["schedulerName"] == "dra-extender-scheduler"
                 assert document.key.namespace == "default"
 
 

@@ -141,12 +141,15 @@ def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[Cou
 
 
 def pools_of(
-    slices: Sequence[ResourceSlice], node: Node = NODE, features: Features | None = None, rules: ReleaseBehaviour = OWN
+    slices: Sequence[ResourceSlice],
+    node: Node = NODE,
+    features: Features | None = None,
+    release: ReleaseBehaviour = OWN,
 ) -> NodePools:
     local = [each for each in slices if each.node_name == node.name]
     shared = [each for each in slices if each.node_name is None]
     whole_pool = lambda pool: [each for each in slices if each.pool_id == pool]  # noqa: E731
-    return node_pools(node, local, shared, whole_pool, features or Features(), rules)
+    return node_pools(node, local, shared, whole_pool, features or Features(), release)
 
 
 def demand_of(*claims: ResourceClaim, features: Features | None = None, programs: ProgramCache = _PROGRAMS) -> Demand:
@@ -173,12 +176,12 @@ def ask(
     node: Node = NODE,
     features: Features | None = None,
     deadline: Callable[[], bool] | None = None,
-    rules: ReleaseBehaviour = OWN,
+    release: ReleaseBehaviour = OWN,
 ) -> Placement | NoFit:
     """One search from scratch."""
     demand = demand_of(*claims, features=features)
-    pools = pools_of(slices, node, features, rules)
-    return allocate(demand, node, pools, Held(*usage), deadline=deadline, rules=rules)
+    pools = pools_of(slices, node, features, release)
+    return allocate(demand, node, pools, Held(*usage), deadline=deadline, release=release)
 
 
 def picks(found: Placement | NoFit) -> list[list[str]]:

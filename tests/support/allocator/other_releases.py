@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, SupportsIndex
 
-from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.constraints import (
     REFUSED,
     Constraint,
@@ -18,10 +18,10 @@ from dra_extender.allocator.demand.constraints import (
     value_set,
 )
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.picks import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.counter_sets import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, PoolTables, SearchState
 from dra_extender.allocator.state.features import ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit
 from dra_extender.allocator.state.usage import Usage
@@ -48,9 +48,9 @@ class ReleaseRules(ReleaseBehaviour):
     admin_access_pays_counters: bool = True
 
 
-def release_rules(rules: ReleaseBehaviour, **changes: bool) -> ReleaseRules:
+def release_rules(release: ReleaseBehaviour, **changes: bool) -> ReleaseRules:
     """These rules with the further switches."""
-    return ReleaseRules(**{each.name: getattr(rules, each.name) for each in fields(rules)} | changes)
+    return ReleaseRules(**{each.name: getattr(release, each.name) for each in fields(release)} | changes)
 
 
 def allocate_as_release(
@@ -62,17 +62,17 @@ def allocate_as_release(
     deadline: Callable[[], bool] | None = None,
     **options: Any,
 ) -> Placement | NoFit:
-    return Allocation(demand, node, pools, usage, new_state=release_search_state, **options).decide(deadline)
+    return NodeSearch(demand, node, pools, usage, new_state=release_search_state, **options).decide(deadline)
 
 
 def release_search_state(demand: Demand, node_view: NodeView) -> SearchState:
     """A state without picks by the rules of this search: the service's, unless a switch decides about this demand."""
-    rules = node_view.rules
-    if not isinstance(rules, ReleaseRules):
+    release = node_view.release
+    if not isinstance(release, ReleaseRules):
         return SearchState(demand, node_view)
-    shared_names = not rules.counters_by_driver and _has_pools_of_one_name(node_view)
-    by_request = not rules.distinct_from_every_device and _has_distinct(demand)
-    free_admin = not rules.admin_access_pays_counters and _has_admin_access(demand)
+    shared_names = not release.counters_by_driver and _has_pools_of_one_name(node_view)
+    by_request = not release.distinct_from_every_device and _has_distinct(demand)
+    free_admin = not release.admin_access_pays_counters and _has_admin_access(demand)
     if shared_names or by_request or free_admin:
         return ReleaseSearchState(demand, node_view)
     return SearchState(demand, node_view)
@@ -139,17 +139,17 @@ class LooseCounterTable(CounterTable):
 class ReleaseSearchState(SearchState):
     """A state whose undo may leave something behind; `exclusion` still changes nothing."""
 
-    __slots__ = ("_by_name", "_joined", "_paid", "_rules")
+    __slots__ = ("_by_name", "_joined", "_paid", "_release")
     undo_is_exact: ClassVar[bool] = False
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         super().__init__(demand, node_view)
-        rules = node_view.rules
-        self._rules = rules if isinstance(rules, ReleaseRules) else release_rules(rules)
+        release = node_view.release
+        self._release = release if isinstance(release, ReleaseRules) else release_rules(release)
         self._by_name: dict[str, LooseCounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
         self._paid: dict[int, bool] = {}
-        if not self._rules.distinct_from_every_device:
+        if not self._release.distinct_from_every_device:
             for claim, each in enumerate(demand.claims):
                 for index, constraint in enumerate(each.constraints):
                     if constraint.distinct:
@@ -166,7 +166,7 @@ class ReleaseSearchState(SearchState):
         """See `SearchState`; the first pool of a name that is asked for makes the counters of them all."""
         new = id(pool) not in self._tables
         found = super().tables(pool)
-        if new and not self._rules.counters_by_driver:
+        if new and not self._release.counters_by_driver:
             name = pool.pool_id[1]
             if name not in self._by_name:
                 self._by_name[name] = LooseCounterTable(pool.totals, found.held_entries)
@@ -216,15 +216,15 @@ class ReleaseSearchState(SearchState):
             yield index, constraint, self.node_view.attribute(wanted, constraint.attribute, location)
 
     def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
-        if self._rules.admin_access_pays_counters:
+        if self._release.admin_access_pays_counters:
             return super()._join_sets(pool, consumption, admin=admin)
-        # `_draw` pays.
+        # `_join` pays.
         return self._join_groups(pool, consumption, admin=admin)
 
-    def _draw(self, wanted: SearchableRequest, location: int) -> Exclusion:
-        exclusion = super()._draw(wanted, location)
+    def _join(self, wanted: SearchableRequest, location: int) -> Exclusion:
+        exclusion = super()._join(wanted, location)
         consumption = self.node_view.pools.devices[location].consumes_counters
-        if self._rules.admin_access_pays_counters or exclusion or wanted.admin or not consumption:
+        if self._release.admin_access_pays_counters or exclusion or wanted.admin or not consumption:
             return exclusion
         # A share with admin access that came before has not paid for this one.
         sharing = self.node_view.sharing

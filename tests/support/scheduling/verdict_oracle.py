@@ -97,7 +97,7 @@ class Oracle:
                 members[device] = view[name]
         drawn = sum(units for units, _ in members.values())
         overdrawn = name in self.totals and drawn > before and drawn > self.totals[name]
-        return overdrawn or not agree(groups for _, lists in members.values() for groups in lists)
+        return overdrawn or not meets(groups for _, lists in members.values() for groups in lists)
 
     def members(self, name: str) -> Iterator[tuple[str, tuple[int, frozenset[Groups]]]]:
         """Who holds something of this counter set."""
@@ -121,7 +121,7 @@ class Oracle:
         return (
             self.overdrawn()
             or any(Oracle(self.totals, self.things).misuses(device, self.of(device)) for device in held)
-            or any(not agree(g for _, (_, lists) in self.members(name) for g in lists) for name in self.sets())
+            or any(not meets(g for _, (_, lists) in self.members(name) for g in lists) for name in self.sets())
         )
 
 
@@ -136,7 +136,7 @@ def merged(given: Iterable[Given]) -> View | None:
     return found if snapshots else None
 
 
-def agree(lists: Iterable[Groups]) -> bool:
+def meets(lists: Iterable[Groups]) -> bool:
     """KEP-5963: all have no groups, or some group is in every list."""
     found = list(lists)
     return all(not each for each in found) or any(all(group in each for each in found) for group in "abc")

@@ -82,16 +82,16 @@ def preferred_constraints(
         preferences = read_preferences(bytes(opaque.parameters))
     except PreferencesError:
         return
-    yield from matching(preferences.match_attributes, requests, lists=lists)
+    yield from match_constraints(preferences.match_attributes, requests, lists=lists)
 
 
-def matching(attributes: Iterable[str], requests: tuple[str, ...], *, lists: bool) -> Iterator[Constraint]:
+def match_constraints(attributes: Iterable[str], requests: tuple[str, ...], *, lists: bool) -> Iterator[Constraint]:
     """Yield for each attribute the constraint that devices of these requests (none: all) agree in it."""
     for attribute in attributes:
         yield Constraint(attribute=attribute, distinct=False, requests=requests, lists=lists)
 
 
-def agree(constraint: Constraint, attributes: Iterable[Attribute | None]) -> bool:
+def meets(constraint: Constraint, attributes: Iterable[Attribute | None]) -> bool:
     """Return whether devices with these attributes (None: a device without it) meet a constraint."""
     state: Any = None
     for attribute in attributes:

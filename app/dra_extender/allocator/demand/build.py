@@ -1,6 +1,5 @@
 """Build the `Demand` of a pod from its claims; what needs no node is validated here, in upstream's order."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, islice
 from typing import Final
@@ -8,7 +7,7 @@ from typing import Final
 from dra_extender.allocator.demand.alignment import (
     MOST_PREFERENCES,
     PolicyPreferences,
-    matching,
+    match_constraints,
     preferred_constraints,
 )
 from dra_extender.allocator.demand.constraints import Constraint
@@ -33,6 +32,7 @@ from dra_extender.cel.program import Program, ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
+from dra_extender.model.digest import digest_of
 from dra_extender.model.resource_claim import ClaimConfiguration, DeviceRequest, DeviceRequestBody
 
 MAX_RESULTS: Final = 32
@@ -100,7 +100,7 @@ def build_demand(
     demand = Demand(
         claims=demands,
         features=features,
-        signature=hashlib.blake2b(content, digest_size=16).digest(),
+        signature=digest_of(content),
         size=size_of(demands, content),
         compile_rule=compile_rule,
         admin_access=any(option.admin for claim in demands for request in claim.requests for option in request.options),
@@ -181,7 +181,7 @@ class _DemandBuilder:
                 for name, device_class in names.items()
                 for configuration in device_class.spec.config
             ),
-            *(matching(self._by_policy.get(name, ()), of_class[name], lists=lists) for name in names),
+            *(match_constraints(self._by_policy.get(name, ()), of_class[name], lists=lists) for name in names),
         )
         for constraint in constraints:
             counts = (

@@ -249,7 +249,7 @@ class SelectorVerdicts:
     def __init__(self, max_bytes: int = VERDICT_BYTES) -> None:
         """Start empty."""
         self._lists: FairCache[tuple[str, ...], SelectorList] = FairCache(
-            max_bytes, largest=_LARGEST, on_evict=lambda _, evicted: evicted.forget()
+            max_bytes, parts=_LARGEST, on_evict=lambda _, evicted: evicted.forget()
         )
 
     @property

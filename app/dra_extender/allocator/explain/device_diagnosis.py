@@ -11,13 +11,13 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
 from dra_extender.allocator.rules.compatibility_groups import GroupState
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.reasons import Code, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.api_json import Value

@@ -5,12 +5,12 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import ValueSet, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.picks import Exclusion, Pick, SearchState
 from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
 from dra_extender.allocator.rules.compatible_only_with import SlicePosition, conflict_message
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, Pick, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import format_quantity
@@ -61,8 +61,8 @@ class DeviceMessages:
                 return self._groups(slot, location)
             case Code.NEIGHBOURS if self._state.neighbours is not None:
                 view = self._node_view.pools.views[location]
-                device_location = SlicePosition(view.published, location - view.base)
-                conflict = self._state.neighbours.conflict(view.pool, device_location)
+                slice_position = SlicePosition(view.published, location - view.base)
+                conflict = self._state.neighbours.conflict(view.pool, slice_position)
                 return "" if conflict is None else conflict_message(device, conflict)
             case Code.COUNTERS:
                 return self._counters(slot, location)

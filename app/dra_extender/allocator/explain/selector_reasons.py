@@ -41,7 +41,7 @@ class UnmetSelectors:
         except (CelBudgetError, CelCompileError):
             return None
 
-    def first(self, published: ResourceSlice, position: int) -> int | None:
+    def first_unmet(self, published: ResourceSlice, position: int) -> int | None:
         """Return the index of the first selector that is not true on the device; None if there is none."""
         activation = activation_of(published, published.devices[position])
         for index, program in enumerate(self._selectors.programs):
@@ -52,7 +52,7 @@ class UnmetSelectors:
                 return index
         return None
 
-    def content(self, published: ResourceSlice, position: int) -> Hashable:
+    def read_content(self, published: ResourceSlice, position: int) -> Hashable:
         """Return a value that is equal for devices in which the selectors read the same."""
         device, reads = published.devices[position], self._reads
         attributes = device.attributes
@@ -84,8 +84,8 @@ class UnmetSelectors:
             yield index, text or f"{quoted(program.expression)}: {CUT}"
 
     def failure(self, published: ResourceSlice, position: int) -> str:
-        """Return what the first selector that is not true on the device reads and does not find; empty if that is not known."""
-        index = self.first(published, position)
+        """Return what the first selector that is false or fails on the device reads in vain; empty if that is not known."""
+        index = self.first_unmet(published, position)
         program = None if index is None else self._selectors.programs[index]
         if not isinstance(program, Program):
             return ""

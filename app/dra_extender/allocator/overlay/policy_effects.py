@@ -11,12 +11,13 @@ from dra_extender.allocator.overlay.policy import PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import ProgramCache
-from dra_extender.model.device import Device
+from dra_extender.model.device import NODE, POOL, Device
 from dra_extender.model.resource_slice import ResourceSlice
 
 MAX_DEVICES: Final = 20_000
 """With more devices the effects are not computed; each device takes some microseconds."""
 MAX_PAIRS: Final = 200_000
+"""Pairs of neighbours that are compared at most."""
 _ONLY_WITH: Final = "compatibleOnlyWith"
 
 
@@ -28,7 +29,7 @@ class PublishedDevice(NamedTuple):
     scope: NeighbourScope
 
     @property
-    def rule(self) -> str:
+    def supplied_by(self) -> str:
         """The rule of the policy that supplied `compatibleOnlyWith`; empty where the slice has it."""
         return dict(self.device.sources).get(_ONLY_WITH, "")
 
@@ -68,7 +69,7 @@ def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDe
 
 def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Yield (rule, why) if no device with `compatibleOnlyWith` of the rule has a published neighbour."""
-    having = [device for device in devices if device.rule == rule.name]
+    having = [device for device in devices if device.supplied_by == rule.name]
     if not having:
         if set(_supplied(rule)) == {_ONLY_WITH}:
             yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
@@ -77,18 +78,18 @@ def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) ->
     numbers: Counter[object] = Counter()
     for device in devices:
         pool, node, sets = device.scope
-        numbers.update((pool, ("node", node), *((pool, counter_set) for counter_set in sets)))
+        numbers.update((pool, (NODE, node), *((pool, counter_set) for counter_set in sets)))
     if not any(_has_neighbour(device, numbers) for device in having):
-        where = {"pool": "their pools", "node": "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
+        where = {POOL: "their pools", NODE: "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
 
 def _has_neighbour(device: PublishedDevice, numbers: Mapping[object, int]) -> bool:
     pool, node, sets = device.scope
     on = device.device.neighbours_on
-    if on == "node":
-        return node is not None and numbers["node", node] > 1
-    if on == "pool" or not sets:
+    if on == NODE:
+        return node is not None and numbers[NODE, node] > 1
+    if on == POOL or not sets:
         return numbers[pool] > 1
     return any(numbers[pool, counter_set] > 1 for counter_set in sets)
 

@@ -68,14 +68,14 @@ class KnownSlices:
     """The slices of one pool in its current generation, as seen from one node.
 
     `relevant` are usable from the node (sorted by name).  `elsewhere` are the others, known only when the relevant ones
-    alone are not the whole pool.  An incomplete pool offers nothing; `published` of `expected` slices were found, and `ignored`
+    alone are not the whole pool.  An incomplete pool offers nothing; `found` of `expected` slices were found, and `ignored`
     are the names of those that do not count.
     """
 
     relevant: tuple[ResourceSlice, ...]
     elsewhere: tuple[ResourceSlice, ...] = ()
     complete: bool = True
-    published: int = 0
+    found: int = 0
     expected: int = 0
     ignored: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ def current_slices(
     generation, expected = relevant[0].generation, relevant[0].slice_count
     in_order = tuple(sorted(relevant, key=lambda published: published.name))
     if len(relevant) == expected:
-        return KnownSlices(relevant=in_order, published=expected, expected=expected)
+        return KnownSlices(relevant=in_order, found=expected, expected=expected)
     pool = tuple(whole_pool())
     if any(published.generation > generation for published in pool):
         return None
@@ -111,7 +111,7 @@ def current_slices(
         relevant=in_order,
         elsewhere=tuple(published for published in same if published.name not in names),
         complete=len(same) == expected,
-        published=len(same),
+        found=len(same),
         expected=expected,
         ignored=tuple(published.name for published in current if not counts(published)),
     )
@@ -160,7 +160,7 @@ class Pool:
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given.  A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF; `detail` describes it) offers no devices;
-    `hidden` counts those of its slices for this node, `withheld` are its slices on any node.  An incomplete pool has `slice_count`
+    `hidden` counts those of its slices for this node, `withheld` are its slices on any node.  An incomplete pool has `found`
     of the `expected` slices of this `generation`.
     `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
     the whole node.
@@ -176,7 +176,7 @@ class Pool:
     hidden: int = 0
     withheld: tuple[ResourceSlice, ...] = ()
     generation: int = 0
-    slice_count: int = 0
+    found: int = 0
     expected: int = 0
 
     @property
@@ -276,15 +276,15 @@ def node_pools(
     shared: Sequence[ResourceSlice],
     pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
     features: Features,
-    rules: ReleaseBehaviour = OWN,
+    release: ReleaseBehaviour = OWN,
 ) -> NodePools:
     """Return the pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
-    returns all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may ignore slices with
+    returns all slices of a pool on any node and of any generation.  With compatibility groups off, `release` may ignore slices with
     a device that has groups, as released schedulers do.  A malformed node selector is a ModelError.
     """
-    counts = _always if features.compatibility_groups or rules.grouped_devices_skipped else _without_groups
+    counts = _always if features.compatibility_groups or release.grouped_devices_skipped else _without_groups
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     ignored: dict[PoolId, list[ResourceSlice]] = {}
@@ -298,7 +298,7 @@ def node_pools(
     for pool_id, relevant in by_pool.items():
         current = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if current is not None:
-            built.append(_build(pool_id, current, partitionable=partitionable, rules=rules))
+            built.append(_build(pool_id, current, partitionable=partitionable, release=release))
     built.sort(key=lambda item: (item.has_binding_conditions, item.pool.pool_id))
     devices: list[Device] = []
     views: list[SliceView] = []
@@ -332,12 +332,12 @@ def node_pools(
     )
 
 
-def pool_problem(
+def why_pool_is_unusable(
     pool_id: PoolId, relevant: Sequence[ResourceSlice], pool_slices: Callable[[PoolId], Sequence[ResourceSlice]]
 ) -> str:
     """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
     slices = current_slices(latest_generation(relevant), partial(pool_slices, pool_id), _always)
-    return "" if slices is None else _build(pool_id, slices, partitionable=True, rules=OWN).pool.detail
+    return "" if slices is None else _build(pool_id, slices, partitionable=True, release=OWN).pool.detail
 
 
 class _BuiltPool(NamedTuple):
@@ -348,10 +348,10 @@ class _BuiltPool(NamedTuple):
     offering: tuple[ResourceSlice, ...] = ()
 
 
-def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, rules: ReleaseBehaviour) -> _BuiltPool:
+def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, release: ReleaseBehaviour) -> _BuiltPool:
     if not slices.complete:
-        detail = f"pool {pool_id[0]}/{pool_id[1]} has {slices.published} of {slices.expected} slices"
-        if slices.ignored and slices.published + len(slices.ignored) == slices.expected:
+        detail = f"pool {pool_id[0]}/{pool_id[1]} has {slices.found} of {slices.expected} slices"
+        if slices.ignored and slices.found + len(slices.ignored) == slices.expected:
             return _problematic(pool_id, slices, Code.GROUPS_OFF, f"{detail}; {_ignored_message(slices.ignored)}")
         return _problematic(pool_id, slices, Code.POOL_INCOMPLETE, detail)
     totals: CounterTotals = {}
@@ -359,7 +359,7 @@ def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, rules: 
     try:
         if partitionable:
             # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
-            beside_counters = rules.devices_beside_counters
+            beside_counters = release.devices_beside_counters
             offering = tuple([part for part in offering if not part.counter_sets or (beside_counters and part.devices)])
             elsewhere = tuple(
                 [part for part in elsewhere if not part.counter_sets or (beside_counters and part.devices)]
@@ -391,7 +391,7 @@ def _problematic(pool_id: PoolId, slices: KnownSlices, problem: Code, detail: st
         hidden=sum(len(part.devices) for part in slices.relevant),
         withheld=(*slices.relevant, *slices.elsewhere),
         generation=slices.relevant[0].generation,
-        slice_count=slices.published,
+        found=slices.found,
         expected=slices.expected,
     )
     return _BuiltPool(has_binding_conditions=False, pool=pool)

@@ -69,12 +69,12 @@ IsTrue = Callable[[str, SlicePosition], bool]
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A device that is allocated or picked; `device_location` is None if it is not published any more."""
+    """A device that is allocated or picked; `slice_position` is None if it is not published any more."""
 
     name: str
     scope: NeighbourScope
     rules: tuple[Rule, ...]
-    device_location: SlicePosition | None
+    slice_position: SlicePosition | None
     allocated: bool
 
 
@@ -144,23 +144,23 @@ class NeighbourTable:
         self._held_entries = held_entries
         self._members: dict[PoolId, _Members] = {}
 
-    def join(self, pool: Pool, device_location: SlicePosition, trail: Trail) -> bool:
+    def join(self, pool: Pool, slice_position: SlicePosition, trail: Trail) -> bool:
         """Make a device a member; False if it is not compatible with a neighbour (the caller then undoes)."""
-        if self.conflict(pool, device_location) is not None:
+        if self.conflict(pool, slice_position) is not None:
             return False
-        device = device_location.device
-        scope, rules = scope_of(device_location.published, device), _published_rules(device)
-        member = Neighbour(device.name, scope, rules, device_location, allocated=False)
+        device = slice_position.device
+        scope, rules = scope_of(slice_position.published, device), _published_rules(device)
+        member = Neighbour(device.name, scope, rules, slice_position, allocated=False)
         members = self.members(pool)
         trail.append(members.all, member)
         if member.rules:
             trail.append(members.with_rules, member)
         return True
 
-    def conflict(self, pool: Pool, device_location: SlicePosition) -> NeighbourConflict | None:
+    def conflict(self, pool: Pool, slice_position: SlicePosition) -> NeighbourConflict | None:
         """Return the first neighbour that is not compatible with this device: rules of members come first, then its own."""
-        device = device_location.device
-        scope, own_rules = scope_of(device_location.published, device), _published_rules(device)
+        device = slice_position.device
+        scope, own_rules = scope_of(slice_position.published, device), _published_rules(device)
         node_view = self._node_view
         pools = node_view.pools_with_rules if node_view.has_node_rules else (pool,)
         members = [self.members(pool) for pool in pools]
@@ -177,7 +177,7 @@ class NeighbourTable:
         if len(concerned) > MAX_NEIGHBOURS:
             return NeighbourConflict(concerned[0][0], neighbour_count=len(concerned))
         for member, rule in concerned:
-            problem = self._problem(rule.expression, device_location)
+            problem = self._problem(rule.expression, slice_position)
             if problem is not None:
                 return NeighbourConflict(member, rule.expression, of_member=True, problem=problem)
         for rule in own_rules:
@@ -188,8 +188,8 @@ class NeighbourTable:
                 )
             for member in neighbours:
                 problem = "it is not published any more"
-                if member.device_location is not None:
-                    problem = self._problem(rule.expression, member.device_location)
+                if member.slice_position is not None:
+                    problem = self._problem(rule.expression, member.slice_position)
                 if problem is not None:
                     return NeighbourConflict(member, rule.expression, of_member=False, problem=problem)
         return None
@@ -204,12 +204,12 @@ class NeighbourTable:
             )
         return members
 
-    def _problem(self, expression: str, device_location: SlicePosition) -> str | None:
+    def _problem(self, expression: str, slice_position: SlicePosition) -> str | None:
         """Return None if the expression is true for the device, empty if it is false, else why it has no value."""
         deadline = self._node_view.deadline
         try:
-            row = self._compile_rule(expression, deadline).row(device_location.published)
-            matches = row.matches(device_location.published, device_location.position, deadline)
+            row = self._compile_rule(expression, deadline).row(slice_position.published)
+            matches = row.matches(slice_position.published, slice_position.position, deadline)
         except SelectorError as problem:
             return str(problem)
         except (SelectionTimeoutError, CelBudgetError) as problem:
@@ -235,22 +235,22 @@ def _held_members(
         for name, holdings in usage.items()
         if any(not holding.admin and not holding.in_backoff for holding in holdings)
     }
-    device_locations: dict[str, SlicePosition] = {}
+    slice_positions: dict[str, SlicePosition] = {}
     for published in pool.published if names else ():
         for position, device in enumerate(published.devices):
-            if device.name in names and device.name not in device_locations:
-                device_locations[device.name] = SlicePosition(published, position)
+            if device.name in names and device.name not in slice_positions:
+                slice_positions[device.name] = SlicePosition(published, position)
     nodes = {published.node_name for published in pool.published}
     home = nodes.pop() if len(nodes) == 1 else None
     for name in names:
-        device_location, counter_sets = device_locations.get(name), drawn.get(name, ())
-        if device_location is None:
+        slice_position, counter_sets = slice_positions.get(name), drawn.get(name, ())
+        if slice_position is None:
             scope = NeighbourScope(pool.pool_id, home, frozenset(counter_sets))
             yield Neighbour(name, scope, frozen_rules(usage[name], None), None, allocated=True)
         else:
-            device = device_location.device
-            scope = scope_of(device_location.published, device, counter_sets)
-            yield Neighbour(name, scope, frozen_rules(usage[name], device), device_location, allocated=True)
+            device = slice_position.device
+            scope = scope_of(slice_position.published, device, counter_sets)
+            yield Neighbour(name, scope, frozen_rules(usage[name], device), slice_position, allocated=True)
 
 
 def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
@@ -273,7 +273,7 @@ def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHo
 def _accepts(owner: Neighbour, neighbour: Neighbour, is_true: IsTrue) -> bool:
     """Return whether every rule of the owner that concerns the neighbour is true for it."""
     return all(
-        neighbour.device_location is not None and is_true(rule.expression, neighbour.device_location)
+        neighbour.slice_position is not None and is_true(rule.expression, neighbour.slice_position)
         for rule in owner.rules
         if is_neighbour(rule.on, owner.scope, neighbour.scope)
     )

@@ -148,7 +148,7 @@ class Eligibility:
         except CapacityError as problem:
             raise self._failure(Code.AMOUNT_INVALID, f"device {device.name}: {problem}", device) from problem
         if (
-            (self._exact or not self._node_view.rules.all_needs_used_up_devices)
+            (self._exact or not self._node_view.release.all_needs_used_up_devices)
             and self._node_view.holdings(location)
             and self._sharing.exhausted(self._request, location) is not None
         ):
@@ -162,7 +162,7 @@ class Eligibility:
             return DeviceVerdict.BOUND_ELSEWHERE
         if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
-        if device.node_allocatable and not node_view.rules.unaccounted_devices:
+        if device.node_allocatable and not node_view.release.unaccounted_devices:
             return DeviceVerdict.NODE_ALLOCATABLE
         if not features.partitionable_devices and not all(entry.synthetic for entry in device.consumes_counters):
             return DeviceVerdict.PARTITIONABLE_OFF

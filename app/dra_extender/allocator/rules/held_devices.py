@@ -163,7 +163,7 @@ def can_move(published: ResourceSlice, device: Device) -> bool:
     return not (published.node_name or device.node_name)
 
 
-def binds(published: ResourceSlice, device: Device) -> bool:
+def binds_to_node_now(published: ResourceSlice, device: Device) -> bool:
     """Return whether an allocation of the device binds it to a node, as it is published now."""
     return device.binds_to_node and can_move(published, device)
 
@@ -187,7 +187,7 @@ def shares_apart(
     places = [(part, device) for part in slices for device in part.devices if device.name == name]
     if places and not any(can_move(*place) for place in places):
         return None
-    bound = _nodes_of(holdings, device_binds=any(binds(*place) for place in places))
+    bound = _nodes_of(holdings, device_binds=any(binds_to_node_now(*place) for place in places))
     if not any(bound - {holding.node} for holding in added if holding.node is not None):
         return None
     return SharesApart(tuple(sorted(bound)), tuple(sorted(nodes)))

@@ -31,16 +31,16 @@ class NodeView:
         pools: NodePools,
         usage: Usage,
         deadline: Deadline | None,
-        rules: ReleaseBehaviour = OWN,
+        release: ReleaseBehaviour = OWN,
     ) -> None:
         self.pools = pools
-        self.rules = rules
+        self.release = release
         self.features = features = pools.features
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.
-        self.hides_binding_conditions = not (features.device_binding_and_status or rules.unready_devices_while_off)
+        self.hides_binding_conditions = not (features.device_binding_and_status or release.unready_devices_while_off)
         # Whether devices with compatibility groups cannot be chosen.
-        self.hides_grouped_devices = not features.compatibility_groups and rules.grouped_devices_skipped
+        self.hides_grouped_devices = not features.compatibility_groups and release.grouped_devices_skipped
         self.skips_node_operations = features.optional_node_operations and node.skips_node_operations
         # Verdicts so far, by the equivalence key of requests (see `Eligibility`).
         self.verdicts_by_key: dict[Hashable, bytearray] = {}
@@ -52,7 +52,7 @@ class NodeView:
         self._unpolled = 0
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
-        self.sharing = Sharing(pools, self.holdings, qualifies=rules.qualified_capacities)
+        self.sharing = Sharing(pools, self.holdings, qualifies=release.qualified_capacities)
 
     @property
     def pools_with_rules(self) -> tuple[Pool, ...]:
@@ -93,11 +93,11 @@ class NodeView:
                 if holding.share_id is None:
                     return True
                 shared = True
-        return shared and self.rules.lapsed_shares_block and not self.sharing.is_shareable(location)
+        return shared and self.release.lapsed_shares_block and not self.sharing.is_shareable(location)
 
     def bound_nodes(self, location: int) -> frozenset[str]:
         """Return the nodes to which allocated shares bind the device."""
-        holdings = self.holdings(location) if self.rules.devices_stay_on_node else ()
+        holdings = self.holdings(location) if self.release.devices_stay_on_node else ()
         if not holdings:
             return frozenset()
         return bound_nodes(self.pools.views[location].published, self.pools.devices[location], holdings)
@@ -117,7 +117,7 @@ class NodeView:
         usage = self._used.get(id(pool))
         if usage is None:
             usage = self._usage.pool(pool.pool_id)
-            if not self.rules.frozen_holdings:
+            if not self.release.frozen_holdings:
                 usage = {device: tuple(map(_without_snapshot, holdings)) for device, holdings in usage.items()}
             self._used[id(pool)] = usage
         return usage

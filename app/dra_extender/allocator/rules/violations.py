@@ -58,7 +58,7 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
 
 
 def pool_violation(
-    pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: ReleaseBehaviour = OWN
+    pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], release: ReleaseBehaviour = OWN
 ) -> Violation | None:
     """Return the first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
@@ -78,12 +78,12 @@ def pool_violation(
             joining[name] = tuple(holdings)
         named = (device for part in pool.published for device in part.devices if device.name == name)
         violation = _device_violation(named, name, (*current, *holdings), holdings)
-        violation = violation or _node_violation(pool, name, (*current, *holdings), holdings, rules)
+        violation = violation or _node_violation(pool, name, (*current, *holdings), holdings, release)
         if violation is not None:
             return violation
     drawn = list(held_consumption(pool.published, joining))
     requested = [entry for _, entry in drawn]
-    if not rules.shares_keep_snapshot:
+    if not release.shares_keep_snapshot:
         # What a further share draws is drawn already: of its snapshot only the groups count.
         requested += [entry for holding in further for entry in holding.consumption or ()]
     if not requested:
@@ -160,9 +160,9 @@ def _node_violation(
     name: str,
     holdings: Sequence[DeviceHolding],
     added: Sequence[DeviceHolding],
-    rules: ReleaseBehaviour = OWN,
+    release: ReleaseBehaviour = OWN,
 ) -> Violation | None:
-    apart = shares_apart(pool.published, name, holdings, added) if rules.devices_stay_on_node else None
+    apart = shares_apart(pool.published, name, holdings, added) if release.devices_stay_on_node else None
     if apart is None:
         return None
     return Violation(NODE, name, f"bound to {', '.join(apart.bound)}, with shares on {', '.join(apart.nodes)}")

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, SearchableRequest
-from dra_extender.allocator.picks import PoolTables
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import CapacityMismatch
 from dra_extender.allocator.rules.eligibility import DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.pruning import FindEligibility, Mask, PruningIndex, locations, mask_of
+from dra_extender.allocator.search_state import PoolTables
 from dra_extender.allocator.state.reasons import SearchEndedError
 from dra_extender.model.device import CounterConsumption
 

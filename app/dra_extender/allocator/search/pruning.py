@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.picks import SearchState
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import OptionKey
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.cel.device import Attribute
 
 Mask = int

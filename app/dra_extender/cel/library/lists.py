@@ -6,7 +6,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Final
 
-from dra_extender.cel.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
+from dra_extender.cel.cost import COMPARISON_WORK, LIST_COST, ROUND_WORK, EvaluationFrame, Extra, elements_traversed
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.equality import Elements, contains_element, equal_or_false, first_index
 from dra_extender.cel.native.lists import (
@@ -40,8 +40,6 @@ _T: Final = variable("T")
 _LIST: Final = list_of(_T)
 _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _PLAIN: Final = ({int}, {str}, {bytes}, {bool})
-_BASE: Final = 10
-_ROUND_WORK: Final = 4
 _SUMMED_PIECE: Final = 100
 _MAX_INCLUDED: Final = 48
 
@@ -73,7 +71,7 @@ def _flatten(frame: EvaluationFrame, values: Elements, depth: int = 1) -> list[A
     frame.build_list(len(values))
     frame.spend(COMPARISON_WORK)
     for value in values:
-        frame.spend(_ROUND_WORK)
+        frame.spend(ROUND_WORK)
         if type(value) in LISTS and depth:
             flat.extend(_flatten(frame, value, depth - 1))
         else:
@@ -103,7 +101,7 @@ def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
     unique: list[Any] = []
     for value in values:
         for member in unique:
-            frame.spend(_ROUND_WORK)
+            frame.spend(ROUND_WORK)
             if equal_or_false(frame, value, member):
                 break
         else:
@@ -166,7 +164,7 @@ def _sum(
         total: Any = kind(0)
         for start in range(0, len(values), _SUMMED_PIECE):
             piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
-            frame.spend(_ROUND_WORK * len(piece))
+            frame.spend(ROUND_WORK * len(piece))
             total = add(total, piece)
         return kind(total)
 
@@ -176,7 +174,7 @@ def _sum(
 def _sum_durations(frame: EvaluationFrame, values: Elements) -> Duration:
     total = Duration(0)
     for value in values:
-        frame.spend(2 * _ROUND_WORK)
+        frame.spend(2 * ROUND_WORK)
         if type(value) is not Duration:
             raise no_overload(total, value)
         total = duration_of(total.nanos + value.nanos)
@@ -220,12 +218,12 @@ def _intersects(frame: EvaluationFrame, left: Elements, right: Elements) -> bool
 
 
 def _result_size(_: EvaluationFrame, __: tuple[Any, ...], result: Any) -> int:
-    return size_of(result) + _BASE
+    return size_of(result) + LIST_COST
 
 
 def _input_by_depth(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
-    return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + _BASE
+    return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + LIST_COST
 
 
 def self_compared(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
@@ -235,7 +233,7 @@ def self_compared(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> in
         return 0
     square = len(values) * len(values)
     texts = bool(values) and isinstance(values[0], str | bytes)
-    return (square * 21 // 10 if texts else square * 2) + _BASE
+    return (square * 21 // 10 if texts else square * 2) + LIST_COST
 
 
 def _product(factor: int) -> Extra:

@@ -62,16 +62,16 @@ def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> 
 
 _INTEGERS: Final = frozenset({"int", "uint"})
 _DOUBLES: Final = frozenset({"double", "string"})
-_HEXADECIMAL: Final = _INTEGERS | {"string", "bytes"}
+_NUMBERS_AND_TEXTS: Final = _INTEGERS | {"string", "bytes"}
 _SHOWABLE: Final[Mapping[str, frozenset[str]]] = {
-    "s": _HEXADECIMAL | {"bool", "double", "list", "map", "null_type", "type", "duration", "timestamp"},
+    "s": _NUMBERS_AND_TEXTS | {"bool", "double", "list", "map", "null_type", "type", "duration", "timestamp"},
     "d": _INTEGERS,
     "f": _DOUBLES,
     "e": _DOUBLES,
     "b": _INTEGERS | {"bool"},
     "o": _INTEGERS,
-    "x": _HEXADECIMAL,
-    "X": _HEXADECIMAL,
+    "x": _NUMBERS_AND_TEXTS,
+    "X": _NUMBERS_AND_TEXTS,
 }
 """The names of the types that each clause can show."""
 

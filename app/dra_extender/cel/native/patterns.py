@@ -164,7 +164,7 @@ def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
 
 
 SMALL_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES * 3 // 4)
-LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, largest=4)
+LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, parts=4)
 """Compiled patterns by their text; the oldest patterns of an owner are evicted first, because a lookup does not count as a use."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
-from dra_extender.allocator.pools.pools import is_relevant, pool_problem
+from dra_extender.allocator.pools.pools import is_relevant, why_pool_is_unusable
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
@@ -130,7 +130,7 @@ def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditF
     Two devices of one name contradict each other only where one node can see both.
     """
     for relevant in _seen_together(_newest(published)):
-        problem = pool_problem(pool_id, relevant, lambda _: published)
+        problem = why_pool_is_unusable(pool_id, relevant, lambda _: published)
         if problem:
             return finding(Check.SLICES, f"pool {'/'.join(pool_id)}", problem)
     return None

@@ -150,10 +150,10 @@ class NoMatch:
 
     def _lack(self, published: ResourceSlice, position: int) -> _Lack:
         """Return what the device lacks, found out once for devices in which the selectors read the same."""
-        content = self._unmet.content(published, position)
+        content = self._unmet.read_content(published, position)
         lack = self._known.get(content)
         if lack is None:
-            first = self._unmet.first(published, position)
+            first = self._unmet.first_unmet(published, position)
             if len(self._known) >= MOST_COMPARED:
                 self._limited = True
                 return _Lack(first, inf)
@@ -164,7 +164,7 @@ class NoMatch:
     def _different(self, misses: Sequence[Miss]) -> list[Miss]:
         by_content: dict[object, Miss] = {}
         for candidate in sorted(misses, key=lambda miss: miss.order):
-            by_content.setdefault(self._unmet.content(candidate.published, candidate.position), candidate)
+            by_content.setdefault(self._unmet.read_content(candidate.published, candidate.position), candidate)
             if len(by_content) == _MOST_CANDIDATES:
                 break
         return list(by_content.values())

@@ -322,7 +322,7 @@ def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
             driver=pool.pool_id[0],
             pool=pool.pool_id[1],
             generation=pool.generation,
-            slices=pool.slice_count,
+            slices=pool.found,
             expected=pool.expected,
         )
         for pool in pools

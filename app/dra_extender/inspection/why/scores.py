@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from dra_extender.allocator.demand.alignment import agree
+from dra_extender.allocator.demand.alignment import meets
 from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Rejection
@@ -72,6 +72,6 @@ def preferred_attributes(view: ClusterView, pod: Pod) -> Iterator[PreferredAttri
                 yield PreferredAttribute(
                     claim=claim.label,
                     attribute=preference.attribute,
-                    agree=agree(preference, attributes),
+                    agree=meets(preference, attributes),
                     values=tuple(sorted(values.items())),
                 )

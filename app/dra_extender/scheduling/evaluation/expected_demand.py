@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from dra_extender.allocator.allocate import Preference
+from dra_extender.allocator.allocate import FindDeviceOrder
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.fragmentation.kinds import ExpectedPod, Kind, NodeAmounts, heaviest, kind_of, whole_kinds
 from dra_extender.allocator.fragmentation.loss import Fragmentation, NodeRoom, Supply
@@ -205,7 +205,7 @@ class ExpectedDemand:
     def asked_by(self, pod_uid: str) -> NodeAmounts:
         return self._ledger.free_amounts.asked_by(pod_uid)
 
-    def preference(self, demand: Demand, node: Node, pools: NodePools, usage: Usage) -> Preference:
+    def preference(self, demand: Demand, node: Node, pools: NodePools, usage: Usage) -> FindDeviceOrder:
         """Return the order of the node's devices by what taking them costs, for a search under this usage."""
         fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
         return lambda view: fragmentation.order(demand, view, units, usage)

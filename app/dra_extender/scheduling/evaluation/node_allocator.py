@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
@@ -63,7 +63,7 @@ class _PausedSearch(NamedTuple):
     """A search that goes on under an equal usage of the same devices, for which `under` stands."""
 
     under: Hashable
-    search: Allocation
+    search: NodeSearch
 
 
 class _Preparation(NamedTuple):
@@ -107,7 +107,7 @@ class NodeAllocator:
             _PAUSED_SEARCHES, weigh=lambda paused: paused.search.nogood_count, max_weight=_PAUSED_NOGOODS
         )
         self._demands: FairCache[tuple[object, ...], Demand | Rejection] = FairCache(
-            _OF_DEMANDS * share, largest=_LARGEST_DEMAND
+            _OF_DEMANDS * share, parts=_LARGEST_DEMAND
         )
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
@@ -202,9 +202,15 @@ class NodeAllocator:
             except ModelError as problem:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
-            prefer = None if self._expected is None else self._expected.preference(demand, node, pools, usage)
-            search = Allocation(
-                demand, node, pools, usage, new_share_id=lambda: str(uuid4()), rules=self._rules, prefer=prefer
+            find_order = None if self._expected is None else self._expected.preference(demand, node, pools, usage)
+            search = NodeSearch(
+                demand,
+                node,
+                pools,
+                usage,
+                new_share_id=lambda: str(uuid4()),
+                release=self._rules,
+                find_order=find_order,
             )
         try:
             return search.decide(deadline)

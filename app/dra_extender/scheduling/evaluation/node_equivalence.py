@@ -7,7 +7,6 @@ to no other: those with a pool that other nodes see in part, with devices that s
 
 import weakref
 from collections.abc import Hashable, Sequence
-from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +21,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
+from dra_extender.model.digest import digest_of
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.caches import LruCache
@@ -33,7 +33,6 @@ _MAX_READS: Final = 256
 _MAX_READS_BYTES: Final = 8 * 2**20
 _NAME_BYTES: Final = 100
 """What a name takes beside its text, by measurement on CPython 3.11."""
-_DIGEST_BYTES: Final = 16
 _UNREAD: Final = Attribute(string_value="")
 """Stands for the value of an attribute that the request does not read."""
 
@@ -247,7 +246,7 @@ class _SliceDigests:
 
 def _digest_of(content: Any) -> bytes:
     """Return a digest of a value that can be written as JSON."""
-    return blake2b(msgspec.json.encode(content), digest_size=_DIGEST_BYTES).digest()
+    return digest_of(msgspec.json.encode(content))
 
 
 def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:

@@ -14,7 +14,7 @@ Four terms count, each as a share of the best node's:
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.alignment import agree
+from dra_extender.allocator.demand.alignment import meets
 from dra_extender.allocator.demand.constraints import Constraint, lookup
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand
 from dra_extender.allocator.state.usage import Usage
@@ -91,7 +91,7 @@ def placed_claims(
                 (frozenset(sets), _counter_sets_in_use(pool_id, usage, slices)) for pool_id, sets in drawn.items()
             ),
             preferences=tuple(
-                agree(*preference_and_values)
+                meets(*preference_and_values)
                 for preference_and_values in preferred_values(claim_demand, results, slices)
             )
             if claim_demand.preferences

@@ -1,8 +1,7 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
 from collections.abc import Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
-from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +13,7 @@ from dra_extender.ledger.usage import UsageTable, UsageWith
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
+from dra_extender.model.digest import digest_of
 from dra_extender.model.node import Node
 from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
@@ -26,7 +26,6 @@ from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
-_DIGEST_BYTES: Final = 16
 
 T = TypeVar("T")
 Pausable = Generator[None, None, T]
@@ -237,4 +236,4 @@ class PlacementOracle:
 
 def _digest_of(reads: Reads) -> bytes:
     text = "\0".join(sorted(reads))
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    return digest_of(text.encode(errors="surrogatepass"))

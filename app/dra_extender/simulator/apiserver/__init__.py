@@ -1,1 +1,1 @@
-"""The stored objects: defaults, validation, managed fields, immutability, watches."""
+"""An API server in memory: defaults, validation, managed fields, immutability, watches."""

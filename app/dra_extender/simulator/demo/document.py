@@ -114,7 +114,7 @@ class Document(msgspec.Struct, frozen=True):
 
     action: Action
     key: Key
-    thing: Json
+    item: Json
     file: str
     position: Position
     narration: tuple[str, ...] = ()
@@ -157,8 +157,8 @@ class Document(msgspec.Struct, frozen=True):
         if self.action is Action.DELETE:
             return False
         if self.key.kind is StoredKind.POD:
-            return bool(part(self.thing, "spec").get("nodeName"))
-        return self.key.kind is StoredKind.CLAIM and bool(part(self.thing, "status").get("allocation"))
+            return bool(part(self.item, "spec").get("nodeName"))
+        return self.key.kind is StoredKind.CLAIM and bool(part(self.item, "status").get("allocation"))
 
 
 class Manifests(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ _OTHERS: Final = tuple(f"{PREFIX}{suffix}" for suffix in ("lint", "allocation-sn
 """Annotations of other commands, and those that the service writes."""
 _MISSPELT: Final = 0.85
 MOST_COPIES: Final = 1000
-_COPIES: Final = re.compile("[0-9]{1,18}")
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 
 
@@ -228,7 +228,7 @@ def controls_of(annotations: Mapping[str, Any], *, is_pod: bool, report: Callabl
         except ValueError:
             report(DEMO, f"expected one of {', '.join(Action)}, got {shown(action_text)}")
     expect, expect_at_end = expectation(EXPECT), expectation(EXPECT_AT_END)
-    number = int(copies) if is_pod and isinstance(copies, str) and _COPIES.fullmatch(copies) else None
+    number = int(copies) if is_pod and isinstance(copies, str) and _NUMBER.fullmatch(copies) else None
     if copies is not None and (number is None or not 0 < number <= MOST_COPIES):
         report(COPIES, f"expected on pods only, a number from 1 to {MOST_COPIES} as text, got {shown(copies)}")
         number = None

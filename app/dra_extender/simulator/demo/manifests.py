@@ -160,14 +160,14 @@ class _Reader:
                 source, workload_pods.pod, controls._replace(copies=workload_pods.replicas), _workload(value)
             )
 
-    def _document(self, source: YamlDocument, thing: Json, controls: Controls, workload: str = "") -> Document:
-        kind, thing = KIND_OF[thing["kind"]], _without_nulls(thing)
+    def _document(self, source: YamlDocument, item: Json, controls: Controls, workload: str = "") -> Document:
+        kind, item = KIND_OF[item["kind"]], _without_nulls(item)
         if kind.namespaced:
-            thing = {**thing, "metadata": {"namespace": NAMESPACE, **thing["metadata"]}}
+            item = {**item, "metadata": {"namespace": NAMESPACE, **item["metadata"]}}
         return Document(
             action=controls.action,
-            key=key_of(kind, thing),
-            thing=thing,
+            key=key_of(kind, item),
+            item=item,
             file=self._file,
             position=source.position_of(),
             narration=source.narration,
@@ -261,13 +261,13 @@ def _doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> It
     for document in documents:
         if document.action is not Action.DELETE:
             yield from _unknown_names(document, keys, nodes)
-            name = part(document.thing, "spec").get("schedulerName") or DEFAULT_SCHEDULER
+            name = part(document.item, "spec").get("schedulerName") or DEFAULT_SCHEDULER
             if document.key.kind is StoredKind.POD and not document.runs_already and name not in scheduler_names:
                 yield _doubt(document, "spec.schedulerName", foreign_scheduler(name, scheduler_names))
 
 
 def _unknown_names(document: Document, keys: AbstractSet[Key], nodes: AbstractSet[str]) -> Iterator[ManifestProblem]:
-    for field, key in _references(document.key, document.thing):
+    for field, key in _references(document.key, document.item):
         if key not in keys:
             yield _doubt(document, field, f"no {key.kind.singular} {key.name!r} is in these files")
     for expected in (document.expect, document.expect_at_end):
@@ -279,20 +279,20 @@ def _doubt(document: Document, field: str, text: str) -> ManifestProblem:
     return ManifestProblem(document.file, document.position, document.subject, field, text, warning=True)
 
 
-def _references(key: Key, thing: Json) -> Iterator[tuple[str, Key]]:
+def _references(key: Key, item: Json) -> Iterator[tuple[str, Key]]:
     match key.kind:
         case StoredKind.CLAIM:
-            yield from _classes_of(part(thing, "spec"))
+            yield from _classes_of(part(item, "spec"))
         case StoredKind.TEMPLATE:
-            yield from _classes_of(part(thing, "spec", "spec"))
+            yield from _classes_of(part(item, "spec", "spec"))
         case StoredKind.POD:
-            group = group_name(thing)
+            group = group_name(item)
             if group:
-                field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
+                field = "schedulingGroup" if "schedulingGroup" in item["spec"] else "workloadRef"
                 yield f"spec.{field}.podGroupName", Key(StoredKind.POD_GROUP, key.namespace, group)
-            yield from _claims_of(key.namespace, part(thing, "spec"))
+            yield from _claims_of(key.namespace, part(item, "spec"))
         case StoredKind.POD_GROUP:
-            yield from _claims_of(key.namespace, part(thing, "spec"))
+            yield from _claims_of(key.namespace, part(item, "spec"))
         case _:
             pass
 

@@ -202,15 +202,15 @@ class _Story:
         if document.action is Action.DELETE:
             store.delete(key)
             return ApplyEffect.DELETED
-        thing = {**document.thing, "metadata": {**document.thing["metadata"], "name": key.name}}
+        item = {**document.item, "metadata": {**document.item["metadata"], "name": key.name}}
         for field in ("resourceVersion", "managedFields", "creationTimestamp", "generation"):
-            thing["metadata"].pop(field, None)
+            item["metadata"].pop(field, None)
         old = store.find(key)
         if old is None:
-            stored, effect = store.create(key.kind, thing), ApplyEffect.CREATED
+            stored, effect = store.create(key.kind, item), ApplyEffect.CREATED
         else:
-            _carry_over(old, thing)
-            stored = store.update(key.kind, thing)
+            _carry_over(old, item)
+            stored = store.update(key.kind, item)
             changed = stored["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]
             effect = ApplyEffect.UPDATED if changed else ApplyEffect.UNCHANGED
         if self._apply_status(document, stored) and effect is ApplyEffect.UNCHANGED:
@@ -246,7 +246,7 @@ class _Story:
 
     def _apply_status(self, document: Document, stored: Json) -> bool:
         """Write the document's status as the component that owns it would; return whether it changed anything."""
-        document_status = part(document.thing, "status")
+        document_status = part(document.item, "status")
         if not document.key.kind.has_status or not document_status:
             return False
         merged = {**part(stored, "status"), **document_status}
@@ -254,16 +254,16 @@ class _Story:
         return bool(written["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"])
 
 
-def _carry_over(old: Json, thing: Json) -> None:
+def _carry_over(old: Json, item: Json) -> None:
     """Keep what other writers set and the document does not mention, as a server-side apply does."""
-    before, metadata = old["metadata"], thing["metadata"]
+    before, metadata = old["metadata"], item["metadata"]
     if "annotations" in before:
         metadata["annotations"] = {**before["annotations"], **part(metadata, "annotations")}
     for field in ("finalizers", "ownerReferences"):
         if field in before:
             metadata.setdefault(field, before[field])
     if old["kind"] == StoredKind.POD.singular and part(old, "spec").get("nodeName"):
-        thing["spec"] = {"nodeName": old["spec"]["nodeName"], **thing["spec"]}
+        item["spec"] = {"nodeName": old["spec"]["nodeName"], **item["spec"]}
 
 
 _ORDER: Final = (
@@ -318,7 +318,7 @@ def _place(document: Document) -> tuple[Any, ...]:
     kind = document.key.kind
     # The claim controller removes what is reserved for pods that it does not know.
     rank = _ORDER.index(StoredKind.POD_GROUP if kind is StoredKind.POD and document.runs_already else kind)
-    created = part(document.thing, "metadata").get("creationTimestamp") or _LAST
+    created = part(document.item, "metadata").get("creationTimestamp") or _LAST
     return rank, str(created) if kind is StoredKind.POD else "", document.key.namespace, _natural(document.key.name)
 
 

@@ -51,7 +51,7 @@ class PoolTables:
         held_entries = self.held_entries = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held_entries)
         enforced = node_view.features.compatibility_groups
-        in_order = not node_view.rules.contradictions_close_sets
+        in_order = not node_view.release.contradictions_close_sets
         self.groups = (
             CompatibilityTable(held_entries, in_order=in_order, admin_access=admin_access) if enforced else None
         )
@@ -98,7 +98,7 @@ class SearchState:
         try:
             if exact and self._is_exhausted(option, location):
                 return Exclusion.CAPACITY
-            exclusion = self._draw(option, location) or self._constrain(claim, option, location)
+            exclusion = self._join(option, location) or self._constrain(claim, option, location)
             if not exclusion and not exact and self._is_exhausted(option, location):
                 exclusion = Exclusion.CAPACITY
         except BaseException:
@@ -163,7 +163,7 @@ class SearchState:
     def _is_exhausted(self, option: SearchableRequest, location: int) -> bool:
         return self.node_view.sharing.exhausted(option, location, self.shares.get(location, ())) is not None
 
-    def _draw(self, option: SearchableRequest, location: int) -> Exclusion:
+    def _join(self, option: SearchableRequest, location: int) -> Exclusion:
         """Make the device a member of its counter sets and a neighbour; a further share of a device is both already.
 
         With admin access the device is neither a neighbour nor a member by the groups of the admin's policy.
@@ -177,7 +177,7 @@ class SearchState:
         if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
             if admin or sharing.is_shared(location) or self.is_member(location):
                 # A device with a share is a member of its counter sets already, so that only its capacity counts.
-                groups = None if self.node_view.rules.shares_keep_snapshot else self.tables(view.pool).groups
+                groups = None if self.node_view.release.shares_keep_snapshot else self.tables(view.pool).groups
                 joined = groups is None or groups.join(consumption, self.trail, admin=admin)
                 return Exclusion.NONE if joined else Exclusion.GROUPS
             exclusion = self._join_groups(view.pool, consumption, admin=False)
@@ -185,8 +185,8 @@ class SearchState:
             exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE
         if exclusion or admin or self.neighbours is None:
             return exclusion
-        device_location = SlicePosition(view.published, location - view.base)
-        return Exclusion.NONE if self.neighbours.join(view.pool, device_location, self.trail) else Exclusion.NEIGHBOURS
+        slice_position = SlicePosition(view.published, location - view.base)
+        return Exclusion.NONE if self.neighbours.join(view.pool, slice_position, self.trail) else Exclusion.NEIGHBOURS
 
     def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
         exclusion = self._join_groups(pool, consumption, admin=admin)
