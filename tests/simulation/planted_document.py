@@ -1,4 +1,4 @@
-"""The table of docs/contributing/testing.md; `python -m tests.simulation --planted --write` writes it."""
+"""The table of planted_seeds.md; `python -m tests.simulation --planted --write` writes it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.simulation.planted import PLANTED
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "contributing" / "testing.md"
+DOCUMENT: Final = Path(__file__).parent / "planted_seeds.md"
 _MARK: Final = "<!-- table -->\n"
 _HEAD: Final = "| planted fault | found in seed | what is reported |\n|---|---|---|\n"
 
