@@ -55,4 +55,4 @@ def test_what_ends_a_hold_ends_a_deferred_one() -> None:
     ledger = ledger_with_deferred_hold()
     ledger.hold_book.release_pod("p1")
     assert len(ledger.holds) == 0
-    assert ledger.holds.ended == 1
+    assert ledger.holds.releases == 1

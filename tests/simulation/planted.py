@@ -32,6 +32,7 @@ from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.reservations import ClaimReserver
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.stale_holds import StaleHolds
@@ -59,7 +60,7 @@ def _value(value: Any) -> Callable[..., Any]:
 
 
 async def _binding_first(self: Any) -> None:
-    await self._parts.post_binding(self.pod, self.node)
+    await self._binder.post_binding(self.pod, self.node)
     await _WRITE_CLAIMS(self)
 
 
@@ -165,7 +166,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "what was written counts when the watch brings it": _instead(Ledger, "assume_written", _known_only),
     "the finalizer is not written": _instead(writer, "is_kept", _value(True)),
     "the allocation is written without its reservation": _instead(writer, "with_allocation", _without_reservation),
-    "a further pod is not reserved for": _instead(writer.ClaimReserver, "reserve", _nothing_awaited),
+    "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
     "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),
     "an allocation of another scheduler counts as ours": _all(
         _instead(writer, "_is_written", _value(True)), _instead(writer, "same_devices", _value(True))

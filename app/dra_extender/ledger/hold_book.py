@@ -29,7 +29,7 @@ _MOST_PARTIAL: Final = 8
 class Hold:
     """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
 
-    `score_terms`: the score terms of the placements, where there are any.  A nominated hold ends at `latest`, any other one when it
+    `score_terms`: the score terms of the placements, where there are any.  `ends_at`: `latest` if it is nominated, otherwise
     `expires`.  `since`: when it was placed (monotonic).  Holds of the same `unit` (UID of a pod or a PodGroup)
     are revoked together.
     """
@@ -47,8 +47,7 @@ class Hold:
     latest: float = math.inf
 
     @property
-    def end(self) -> float:
-        """When it expires (monotonic)."""
+    def ends_at(self) -> float:
         return self.latest if self.nominated else self.expires
 
     @property
@@ -59,8 +58,8 @@ class Hold:
 class HoldView:
     """All holds, by claim and by pod, to be read.
 
-    `held_usage` is everything they keep.  `changed` fires when a hold ends or is narrowed to one node; `ended` counts how often
-    that was, `expired` how many holds have expired.
+    `held_usage` is everything they keep.  `changed` fires when a hold ends or is narrowed to one node; `releases` counts how
+    often that was, `expired` how many holds have expired.
     """
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class HoldView:
         self._partial: LruCache[frozenset[str], UsageTable] = LruCache(_MOST_PARTIAL)
         self.held_usage = UsageTable()
         self.changed = Notifier()
-        self.ended = 0
+        self.releases = 0
         self.expired = 0
 
     def __len__(self) -> int:
@@ -109,14 +108,14 @@ class HoldBook(HoldView):
 
     def __init__(
         self,
-        changed: Callable[[Collection[PoolId]], None],
-        ended: Callable[[Hold, Sequence[DeviceHolding], bool], None] = lambda *_: None,
+        report_changed: Callable[[Collection[PoolId]], None],
+        report_ended: Callable[[Hold, Sequence[DeviceHolding], bool], None] = lambda *_: None,
     ) -> None:
-        """`changed` is called with the pools in which the overlay changed, `ended` with the parts of a `HoldEnded`."""
+        """`report_changed` gets the pools in which the overlay changed, `report_ended` the parts of a `HoldEnded`."""
         super().__init__()
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
-        self._report_changed = changed
-        self._report_ended = ended
+        self._report_changed = report_changed
+        self._report_ended = report_ended
         # No hold expires before this time.
         self._earliest = math.inf
 
@@ -124,7 +123,7 @@ class HoldBook(HoldView):
         """Place a hold, in place of one of the same claim.  `end` undoes it."""
         self.end(hold.claim_uid)
         self._holds[hold.claim_uid] = hold
-        self._earliest = min(self._earliest, hold.end)
+        self._earliest = min(self._earliest, hold.ends_at)
         claims = self._by_namespace.setdefault(hold.namespace, OrderedDict())
         claims[hold.claim_uid] = None
         for pod in hold.pods:
@@ -166,11 +165,11 @@ class HoldBook(HoldView):
             self.end(claim_uid)
             return
         hold.nominated = nominated
-        self._earliest = min(self._earliest, hold.end)
+        self._earliest = min(self._earliest, hold.ends_at)
         if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
             self._keep(hold)
-            self.ended += 1
+            self.releases += 1
             self.changed.fire()
 
     def end(self, claim_uid: str, *, allocated: bool = False) -> None:
@@ -188,7 +187,7 @@ class HoldBook(HoldView):
         holdings = self._kept.pop(claim_uid)
         self.held_usage.remove(holdings)
         self._overlay_changed(holdings)
-        self.ended += 1
+        self.releases += 1
         self.changed.fire()
 
     def release_pod(self, pod_uid: str) -> None:
@@ -205,10 +204,10 @@ class HoldBook(HoldView):
         """End expired holds; returns how many, and adds them to `expired`."""
         if now < self._earliest:
             return 0
-        over = [uid for uid, hold in self._holds.items() if hold.end <= now]
+        over = [uid for uid, hold in self._holds.items() if hold.ends_at <= now]
         for claim_uid in over:
             self.end(claim_uid)
-        self._earliest = min((hold.end for hold in self._holds.values()), default=math.inf)
+        self._earliest = min((hold.ends_at for hold in self._holds.values()), default=math.inf)
         self.expired += len(over)
         return len(over)
 

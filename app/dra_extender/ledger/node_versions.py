@@ -1,3 +1,5 @@
+"""Versions of nodes: whether anything changed that a search on a node reads, and which nodes changed since."""
+
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 

@@ -1,3 +1,5 @@
+"""Signals between tasks: something happened, what it was is read elsewhere."""
+
 import asyncio
 from collections.abc import Collection
 

@@ -89,9 +89,13 @@ class PodIndex:
         """Return whether a Binding of the pod was posted and the watch has not delivered its result."""
         return uid in self._being_bound
 
-    def being_bound(self) -> Iterable[Pod]:
-        """Return the pods whose Binding was posted and whose result the watch has not delivered."""
-        return self._being_bound.values()
+    def another_runs(self, pod: Pod, group: str) -> bool:
+        """Return whether a member of this PodGroup other than the pod is bound or is being bound."""
+        return self.has_running_member(pod.namespace, group, besides=pod.uid) or any(
+            (member.namespace, member.pod_group) == (pod.namespace, group)
+            for uid, member in self._being_bound.items()
+            if uid != pod.uid
+        )
 
     def put(self, pod: Pod) -> Pod | None:
         """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
@@ -121,7 +125,7 @@ class PodIndex:
                 self._running.setdefault(group, set()).add(pod.uid)
             if parts := _parts(pod):
                 self._group_parts[group] += parts
-        if _waits(pod):
+        if needs_node(pod):
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
             if pod.needs_devices:
@@ -156,10 +160,7 @@ class PodIndex:
         """Return whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
         stored = self._by_uid.get(pod.uid)
-        return waiting > (stored is not None and _waits(stored))
-
-    def needs_node(self, pod: Pod) -> bool:
-        return _waits(pod)
+        return waiting > (stored is not None and needs_node(stored))
 
     def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:
         """Yield the pods that need devices and wait for a node, without those of the schedulers `besides`."""
@@ -180,7 +181,7 @@ class PodIndex:
                 self._group_parts[group] -= parts
                 if not self._group_parts[group]:
                     del self._group_parts[group]
-        if pod is None or not _waits(pod):
+        if pod is None or not needs_node(pod):
             return
         if pod.needs_devices:
             needing = self._needing_devices[pod.scheduler_name]
@@ -209,9 +210,10 @@ class PodIndex:
         return pod
 
 
-def _waits(pod: Pod) -> bool:
+def needs_node(pod: Pod) -> bool:
+    """Return whether the pod waits for a node."""
     return not pod.node_name and not pod.deleting and not pod.finished
 
 
 def _parts(pod: Pod) -> int:
-    return 1 + pod.parts if _waits(pod) and pod.needs_devices else 0
+    return 1 + pod.parts if needs_node(pod) and pod.needs_devices else 0

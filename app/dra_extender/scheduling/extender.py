@@ -23,11 +23,11 @@ from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
-from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
 from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
-from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
@@ -60,7 +60,8 @@ from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
-from dra_extender.scheduling.requeue.unschedulable import EventNotes, UnschedulablePods
+from dra_extender.scheduling.requeue.event_notes import EventNotes
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
@@ -154,7 +155,7 @@ class Extender:
         ledger, cluster, metrics, options = self._ledger, self._cluster, self._metrics, self._options
         clock, backoff, writer = cluster.clock, self.device_backoff, self._writer
         supervisor = self.supervisor
-        unreserve = Unreserve(ledger, writer)
+        unreserve = Unreserve(ledger.pods, writer)
         makes_guards = options.yield_policy is YieldPolicy.GUARD
         self.guards = GuardClaims(ledger, cluster.claims, options.own_namespace, makes_guards=makes_guards)
         competitors = Competitors(ledger, self.allocator, options.scheduler_names)
@@ -383,6 +384,7 @@ class Extender:
         clock, metrics = self._cluster.clock, self._metrics
         start = clock.monotonic()
         outcome = "failed"
+        # One task for each caller, so that a stop ends its waiting; `bind_pod` has one for each pod, which callers share.
         task = self.supervisor.begin(
             BackgroundTask.BIND, self.binder.bind_pod(namespace, name, uid, node, disconnected), (RetryableError,)
         )

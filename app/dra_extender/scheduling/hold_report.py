@@ -120,7 +120,7 @@ class HoldReporter:
                     claim="" if record is None else record.claim.metadata.name,
                     namespace=hold.namespace,
                     pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
-                    until=Moment(self.clock.now() + hold.end - self.clock.monotonic()),
+                    until=Moment(self.clock.now() + hold.ends_at - self.clock.monotonic()),
                     nominated=hold.nominated,
                     nodes=tuple(
                         HeldNode(node=node, devices=placement.holdings) for node, placement in hold.placements.items()

@@ -22,12 +22,12 @@ from dra_extender.scheduling.binding.busy_claims import BusyClaims
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
-from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.writer import ClaimReserver, ClaimWriter, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.members import gang_of
 from dra_extender.scheduling.gang.permit import Permit, QuorumNotReachedError
@@ -54,12 +54,12 @@ class BindSession:
     `bind` is the flow.  Between the decision and the first pending claim nothing is awaited, so no other bind decides in between.
     What is written stays written when the session ends early: the next bind of the pod carries on from the API objects.
 
-    `key`: namespace and name of the pod.  `callers`: for each caller an event that is set when it disconnects.  `other_node`: where
-    the scheduler wants the pod now instead.  `recheck` fires when `cancel_reason` may have changed.  `pod`, `claims` and `deadline`
-    (monotonic seconds) are set by `bind`.
+    `_binder` has the collaborators of all sessions.  `key`: namespace and name of the pod.  `callers`: for each caller an event
+    that is set when it disconnects.  `other_node`: where the scheduler wants the pod now instead.  `recheck` fires when
+    `cancel_reason` may have changed.  `pod`, `claims` and `deadline` (monotonic seconds) are set by `bind`.
     """
 
-    _parts: "Bind"
+    _binder: "Bind"
     key: tuple[str, str]
     uid: str
     node: str
@@ -75,38 +75,38 @@ class BindSession:
 
     async def bind(self) -> None:
         """Decide, write, wait and post the Binding."""
-        parts, clock = self._parts, self._parts.cluster.clock
-        self.deadline = clock.monotonic() + parts.options.binding_timeout_seconds
+        binder, clock = self._binder, self._binder.cluster.clock
+        self.deadline = clock.monotonic() + binder.options.binding_timeout_seconds
         pod = self.pod = await self._resolve_pod()
         if pod.node_name:
             if pod.node_name != self.node:
                 raise RetryableError(_ALREADY_BOUND.format(pod.key, pod.node_name))
             return
-        async with parts.extended.claimed(pod, self.node) as extended:
+        async with binder.extended.claim_for(pod, self.node) as extended:
             try:
                 if not pod.needs_devices:
                     self._decided = True
-                    await self._permit_and_bind((), PreBindTimer(clock, parts.metrics))
+                    await self._permit_and_bind((), PreBindTimer(clock, binder.metrics))
                     return
-                with parts.spans.step("decide"):
+                with binder.spans.step("decide"):
                     await self._decide_and_begin_pending(extended)
-                requires_conditions = parts.conditions.concerns(self.claims)
-                with PreBindTimer(clock, parts.metrics, requires_conditions=requires_conditions) as timer:
+                requires_conditions = binder.conditions.concerns(self.claims)
+                with PreBindTimer(clock, binder.metrics, requires_conditions=requires_conditions) as timer:
                     try:
-                        with parts.spans.step("write claims"):
+                        with binder.spans.step("write claims"):
                             await self._write_claims()
-                        with parts.spans.step("wait for the watch"):
+                        with binder.spans.step("wait for the watch"):
                             await self._confirm_delivery()
                     finally:
-                        parts.busy_claims.end_unwritten(self.claims)
-                    with parts.spans.step("wait for binding conditions"):
+                        binder.busy_claims.end_unwritten(self.claims)
+                    with binder.spans.step("wait for binding conditions"):
                         ready = await self._wait_for_conditions()
                     if extended is not None:
-                        await parts.extended.publish(pod, extended)
-                    with parts.spans.step("wait for the permit, and bind"):
+                        await binder.extended.publish(pod, extended)
+                    with binder.spans.step("wait for the permit, and bind"):
                         await self._permit_and_bind(ready, timer)
             except BaseException:
-                parts.ledger.group_entry_trials.bind_failed(self.uid)
+                binder.ledger.group_entry_trials.bind_failed(self.uid)
                 raise
 
     def cancel_reason(self) -> str | None:
@@ -115,7 +115,7 @@ class BindSession:
         Once the claims are decided it ends for two further reasons.  Nobody waits any more: the scheduler gives the pod's CPU and
         memory to other pods then.  The node is gone: the API server would bind the pod all the same, and delete it soon after.
         """
-        ledger, shutdown, name = self._parts.ledger, self._parts.shutdown, "/".join(self.key)
+        ledger, shutdown, name = self._binder.ledger, self._binder.shutdown, "/".join(self.key)
         if shutdown.reason is not None:
             return f"{shutdown.reason}; the next bind of pod {name} carries on"
         pod = ledger.pods.by_uid(self.uid)
@@ -138,55 +138,55 @@ class BindSession:
             raise RetryableError(reason)
 
     async def _resolve_pod(self) -> Pod:
-        parts, (namespace, name) = self._parts, self.key
-        pod = parts.pods.delivered(namespace, name, self.uid)
+        binder, (namespace, name) = self._binder, self.key
+        pod = binder.pods.delivered(namespace, name, self.uid)
         if pod is None or names_missing(pod):
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
-            return await parts.pods.read(namespace, name, self.uid)
-        if pod.deleting or parts.ledger.pods.was_deleted(self.uid):
+            return await binder.pods.read(namespace, name, self.uid)
+        if pod.deleting or binder.ledger.pods.was_deleted(self.uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {self.uid} does not exist any more")
         return pod
 
     async def _decide_and_begin_pending(self, extended: ExtendedResourceClaim | None) -> None:
         """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
-        parts, pod = self._parts, self.pod
-        time_slices = parts.spec_reader.time_slices
-        budget = time_slices.begin(pod, parts.options.filter_budget_seconds)
+        binder, pod = self._binder, self.pod
+        time_slices = binder.spec_reader.time_slices
+        budget = time_slices.begin(pod, binder.options.filter_budget_seconds)
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
-            decided = within_slice(partial(parts.decision.decide, pod, self.node, claims, budget))
+            decided = within_slice(partial(binder.decision.decide, pod, self.node, claims, budget))
             if not isinstance(decided, (Awaited, UnreadSpecs)):
                 break
-            live = await parts.spec_reader.wait_for(pod, decided, budget)
+            live = await binder.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         time_slices.end(pod, budget)
-        stamp = time_text(parts.cluster.clock.now())
+        stamp = time_text(binder.cluster.clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
-            parts.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
+            binder.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
         self._decided = True
-        node = parts.ledger.nodes.get(self.node)
-        if node is not None and (by_group := reserved_through_group(claims, node, parts.ledger)):
-            parts.ledger.group_entry_trials.begin(pod, node, by_group)
+        node = binder.ledger.nodes.get(self.node)
+        if node is not None and (by_group := reserved_through_group(claims, node, binder.ledger)):
+            binder.ledger.group_entry_trials.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
         """Return the claims of the pod, as soon as no other bind writes one of them."""
-        parts, pod, clock = self._parts, self.pod, self._parts.cluster.clock
-        deadline = clock.monotonic() + parts.options.shared_claim_wait_seconds
+        binder, pod, clock = self._binder, self.pod, self._binder.cluster.clock
+        deadline = clock.monotonic() + binder.options.shared_claim_wait_seconds
         while True:
             self.check()
-            claims = find_claims(pod, parts.ledger, parts.ledger.nodes.get(self.node))
+            claims = find_claims(pod, binder.ledger, binder.ledger.nodes.get(self.node))
             if isinstance(claims, Rejection):
                 raise RetryableError(claims.text)
             if extended is not None:
-                extended_claim = parts.extended.current(extended)
+                extended_claim = binder.extended.current(extended)
                 # What was held for the claim before it existed is held under its UID now.
-                parts.holds.transfer(extended.claim_need.claim.uid, extended_claim.uid)
+                binder.holds.transfer(extended.claim_need.claim.uid, extended_claim.uid)
                 claims = (*claims, extended_claim)
-            if not any(parts.busy_claims.is_busy(claim.record) for claim in claims):
+            if not any(binder.busy_claims.is_busy(claim.record) for claim in claims):
                 return claims
             seconds_left = deadline - clock.monotonic()
-            if seconds_left <= 0 or not await wait_for_any((parts.busy_claims.changed, self.recheck), seconds_left):
+            if seconds_left <= 0 or not await wait_for_any((binder.busy_claims.changed, self.recheck), seconds_left):
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     async def _write_claims(self) -> None:
@@ -203,50 +203,51 @@ class BindSession:
                 raise outcome
 
     async def _write_claim(self, claim: FoundClaim) -> None:
-        parts, record = self._parts, claim.record
+        binder, record = self._binder, claim.record
         if record.pending is not None:
             try:
-                await parts.conflicts.wait_for_guards(record, self)
+                await binder.conflicts.wait_for_guards(record, self)
                 live = self._live.pop(claim.uid, b"") if self._live else b""
-                await parts.writer.allocate(record, record.pending, claim.consumer, live)
+                await binder.writer.allocate(record, record.pending, claim.consumer, live)
             except OutcomeUnknownError:
-                parts.busy_claims.resolve(record)
+                binder.busy_claims.resolve(record)
                 raise
-            parts.busy_claims.end(record)
+            binder.busy_claims.end(record)
             return
-        await parts.writer.release_if_shares_lost(record, claim.consumer.uid)
+        await binder.writer.release_if_shares_lost(record, claim.consumer.uid)
         if not claim.reserved:
-            entry_limit = most_entries(claim, self.pod, parts.ledger.nodes.get(self.node), parts.ledger)
-            await parts.reserver.reserve(record, claim.consumer, entry_limit)
+            entry_limit = most_entries(claim, self.pod, binder.ledger.nodes.get(self.node), binder.ledger)
+            await binder.reserver.reserve(record, claim.consumer, entry_limit)
 
     async def _confirm_delivery(self) -> None:
         """Wait until the claim watch has delivered these allocations, and with them every earlier write of a claim.
 
         The bind of another pod, or an earlier bind of this pod that did not wait so long, may have written an allocation.
         """
-        parts = self._parts
+        binder = self._binder
         for claim in self.claims:
             record = claim.record
             version = str(record.allocated_version or record.claim.metadata.resource_version)
             try:
-                alive = await parts.ledger.claims.delivered(claim.uid, version, parts.options.watch_lag_seconds)
+                alive = await binder.ledger.claims.delivered(claim.uid, version, binder.options.watch_lag_seconds)
             except TimeoutError as late:
                 raise RetryableError(f"claim {claim.name}: the claim watch is behind") from late
             if not alive:
                 raise RetryableError(f"claim {claim.name} was deleted while pod {self.pod.key} was being bound")
 
     async def _wait_for_conditions(self) -> Sequence[ClaimHead]:
-        """Wait for the binding conditions; return the claims as they were when every device was ready.
+        """Release conflicting claims, wait for the binding conditions; return the claims as they were when every device was ready.
 
         Restores the finalizer of our allocations, and the snapshot they had before the wait, where another client removed them.
         """
         before = [claim.record.claim for claim in self.claims]
-        await self._parts.conditions.wait_until_ready(self)
+        await self._binder.conflicts.release_conflicting(self)
+        await self._binder.conditions.wait_until_ready(self)
         ready = [claim.record.claim for claim in self.claims]
         for claim, then in zip(self.claims, before, strict=True):
             snapshot = then.metadata.annotations.get(SNAPSHOT_ANNOTATION)
             if snapshot is not None and not is_kept(claim.record.claim, snapshot) and is_snapshotted(then):
-                await self._parts.writer.restore(claim.record, snapshot)
+                await self._binder.writer.restore(claim.record, snapshot)
         return ready
 
     async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
@@ -254,20 +255,25 @@ class BindSession:
 
         Claims that are as in `ready` need no further look at their conditions.
         """
-        parts, pod = self._parts, self.pod
+        binder, pod = self._binder, self.pod
         timer.pause()
         try:
-            seconds_left = self.deadline - parts.cluster.clock.monotonic()
-            async with parts.permit.wait(pod, seconds_left, self.check, self.recheck):
+            seconds_left = self.deadline - binder.cluster.clock.monotonic()
+            async with binder.permit.wait(pod, seconds_left, self.check, self.recheck):
                 timer.resume()
-                await parts.conflicts.release_conflicting(self)
-                await parts.conditions.confirm(self.claims, ready, pod)
+                await binder.conflicts.release_conflicting(self)
+                await binder.conditions.confirm(self.claims, ready, pod)
                 timer.pause()
-                with parts.unreserve.counted_as_bound(pod):
-                    await parts.post_binding(pod, self.node)
+                # The pod counts as bound from here on, as long as its Binding is not refused.
+                binder.ledger.pods.begin_binding(pod)
+                try:
+                    await binder.post_binding(pod, self.node)
+                except BaseException:
+                    binder.ledger.pods.binding_failed(pod.uid)
+                    raise
         except QuorumNotReachedError:
             for claim in self.claims:
-                await parts.unreserve.release(claim, pod)
+                await binder.unreserve.release(claim, pod)
             raise
 
 

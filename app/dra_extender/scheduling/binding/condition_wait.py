@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import structlog
 
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import wait_for_any
 from dra_extender.model.allocation_snapshot import allocated_at
@@ -14,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.binding.conflicts import ConflictYield
-from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.binding.reservations import Unreserve
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import (
     ClaimReadiness,
@@ -22,12 +23,11 @@ from dra_extender.scheduling.claims.preconditions import (
     conditional_devices,
     evaluate_conditions,
 )
-from dra_extender.scheduling.claims.writer import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
-from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import with_why_command
+from dra_extender.scheduling.requeue.event_notes import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -79,13 +79,12 @@ class ConditionWait:
         )
 
     async def wait_until_ready(self, bind: "BindSession") -> None:
-        """Return when every device of the bind's claims is ready; look for conflicts at every turn.
+        """Return when every device of the bind's claims is ready; look for conflicts at every turn of the wait.
 
         Raises:
             RetryableError: a device failed or took too long (then the pod's part of the claim is released, and other devices are
                 tried first for it for a while), a claim is not the pod's any more, or as `ConflictYield.release_conflicting`.
         """
-        await self.conflicts.release_conflicting(bind)
         devices = [result for claim in bind.claims for result in conditional_devices(claim.record.claim)]
         if not devices or not self.options.binding_conditions:
             return
@@ -114,7 +113,7 @@ class ConditionWait:
         """
         if not self.options.binding_conditions:
             return
-        if all(self.unreserve.current(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
+        if all(self._reserved(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
             return
         try:
             pending = await self._pending(claims, pod, self.cluster.clock.now())
@@ -158,7 +157,7 @@ class ConditionWait:
         timeout = self.options.binding_timeout_seconds
         states = []
         for claim in claims:
-            record, now = self.unreserve.current(claim, pod), self.cluster.clock.now()
+            record, now = self._reserved(claim, pod), self.cluster.clock.now()
             state = evaluate_conditions(record.claim, now=now, waiting_since=since, timeout=timeout)
             states.append(_ClaimState(claim, state))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
@@ -170,6 +169,22 @@ class ConditionWait:
                 text = "; ".join(claim.state.text for claim in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
         return [claim for claim in states if claim.state.readiness is Readiness.PENDING]
+
+    def _reserved(self, claim: FoundClaim, pod: Pod) -> ClaimRecord:
+        """Return the claim as it is known now.
+
+        Raises:
+            ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being released.
+        """
+        record = self.ledger.claims.by_uid(claim.uid)
+        if (
+            record is None
+            or record.claim.status.allocation is None
+            or not record.claim.reserved_by(claim.consumer.uid)
+            or self.unreserve.is_releasing(claim)
+        ):
+            raise ClaimReleasedError(f"claim {claim.name} was deallocated while pod {pod.key} waited for it")
+        return record
 
     def _begin_backoff(self, bad: Sequence[_ClaimState], pod: Pod) -> None:
         """Have the pod try other devices first for a while; of a claim of its PodGroup also the members that wait."""
@@ -203,7 +218,7 @@ class PreBindTimer:
         self._requires = requires_conditions
         self._since = 0.0
         self._seconds = 0.0
-        self._passed = False
+        self._paused = False
 
     def __enter__(self) -> Self:
         self._since = self._clock.monotonic()
@@ -212,17 +227,17 @@ class PreBindTimer:
     def pause(self) -> None:
         """Stop the timer: the pod waits for its gang, or the Binding is posted; neither is PreBind upstream."""
         self._seconds += self._clock.monotonic() - self._since
-        self._passed = True
+        self._paused = True
 
     def resume(self) -> None:
         self._since = self._clock.monotonic()
-        self._passed = False
+        self._paused = False
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         status = "success"
-        if not self._passed:
+        if not self._paused:
             self._seconds += self._clock.monotonic() - self._since
             status = "timeout" if isinstance(problem, BindingTimeoutError) else "failure"
         self._metrics.binding.prebind(status, self._seconds, requires_conditions=self._requires)

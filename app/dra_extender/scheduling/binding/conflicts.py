@@ -27,19 +27,19 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.binding.guards import (
     LOOK_SECONDS,
     MOST_WAIT_SECONDS,
     GuardClaims,
     GuardReservations,
 )
-from dra_extender.scheduling.binding.unreserve import Unreserve
+from dra_extender.scheduling.binding.reservations import Unreserve
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.writer import ClaimReleasedError
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.metrics import Metrics
@@ -306,4 +306,15 @@ class ConflictYield:
         conflict = find_conflict(
             claim.record, self.ledger.claims, self.ledger.slices, pools, self.allocator.compatibility_check
         )
-        return None if conflict is None or self.unreserve.runs_elsewhere(claim, bind.pod) else conflict
+        return None if conflict is None or self._runs_elsewhere(claim, bind.pod) else conflict
+
+    def _runs_elsewhere(self, claim: FoundClaim, pod: Pod) -> bool:
+        """Return whether another pod that uses this claim is bound: then its allocation cannot be released."""
+        pods = self.ledger.pods
+        for consumer in claim.record.claim.status.reserved_for:
+            if is_group(consumer):
+                if pods.another_runs(pod, consumer.name):
+                    return True
+            elif consumer.uid != pod.uid and (user := pods.by_uid(consumer.uid)) is not None and user.node_name:
+                return True
+        return False

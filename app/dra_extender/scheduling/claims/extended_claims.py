@@ -24,9 +24,9 @@ from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claims.preconditions import why_unusable_on
-from dra_extender.scheduling.claims.writer import ClaimReleasedError, ClaimWriter
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
-from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError
 
 _LONGEST_BASE: Final = 58
 _LOG = structlog.get_logger(__name__)
@@ -50,13 +50,13 @@ class ExtendedClaims:
         self._field_manager = field_manager
 
     @asynccontextmanager
-    async def claimed(self, pod: Pod, node: str) -> AsyncIterator[ExtendedResourceClaim | None]:
+    async def claim_for(self, pod: Pod, node: str) -> AsyncIterator[ExtendedResourceClaim | None]:
         """Inside, the claim exists that the pod needs on this node, with or without an allocation; None if it needs none.
 
         A claim of an earlier attempt is adopted if it suits, else deleted.  After a failure inside the claim is deleted, too,
         unless it is allocated: then a later bind carries on.
         """
-        claimed = await self._claim_for(pod, node)
+        claimed = await self._make_or_adopt(pod, node)
         try:
             yield claimed
         except RetryableError as failed:
@@ -88,7 +88,7 @@ class ExtendedClaims:
                 "(DRAExtendedResource is off there?)"
             )
 
-    async def _claim_for(self, pod: Pod, node_name: str) -> ExtendedResourceClaim | None:
+    async def _make_or_adopt(self, pod: Pod, node_name: str) -> ExtendedResourceClaim | None:
         existing = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         need = extended_need(pod, self._ledger)
         if need is None and not existing:

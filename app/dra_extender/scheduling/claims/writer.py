@@ -13,7 +13,6 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
@@ -30,13 +29,11 @@ from dra_extender.model.claim_edits import (
 )
 from dra_extender.model.resource_claim import (
     FINALIZER,
-    MAX_RESERVATIONS,
     ClaimHead,
     ConsumerReference,
     asks_admin_access,
     read_claim,
 )
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     ClusterError,
@@ -336,7 +333,7 @@ class ClaimWriter:
                 claim = read_claim(raw)
                 if claim.metadata.uid != uid:
                     raise ClaimGoneError(f"claim {claim.metadata.full_name} was replaced by another of the same name")
-                if (version if tries == 1 else None) not in (None, claim.metadata.resource_version):
+                if tries == 1 and claim.metadata.resource_version != version:
                     raise RetryableError(f"claim {claim.metadata.full_name} has changed")
                 if claim.metadata.deletion_timestamp is not None and not dying:
                     raise RetryableError(f"claim {claim.metadata.full_name} is being deleted")
@@ -363,64 +360,12 @@ class ClaimWriter:
         self._metrics.claim_writes.labels(step, "ok").inc()
 
 
-_Request = tuple[ConsumerReference, int, asyncio.Future[None]]
-
-
-class ClaimReserver:
-    """Adds consumers to allocated claims, one update at a time for each claim."""
-
-    def __init__(self, writer: ClaimWriter, supervisor: Supervisor) -> None:
-        self._writer = writer
-        self._supervisor = supervisor
-        self._waiting: dict[str, list[_Request]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, limit: int = MAX_RESERVATIONS) -> None:
-        """Return when the claim is reserved for the consumer, and with it for no more than `limit`."""
-        uid, future = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
-        batch = self._waiting.get(uid)
-        if batch is not None:
-            batch.append((consumer, limit, future))
-        else:
-            self._waiting[uid] = [(consumer, limit, future)]
-            task = self._supervisor.begin(BackgroundTask.RESERVATIONS, self._write(uid, record))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        await future
-
-    async def _write(self, uid: str, record: ClaimRecord) -> None:
-        while batch := self._waiting[uid]:
-            self._waiting[uid] = []
-            refused: Exception | None = None
-            without: frozenset[str] = frozenset()
-            try:
-                without = await self._writer.reserve(record, [(consumer, limit) for consumer, limit, _ in batch])
-            except Exception as problem:  # noqa: BLE001 - raised to each bind of the batch
-                refused = problem
-            for consumer, limit, future in batch:
-                if future.done():
-                    continue
-                if refused is not None:
-                    future.set_exception(refused)
-                elif consumer.uid in without:
-                    code = Code.CLAIM_CROWDED if limit < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
-                    rejection = Rejection(code=code, detail=record.claim.metadata.full_name)
-                    future.set_exception(RetryableError(rejection.text))
-                else:
-                    future.set_result(None)
-        del self._waiting[uid]
-
-
 class OutcomeUnknownError(RetryableError):
     """The API server did not answer: the write may be stored, or not."""
 
 
 class ClaimGoneError(RetryableError):
     """The claim was deleted, or replaced by another of the same name."""
-
-
-class ClaimReleasedError(RetryableError):
-    """The pod's devices, or some of them, were released: it is not going to that node any more."""
 
 
 def same_devices(left: AllocationResult, right: AllocationResult) -> bool:

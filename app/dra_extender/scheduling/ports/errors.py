@@ -11,3 +11,7 @@ class RetryableError(Exception):
     Whatever a verb calls may raise it: when the API server refuses a call, or what is read, written or decided is out of date.  It
     is never a reason to call a pod unschedulable.
     """
+
+
+class ClaimReleasedError(RetryableError):
+    """The pod's devices, or some of them, were released: it is not going to that node any more."""

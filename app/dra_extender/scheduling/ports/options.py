@@ -1,3 +1,5 @@
+"""The options of the use cases: what settings and tests may change of them."""
+
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple

@@ -1,3 +1,5 @@
+"""Releases the unused parts of claims, once they have been unused for a grace and the live objects show the same."""
+
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

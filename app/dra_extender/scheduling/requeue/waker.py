@@ -12,6 +12,7 @@ import structlog
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
+from dra_extender.ledger.pods import needs_node
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
@@ -19,7 +20,7 @@ from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods
 from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.decision_metrics import SearchLane
 from dra_extender.telemetry.metrics import Metrics
@@ -76,7 +77,7 @@ class Waker:
 
         At the start it wakes kube-scheduler once for pods that an earlier process or leader rejected.
         """
-        if any(pod.needs_devices and is_pending(pod) for pod in self.ledger.pods.all()):
+        if any(pod.needs_devices and needs_node(pod) for pod in self.ledger.pods.all()):
             self._pending_reason = "start"
         least = self.options.wake_interval_seconds
         pause = least
