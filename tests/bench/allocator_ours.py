@@ -20,7 +20,6 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_results import NodeResults
-from dra_extender.scheduling.evaluation.ranking import InOrder
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
@@ -88,7 +87,7 @@ class Ours:
         self._searching = NodeAllocator(self._ledger, Features(), Options(), self._programs)
         metrics = Metrics()
         results = NodeResults(self._ledger, self._searching, metrics, _REMEMBERED, self._equivalence)
-        self._evaluator = NodeEvaluator(self._ledger, metrics, results, InOrder())
+        self._evaluator = NodeEvaluator(self._ledger, metrics, results, None)
 
     def ask(self) -> "OurTime":
         """One pod over all nodes."""

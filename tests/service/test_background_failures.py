@@ -19,7 +19,7 @@ from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservation
 from dra_extender.scheduling.binding.reports import ConflictMonitor
 from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.writer import ClaimWriter
-from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker

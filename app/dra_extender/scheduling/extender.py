@@ -29,14 +29,12 @@ from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.evaluator import RATED_AHEAD, SEARCHED_AHEAD, NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_results import NodeResults
-from dra_extender.scheduling.evaluation.plain_pods import PlainPods
-from dra_extender.scheduling.evaluation.prefetch import RATED_AHEAD, SEARCHED_AHEAD, Prefetch
-from dra_extender.scheduling.evaluation.ranking import InOrder, LeastLoss
+from dra_extender.scheduling.evaluation.ranking import LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
@@ -57,7 +55,7 @@ from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, PlacementPolicy, YieldPolicy
 from dra_extender.scheduling.ports.shutdown import STOPPING, Shutdown
 from dra_extender.scheduling.preempt import Preempt
-from dra_extender.scheduling.prioritize import Prioritize
+from dra_extender.scheduling.prioritize import PlainPods, Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult
 from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.event_notes import EventNotes
@@ -95,9 +93,6 @@ class Extender:
         self.allocator = NodeAllocator(
             ledger, features, options, resumed=metrics.searches_resumed.inc, expected=self.expected
         )
-        self._plain_pods = (
-            None if self.expected is None else PlainPods(ledger, self.expected, self.allocator, cluster.clock)
-        )
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._spec_reader = SpecReader(ledger, cluster.claims, metrics, time_slices)
@@ -109,7 +104,9 @@ class Extender:
         self._writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
         self._filter = self._build_filter(equivalence)
-        self._prioritize = Prioritize(ledger, options)
+        expected = self.expected
+        plain_pods = None if expected is None else PlainPods(ledger, expected, self.allocator, cluster.clock)
+        self._prioritize = Prioritize(ledger, options, plain_pods)
         self._preempt = Preempt(ledger, self.allocator, self._spec_reader, cluster.clock, options)
 
         self.waker = Waker(
@@ -222,7 +219,7 @@ class Extender:
         )
         expected, limit = self.expected, options.result_cache_entries
         results = NodeResults(ledger, self.allocator, metrics, limit, equivalence, packing=expected is None)
-        ranking = InOrder() if expected is None else LeastLoss(ledger, results, expected)
+        ranking = None if expected is None else LeastLoss(ledger, results, expected)
         evaluator = NodeEvaluator(ledger, metrics, results, ranking)
         ahead = SEARCHED_AHEAD if expected is None else RATED_AHEAD
         prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ahead)
@@ -232,6 +229,7 @@ class Extender:
             clock=clock,
             options=options,
             evaluator=evaluator,
+            expected=expected,
             gangs=self.gangs,
             backoff=backoff,
             fairness=fairness,
@@ -373,9 +371,6 @@ class Extender:
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """Return the score of each node, from 0 to 10."""
-        delivered = None if self._plain_pods is None else self._ledger.pods.by_uid(pod.uid)
-        if self._plain_pods is not None and delivered is not None and not delivered.needs_devices:
-            return self._plain_pods.score(delivered, nodes)
         return self._prioritize.score_nodes(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:

@@ -31,6 +31,7 @@ from dra_extender.scheduling.claims.preconditions import (
 )
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
@@ -103,6 +104,7 @@ class Filter:
     clock: Clock
     options: Options
     evaluator: NodeEvaluator
+    expected: ExpectedDemand | None
     gangs: GangCoordinator
     backoff: DeviceBackoff
     fairness: HoldFairness
@@ -131,9 +133,9 @@ class Filter:
             result = self.evaluate(pod, nodes, budget)
         if result.fits:
             self.unschedulable.forget(pod.uid)
-            if result.demand is not None:
+            if result.demand is not None and self.expected is not None:
                 # Once the response is sent.
-                asyncio.get_running_loop().call_soon(self.evaluator.note, pod, result.demand)
+                asyncio.get_running_loop().call_soon(self.expected.note, pod, result.demand)
             offered = self.offers.offer(pod, result)
             return FilterResponse(fitting=offered, unresolvable=result.texts and result.node_statuses())
         self.fairness.record_rejection(pod, result.without_holds)

@@ -8,7 +8,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.holds.fairness import HoldFairness

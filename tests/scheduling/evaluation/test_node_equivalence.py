@@ -25,7 +25,6 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_results import NodeResults
-from dra_extender.scheduling.evaluation.ranking import InOrder
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.result_table import ResultTable
 from dra_extender.scheduling.ports.options import Options
@@ -140,7 +139,7 @@ class CachedSearch:
         self.searching = NodeAllocator(self.ledger, Features(), Options())
         metrics, equivalence = Metrics(), NodeEquivalence(self.ledger, self.searching.features)
         results = NodeResults(self.ledger, self.searching, metrics, 10_000, equivalence)
-        self.evaluator = NodeEvaluator(self.ledger, metrics, results, InOrder())
+        self.evaluator = NodeEvaluator(self.ledger, metrics, results, None)
         self.taken: list[str] = []
         self.held: list[str] = []
         self.version = 0

@@ -7,7 +7,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.scheduling.evaluation.prefetch import SEARCHED_AHEAD, Prefetch
+from dra_extender.scheduling.evaluation.evaluator import SEARCHED_AHEAD, Prefetch
 
 
 class Evaluator:

@@ -1,25 +1,31 @@
-"""Evaluates one demand on many nodes, in the order that the placement policy prefers."""
+"""Evaluates one demand on many nodes, in the order that the placement policy prefers, and ahead of the next call."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
-from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN, NodeEvaluation, NodeResults
-from dra_extender.scheduling.evaluation.ranking import Ranking
+from dra_extender.scheduling.evaluation.ranking import HELD_IN_ORDER, LeastLoss
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.time_slices import CallBudget, within_slice
 from dra_extender.telemetry.metrics import Metrics
+
+_STEP_SECONDS: Final = 0.004
 
 
 class NodeEvaluator:
     """Evaluates many nodes for one demand."""
 
-    def __init__(self, ledger: Ledger, metrics: Metrics, results: NodeResults, ranking: Ranking) -> None:
+    def __init__(self, ledger: Ledger, metrics: Metrics, results: NodeResults, ranking: LeastLoss | None) -> None:
+        """`ranking`: decides which nodes come first; None: the order of the call does, for upstream's scores."""
         self._ledger = ledger
         self._metrics = metrics
         self._results = results
@@ -38,13 +44,14 @@ class NodeEvaluator:
         budget: CallBudget,
         result: FilterResult,
     ) -> Sequence[str]:
-        """Evaluate the nodes, those under holds and those with a paused search last; return those under holds.
+        """Evaluate the nodes, most of those under holds and those with a paused search last; return those under holds.
 
         `in_order`: the same nodes, beginning with the one that comes first where the policy does not say otherwise.
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.
         """
         evaluation = self._results.begin(demand, budget)
-        ordered = self._ranking.order(pod_uid, evaluation, nodes, in_order)
+        ranking = self._ranking
+        ordered = in_order if ranking is None else ranking.order(pod_uid, evaluation, nodes, in_order)
         table, under_holds = evaluation.table, evaluation.under_holds
         if not table.fits:
             ordered = list(ordered)
@@ -53,7 +60,7 @@ class NodeEvaluator:
                 self._cached_results += len(ordered)
                 result.reject_batch(ordered, texts, table.rejection)
                 return ()
-        held_in_order, find, searched = self._ranking.held_in_order, self._results.find, evaluation.searched
+        held_in_order, find, searched = HELD_IN_ORDER if ranking else 0, self._results.find, evaluation.searched
         held_nodes: list[str] = []
         eager: list[str] = []
         paused: list[str] = []
@@ -89,12 +96,9 @@ class NodeEvaluator:
                 break
             evaluation.add(name, find(evaluation, name))
         self._report(evaluation, evaluation.searched - searched, result)
-        self._ranking.rate(pod_uid, evaluation, result)
+        if ranking is not None:
+            ranking.rate(pod_uid, evaluation, result)
         return [*eager, *held_nodes]
-
-    def note(self, pod: Pod, demand: Demand) -> None:
-        """Take note of a pod with this demand that fits on some node."""
-        self._ranking.note(pod, demand)
 
     def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
         """Add what was found to the result of the call; so many of these nodes were searched for it."""
@@ -176,8 +180,71 @@ class NodeEvaluator:
             count -= 1
             if self._results.find(evaluation, name).limited:
                 table.stale.clear()
-        return self._ranking.look_ahead(evaluation, count) or bool(table.stale)
+        more = self._ranking is not None and self._ranking.look_ahead(evaluation, count)
+        return more or bool(table.stale)
 
     def _publish(self) -> None:
         self._metrics.cached_results(self._cached_results)
         self._cached_results = 0
+
+
+class Ahead(NamedTuple):
+    """The number of nodes to evaluate after one call at most, and in one step."""
+
+    nodes: int
+    per_step: int
+
+
+SEARCHED_AHEAD: Final = Ahead(64, 2)
+RATED_AHEAD: Final = Ahead(1_024, 8)
+"""Ratings are more to do, and less for each node."""
+
+
+class Prefetch:
+    """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
+
+    It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
+    call is answered, and again whenever a hold ends, as it does in each bind, or a pod takes CPU and memory of a node or ends.
+    """
+
+    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, ahead: Ahead) -> None:
+        self._evaluator = evaluator
+        self._signals = (ledger.holds.changed, ledger.free_amounts.changed)
+        self._clock = clock
+        self._max_feasible = max_feasible
+        self._ahead = ahead
+        self._turn = 0
+        self._demand: Demand | None = None
+        self._waits = False
+
+    def start(self, demand: Demand) -> None:
+        """Evaluate this demand from the next turn of the event loop on, in place of an earlier demand."""
+        self._demand = demand
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._step, self._turn, self._ahead.nodes)
+
+    def _step(self, turn: int, remaining: int) -> None:
+        if turn != self._turn or self._demand is None:
+            return
+        budget = CallBudget(self._clock, _STEP_SECONDS)
+        budget.open_slice(_STEP_SECONDS)
+        more = within_slice(
+            partial(self._evaluator.prefetch, self._demand, self._ahead.per_step, self._max_feasible, budget)
+        )
+        if more is True and remaining > self._ahead.per_step:
+            asyncio.get_running_loop().call_soon(self._step, turn, remaining - self._ahead.per_step)
+        elif not self._waits:
+            self._waits = True
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            changed.add_done_callback(self._again)
+            for signal in self._signals:
+                signal.join(changed)
+
+    def _again(self, changed: asyncio.Future[None]) -> None:
+        for signal in self._signals:
+            signal.leave(changed)
+        self._waits = False
+        self._begin()

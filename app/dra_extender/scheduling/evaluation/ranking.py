@@ -1,68 +1,23 @@
-"""In which order the nodes are evaluated, and what their placements cost: one object for each placement policy."""
+"""The order of nodes by what a placement costs the expected demand, for `scheduling.placement: preserve`."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
-from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, PlacementRooms
-from dra_extender.scheduling.evaluation.node_ranking import NodeRanking
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation, NodeResults
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
+from dra_extender.scheduling.evaluation.result_table import NodeRanking
 
 _RATED_IN_CALL: Final = 64
 _RATED_ANYWAY: Final = 8
 """So many nodes are rated even if the slice of time is over: a slow machine must not forget the node that was used last."""
-_HELD_IN_ORDER: Final = 2
+HELD_IN_ORDER: Final = 2
+"""So many nodes under holds are evaluated in their place."""
 _LOOKED_UP_SINGLY: Final = 32
-
-
-class Ranking(Protocol):
-    """What decides which nodes come first.  `held_in_order`: so many nodes under holds are evaluated in their place."""
-
-    held_in_order: int
-
-    def order(
-        self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
-    ) -> Iterable[str]:
-        """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
-
-    def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
-        """Add to the result what the placements on the nodes that fit cost."""
-
-    def note(self, pod: Pod, demand: Demand) -> None:
-        """Take note of a pod that fits on some node."""
-
-    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:
-        """Prepare the next call by looking at up to `count` nodes; return whether more is due."""
-
-
-class InOrder:
-    """The order of the call, for upstream's scores: nodes have no rating but their score terms."""
-
-    held_in_order = 0
-
-    def order(
-        self,
-        pod_uid: str,  # noqa: ARG002 - see Ranking
-        evaluation: NodeEvaluation,  # noqa: ARG002 - see Ranking
-        nodes: Collection[str],  # noqa: ARG002 - see Ranking
-        in_order: Iterable[str],
-    ) -> Iterable[str]:
-        return in_order
-
-    def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
-        pass
-
-    def note(self, pod: Pod, demand: Demand) -> None:
-        pass
-
-    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:  # noqa: ARG002 - see Ranking
-        return False
 
 
 class LeastLoss:
@@ -72,8 +27,6 @@ class LeastLoss:
     after the others, in the order of the call.
     """
 
-    held_in_order = _HELD_IN_ORDER
-
     def __init__(self, ledger: Ledger, results: NodeResults, expected: ExpectedDemand) -> None:
         self._ledger = ledger
         self._results = results
@@ -82,16 +35,17 @@ class LeastLoss:
     def order(
         self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
     ) -> Iterable[str]:
+        """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
         pod_amounts = self._expected.asked_by(pod_uid)
         ranking = self._ranking(evaluation, pod_amounts)
         # The slices of one call rate so many together, so that the search goes on.
         answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
         answers[key] = self._rate(evaluation, ranking, pod_amounts, answers.get(key, _RATED_IN_CALL))
-        ranked = ranking.best_first(evaluation.under_holds, _HELD_IN_ORDER)
+        ranked = ranking.best_first(evaluation.under_holds, HELD_IN_ORDER)
         return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
-        """Add the losses; once the slice of time is over, of eight nodes at most."""
+        """Add the losses of the nodes that fit to the result; once the slice of time is over, of eight nodes at most."""
         pod_amounts = self._expected.asked_by(pod_uid)
         ranking, free = self._ranking(evaluation, pod_amounts), evaluation.table.fits
         claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
@@ -107,9 +61,6 @@ class LeastLoss:
                     ranking.put(name, rooms, loss)
             if loss is not None:
                 result.losses[name] = loss
-
-    def note(self, pod: Pod, demand: Demand) -> None:
-        self._expected.note(pod, demand)
 
     def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:
         """Renew what is expected, then rate nodes for the pods of earlier calls."""
