@@ -8,7 +8,7 @@ evidence of another controller.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -29,8 +29,6 @@ from dra_extender.scheduling.podgroup_claims.plan import (
     CreateClaim,
     PublishClaims,
     ReconcilePlan,
-    has_claims,
-    is_active,
     is_kept_by_protection,
     plan_reconcile,
     unrecorded,
@@ -168,7 +166,7 @@ class PodGroupClaimWriter:
         if live.metadata.uid != group.metadata.uid or not is_kept_by_protection(live):
             raise ConflictError(f"PodGroup {'/'.join(group.metadata.key)} has changed")
         for pod in self._ledger.pods.members(*group.metadata.key):
-            if is_active(pod):
+            if not pod.finished:
                 raise ConflictError(f"pod {pod.key} is active")
         await self._cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
         _LOG.info("removed the finalizer of a PodGroup without active pods", pod_group=group.metadata.full_name)
@@ -181,6 +179,21 @@ class _Step:
     key: StepKey
     delay: float
     write: Callable[[], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class _GroupWork:
+    """What a PodGroup needs: when each step is due, the first of those that can be done now (monotonic), and why steps failed."""
+
+    due: dict[StepKey, float] = field(default_factory=dict)
+    next: float = math.inf
+    problems: dict[StepKey, str] = field(default_factory=dict)
+
+    def note_problem(self, key: Key, step: StepKey, problem: str) -> None:
+        """Keep why a step of this PodGroup failed; empty if it did not."""
+        if problem and self.problems.get(step) != problem:
+            _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=problem)
+        self.problems[step] = problem
 
 
 class PodGroupClaimController:
@@ -213,10 +226,7 @@ class PodGroupClaimController:
         self._has_begun = False
         self._changed: set[Key] = set()
         self._subscription: Subscription | None = None
-        # When each step of a PodGroup is due, and the first of those that can be done now (monotonic).
-        self._due: dict[Key, dict[StepKey, float]] = {}
-        self._next: dict[Key, float] = {}
-        self._problems: dict[Key, dict[StepKey, str]] = {}
+        self._work_of: dict[Key, _GroupWork] = {}
         self._work = StoppableWork()
 
     def notes(self) -> Mapping[str, str]:
@@ -228,7 +238,7 @@ class PodGroupClaimController:
         if self._has_begun and not self._groups.api_version:
             return {"group-claims": "on, but PodGroups are not served by this API server: nothing to do"}
         problems = {
-            key: text for key, steps in self._problems.items() if (text := next(filter(None, steps.values()), ""))
+            key: text for key, of in self._work_of.items() if (text := next(filter(None, of.problems.values()), ""))
         }
         if problems:
             key, problem = min(problems.items())
@@ -258,9 +268,7 @@ class PodGroupClaimController:
         self._work.begin()
         self._has_begun = True
         self._changed.clear()
-        self._due.clear()
-        self._next.clear()
-        self._problems.clear()
+        self._work_of.clear()
         self._competing.begin()
         self._unsubscribe()
         self._subscription = self._ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
@@ -282,7 +290,7 @@ class PodGroupClaimController:
     async def reconcile_due(self) -> None:
         """Reconcile the PodGroups that have changed, or for which a step is due."""
         now = self._clock.monotonic()
-        keys = self._changed | {key for key, when in self._next.items() if now >= when}
+        keys = self._changed | {key for key, work in self._work_of.items() if now >= work.next}
         self._changed.clear()
         loop = asyncio.get_running_loop()
         turn = loop.time()
@@ -290,18 +298,19 @@ class PodGroupClaimController:
             if self._stop_reason is not None or self._work.is_stopping:
                 return
             # A group whose reconciliation raises is tried again later, after the other groups.
-            self._next[key] = self._clock.monotonic() + _RETRY_SECONDS["failed"]
+            work = self._work_of.setdefault(key, _GroupWork())
+            work.next = self._clock.monotonic() + _RETRY_SECONDS["failed"]
             with self._supervisor.sparing(BackgroundTask.GROUP_CLAIMS, pod_group=key):
                 group = self._ledger.pod_groups.get(*key)
-                if group is None or not (has_claims(group) or is_kept_by_protection(group)):
-                    self._forget(key)
+                if group is None or not (group.spec.resource_claims or is_kept_by_protection(group)):
+                    del self._work_of[key]
                 else:
-                    await self._reconcile(group)
+                    await self._reconcile(group, work)
             if loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn = loop.time()
 
-    async def _reconcile(self, group: PodGroup) -> None:
+    async def _reconcile(self, group: PodGroup, work: _GroupWork) -> None:
         key = group.metadata.key
         plan = await plan_reconcile(group, self._ledger, self._groups.api_version, lambda: asyncio.sleep(0))
         if self._work.is_stopping:
@@ -318,25 +327,24 @@ class PodGroupClaimController:
             return
         suspicion = self._competing.suspicion(group)
         if suspicion is not None:
-            await self._suspend(group, suspicion)
+            await self._suspend(group, work, suspicion)
             return
-        is_leaving = is_kept_by_protection(group) and not any(map(is_active, self._ledger.pods.members(*key)))
+        is_leaving = is_kept_by_protection(group) and all(pod.finished for pod in self._ledger.pods.members(*key))
         if plan.is_done and not is_leaving:
-            self._forget(key)
+            self._work_of.pop(key, None)
             return
-        now, before = self._clock.monotonic(), self._due.get(key, {})
+        now, before = self._clock.monotonic(), work.due
         steps = {step.key: step for step in self._steps(group, plan, is_leaving=is_leaving)}
         # A step that the group needed before keeps its time.
-        due = self._due[key] = {step.key: before.get(step.key, now + step.delay) for step in steps.values()}
+        due = work.due = {step.key: before.get(step.key, now + step.delay) for step in steps.values()}
         # The time of a member runs from when it appears, although its claims may not be known yet.
         for step_key in map(_publish_key, plan.waiting):
             due.setdefault(step_key, before.get(step_key, now + PUBLISH_DELAY_SECONDS))
-        problems = self._problems.get(key, {})
-        self._problems[key] = {step_key: problem for step_key, problem in problems.items() if step_key in steps}
+        work.problems = {step_key: problem for step_key, problem in work.problems.items() if step_key in steps}
         ready = [step for step in steps.values() if now >= due[step.key]]
         with self._work.piece():
-            await self._run_steps(key, ready, due)
-        self._next[key] = now if ready else min((due[step_key] for step_key in steps), default=math.inf)
+            await self._run_steps(key, work, ready)
+        work.next = now if ready else min((due[step_key] for step_key in steps), default=math.inf)
 
     def _steps(self, group: PodGroup, plan: ReconcilePlan, *, is_leaving: bool) -> Iterator[_Step]:
         """Yield the writes that the group needs and that can be done, in order."""
@@ -360,7 +368,7 @@ class PodGroupClaimController:
         self._competing.will_publish(pod.uid)
         await self._pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, publish.claims)
 
-    async def _run_steps(self, key: Key, steps: Sequence[_Step], due: dict[StepKey, float]) -> None:
+    async def _run_steps(self, key: Key, work: _GroupWork, steps: Sequence[_Step]) -> None:
         """Do these writes, some at a time.  Each is due again later, in case it failed or the watch never delivers it."""
         for start in range(0, len(steps), _PARALLEL_WRITES):
             if self._work.is_stopping:
@@ -368,8 +376,8 @@ class PodGroupClaimController:
             batch = steps[start : start + _PARALLEL_WRITES]
             results = await asyncio.gather(*(self._write(step.key[0], step.write) for step in batch))
             for step, (outcome, problem) in zip(batch, results, strict=True):
-                due[step.key] = self._clock.monotonic() + _RETRY_SECONDS[outcome]
-                self._note_problem(key, step.key, problem)
+                work.due[step.key] = self._clock.monotonic() + _RETRY_SECONDS[outcome]
+                work.note_problem(key, step.key, problem)
 
     async def _write(self, step: str, write: Callable[[], Awaitable[object]]) -> tuple[str, str]:
         """Return the outcome of a write: done, changed (an object changed meanwhile) or failed; and the problem of a failed one."""
@@ -383,25 +391,12 @@ class PodGroupClaimController:
         self._metrics.group_claims.labels(step, outcome).inc()
         return outcome, problem
 
-    def _note_problem(self, key: Key, step: StepKey, problem: str) -> None:
-        """Keep why a step failed; empty if it did not."""
-        problems = self._problems.setdefault(key, {})
-        if problem and problems.get(step) != problem:
-            _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=problem)
-        problems[step] = problem
-
-    def _forget(self, key: Key) -> None:
-        for by_group in (self._next, self._due, self._problems):
-            by_group.pop(key, None)
-
-    async def _suspend(self, group: PodGroup, suspicion: str) -> None:
+    async def _suspend(self, group: PodGroup, work: _GroupWork, suspicion: str) -> None:
         """Do nothing for a group while a claim exists that another controller, or a user, created for it."""
-        key = group.metadata.key
-        self._due.pop(key, None)
-        problems = self._problems.get(key, {})
-        self._problems[key] = {step: problem for step, problem in problems.items() if step == _SUSPENDED}
+        work.due = {}
+        work.problems = {step: problem for step, problem in work.problems.items() if step == _SUSPENDED}
         problem = f"somebody else made {suspicion}: while it is there, nothing is done for this PodGroup"
-        self._note_problem(key, _SUSPENDED, problem)
+        work.note_problem(group.metadata.key, _SUSPENDED, problem)
         await self._withdraw([group])
 
     async def _withdraw(self, groups: Sequence[PodGroup]) -> None:

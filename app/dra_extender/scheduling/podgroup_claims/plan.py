@@ -55,18 +55,9 @@ class ReconcilePlan:
         return not (self.create or self.record or self.publish or self.waiting)
 
 
-def has_claims(group: PodGroup) -> bool:
-    return bool(group.spec.resource_claims)
-
-
 def is_kept_by_protection(group: PodGroup) -> bool:
     """Return whether the group is being deleted and has upstream's finalizer."""
     return group.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in group.metadata.finalizers
-
-
-def is_active(pod: Pod) -> bool:
-    """Return whether the pod keeps upstream's finalizer on its PodGroup: it has not finished."""
-    return not pod.finished
 
 
 def owner_of_group(group: PodGroup, api_version: str) -> Owner:
@@ -102,7 +93,7 @@ async def plan_reconcile(
             plan.record[entry] = oldest
         else:
             plan.create.append(CreateClaim(owner, entry, templated_entry.resource_claim_template_name or ""))
-    members = ledger.pods.members(*group.metadata.key) if has_claims(group) else ()
+    members = ledger.pods.members(*group.metadata.key) if entries else ()
     served = (pod for pod in members if pod.claims and not (pod.finished or pod.deleting))
     for count, pod in enumerate(served):
         if count and not count % MEMBERS_PER_TURN:
@@ -113,13 +104,19 @@ async def plan_reconcile(
 
 def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
     """Yield the claims that this service created for the group, by their names, and that the group's status does not record."""
-    recorded = {status.resource_claim_name for status in group.status.resource_claim_statuses}
+    recorded = _recorded(group)
+    for _, name, record in _made_for_entries(group, ledger):
+        if record.claim.metadata.name == name and name not in recorded:
+            yield record
+
+
+def _made_for_entries(group: PodGroup, ledger: Ledger) -> Iterator[tuple[str, str, ClaimRecord]]:
+    """Yield the claims that were made for the entries of the group, each with its entry and the name that this service gives."""
     owner = owner_of_group(group, "")
     for entry in group.spec.resource_claims:
-        ours = generated_name(owner, entry.name)
+        name = generated_name(owner, entry.name)
         for record in ledger.claims.made_for(owner.namespace, owner.uid, entry.name):
-            if record.claim.metadata.name == ours and ours not in recorded:
-                yield record
+            yield entry.name, name, record
 
 
 def _oldest_claim(ledger: Ledger, owner: Owner, entry: str) -> str | None:
@@ -261,13 +258,10 @@ class CompetingController:
 
     def _foreign(self, group: PodGroup) -> Iterator[tuple[str, ObjectMeta]]:
         """Yield the claims (and entries) that appeared during our term for this group under other names than ours."""
-        owner = owner_of_group(group, "")
-        for entry in group.spec.resource_claims:
-            ours = generated_name(owner, entry.name)
-            for record in self._ledger.claims.made_for(owner.namespace, owner.uid, entry.name):
-                claim = record.claim.metadata
-                if claim.name != ours and claim.uid not in self._before:
-                    yield entry.name, claim
+        for entry, name, record in _made_for_entries(group, self._ledger):
+            claim = record.claim.metadata
+            if claim.name != name and claim.uid not in self._before:
+                yield entry, claim
 
 
 def _recorded(group: PodGroup) -> frozenset[str]:
