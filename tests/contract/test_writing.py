@@ -106,12 +106,6 @@ async def test_update_of_another_uid_is_a_conflict(server: ContractServer) -> No
     assert answer.refusal == (409, "Conflict")
 
 
-async def test_update_needs_the_name_of_the_path(server: ContractServer) -> None:
-    claim = await new_claim(server)
-    answer = await server.ask("PUT", server.claims("claim"), changed(claim, name="other"))
-    assert answer.refusal == (400, "BadRequest")
-
-
 async def test_update_leaves_the_status_alone_and_that_of_the_status_the_rest(server: ContractServer) -> None:
     pod = (await server.ask("POST", server.pods(), objects.pod("pod", server.namespace))).body
     pod["status"]["nominatedNodeName"] = "node"
@@ -165,12 +159,6 @@ async def test_strategic_merge_patch_merges_lists_by_their_keys(server: Contract
     ]
     conditions = {each["type"]: (each["status"], each.get("reason")) for each in answer.body["status"]["conditions"]}
     assert conditions == {"PodScheduled": ("True", "Unschedulable"), "Other": ("True", None)}
-
-
-async def test_patch_of_an_unknown_type_is_refused(server: ContractServer) -> None:
-    await new_claim(server)
-    answer = await server.ask("PATCH", server.claims("claim"), {}, media="text/plain")
-    assert answer.refusal == (415, "UnsupportedMediaType")
 
 
 def endpoint_slice(server: ContractServer, address: str, **labels: str) -> Object:

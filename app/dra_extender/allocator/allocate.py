@@ -13,7 +13,7 @@ from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.search import Search
-from dra_extender.allocator.search_state import NewSearchState, SearchState
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import DEFAULT_MAX_STEPS, Code, NoFit, Rejection, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
@@ -80,7 +80,6 @@ class NodeSearch:
         new_share_id: Callable[[], str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         release: ReleaseBehaviour = OWN,
-        new_state: NewSearchState = SearchState,
         find_order: FindDeviceOrder | None = None,
     ) -> None:
         self._demand = demand
@@ -88,7 +87,6 @@ class NodeSearch:
         self._node_view = NodeView(node, pools, usage, None, release)
         self._new_share_id = new_share_id
         self._find_order = find_order
-        self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
         self._search: Search | None = None
@@ -152,7 +150,7 @@ class NodeSearch:
         self._is_last = demand is self._demand and order is None
         limit = self._max_steps if self._is_last else min(self._max_steps, _MAX_PREFERRED_STEPS)
         self._earlier_steps = self.steps
-        state, all_mode = self._new_state(demand, self._node_view), self._all_mode_devices.find()
+        state, all_mode = SearchState(demand, self._node_view), self._all_mode_devices.find()
         self._search = Search(demand, state, all_mode, limit, order)
         return self._search
 

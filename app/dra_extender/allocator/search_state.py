@@ -1,6 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
 from operator import add
 from typing import Any, ClassVar, NamedTuple
@@ -214,7 +214,3 @@ class SearchState:
                 return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
         return Exclusion.NONE
-
-
-NewSearchState = Callable[[Demand, NodeView], SearchState]
-"""Makes a state without picks.  The service passes `SearchState`; rules of other releases may need a state of their own."""

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
-    Held,
     ask,
     claim_of,
     consuming,
@@ -146,9 +145,3 @@ def test_same_names_in_other_pools_and_drivers_are_other_counter_sets() -> None:
         ),
     ]
     assert picks(ask(slices, claim_of(exactly(3)))) == [["b", "a", "c"]]
-
-
-def test_usage_of_other_pools_does_not_matter() -> None:
-    slices = [counters_of(set=9), slice_of(*VGPU, count=2)]
-    assert Held(held("mig-0", pool="other")).pool(("gpu.example.com", "pool")) == {}
-    assert picks(ask(slices, claim_of(exactly()), usage=[held("mig-0", pool="other")])) == [["vgpu-0"]]

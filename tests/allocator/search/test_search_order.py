@@ -1,4 +1,4 @@
-"""The search visits what upstream's recursion visits, in the same order, and counts the same steps."""
+"""What the search tries, in which order, and how many steps it counts."""
 
 import sys
 from typing import Any
@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.model.allocation import Placement
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -15,7 +13,6 @@ from tests.support.allocator.building import (
     Held,
     ask,
     claim_of,
-    counters_of,
     demand_of,
     either,
     every,
@@ -25,8 +22,6 @@ from tests.support.allocator.building import (
     reasons,
     slice_of,
 )
-from tests.support.allocator.reference_search import Demanded, Option, Reference, Request
-from tests.support.examples import examples
 
 
 def numbered(count: int, prefix: str = "d") -> list[str]:
@@ -100,75 +95,4 @@ def test_deadline_that_has_passed_ends_a_search_without_claims_and_one_without_d
 
 # ---- against the recursive reference
 
-LOCATIONS = 5
 counts = st.one_of(st.integers(0, 3), st.just(20), st.just("all"))
-options: st.SearchStrategy[Option] = st.tuples(counts, st.frozensets(st.integers(0, LOCATIONS - 1)))
-requests: st.SearchStrategy[Request] = st.lists(options, min_size=1, max_size=3)
-demands: st.SearchStrategy[Demanded] = st.lists(st.lists(requests, min_size=1, max_size=2), max_size=2)
-
-
-def _request(name: str, request: Request) -> dict[str, Any]:
-    bodies = []
-    for count, matching in request:
-        expression = f"device.attributes['gpu.example.com'].at in {sorted(matching)}"
-        body = every(expression=expression) if count == "all" else exactly(int(count), expression=expression)
-        bodies.append(body)
-    if len(bodies) > 1:
-        return either(*bodies, name=name)
-    return {**bodies[0], "name": name}
-
-
-@examples(150)
-@given(
-    demanded=demands,
-    costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS),
-    budget=st.integers(0, 6),
-)
-def test_same_picks_and_same_steps_as_the_recursive_reference(
-    demanded: Demanded, costs: list[int], budget: int
-) -> None:
-    reference = Reference(demanded, costs, budget)
-    found_there = reference.run()
-    slices = [
-        counters_of(set=budget),
-        slice_of(
-            *(
-                {
-                    "name": f"d{at}",
-                    "attributes": {"at": {"int": at}},
-                    "consumesCounters": [{"counterSet": "set", "counters": {"c": {"value": str(cost)}}}],
-                }
-                for at, cost in enumerate(costs)
-            ),
-            count=2,
-        ),
-    ]
-    claims = [
-        claim_of(*(_request(f"r{index}", each) for index, each in enumerate(claim)), name=f"claim-{number}")
-        for number, claim in enumerate(demanded)
-    ]
-    demand = demand_or_none(claims)
-    if demand is None:  # more than 32 devices for sure: refused before any search
-        return
-    found = allocate(demand, NODE, pools_of(slices), Held())
-    assert isinstance(found, Placement) is found_there
-    if found.steps <= UNPRUNED:
-        assert found.steps == reference.steps
-    if isinstance(found, Placement):
-        expected = [[f"d{pick[3]}" for pick in reference.picks if pick[0] == claim] for claim in range(len(demanded))]
-        assert picks(found) == expected
-
-
-UNPRUNED = 64
-
-
-def demand_or_none(claims: list[Any]) -> Any:
-    too_many = any(
-        sum(
-            min(body.count for body in (request.first_available or (request.exactly,)) if body.count is not None)
-            for request in claim.spec.devices.requests or ()
-        )
-        > 32
-        for claim in claims
-    )
-    return None if too_many else demand_of(*claims)

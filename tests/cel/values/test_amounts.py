@@ -135,8 +135,3 @@ def test_any_text_is_an_amount_or_a_quantity_error(text: str) -> None:
     except QuantityError:
         return
     assert parse_quantity(format_quantity(nano)) == nano
-
-
-@given(st.integers(min_value=-(10**20), max_value=10**20), st.integers(min_value=-(10**20), max_value=10**20))
-def test_spelling_keeps_the_order_of_amounts(one: int, other: int) -> None:
-    assert (parse_quantity(format_quantity(one)) < parse_quantity(format_quantity(other))) == (one < other)

@@ -180,27 +180,3 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
         await metric(world, 'dra_extender_allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}')
         == 1
     )
-
-
-async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
-    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
-    await world.extender.start()
-    async with world.watching():
-        bind = await waiting(world)
-        world.report("Attached")
-        await bind
-        world.allocate_foreign("gpu-0")
-        await world.cluster.watch.caught_up()
-        await turns()
-    await world.extender.stop()
-
-    assert world.messages("p1")[-1] == (
-        f"device {DRIVER}/n1/gpu-0 of claim default/c1 was given to claim default/foreign, too, by another writer"
-    )
-    assert world.devices("c1") == ["n1/gpu-0"]
-    assert (
-        await metric(world, 'dra_extender_allocation_overlaps_total{kind="device",outcome="reported",writer="foreign"}')
-        == 1
-    )

@@ -167,17 +167,6 @@ async def test_guard_that_another_foreign_allocation_crossed_is_allocated_anew()
         assert (await guarded(world))["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-async def test_guards_that_nobody_needs_any_more_go_when_the_service_starts() -> None:
-    world = a_world()
-    async with at_work(world):
-        await yielding(world)
-        await guarded(world)
-    world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "foreign"))
-    world.start()
-    async with at_work(world):
-        await unguarded(world)
-
-
 async def test_device_of_a_bound_pod_is_guarded_when_that_pod_ends_before_the_foreign_one() -> None:
     world = a_world()
     async with at_work(world):
@@ -210,20 +199,6 @@ async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.Mon
         await yielding(world)
         await turns()
         assert guards(world) == []
-
-
-async def test_guard_that_a_stop_left_unallocated_is_allocated_at_the_next_start() -> None:
-    """The service was killed after ours was released, or the guard claim made, and before the guard claim had the device."""
-    world = a_world()
-    async with at_work(world):
-        await yielding(world)
-        guard = await guarded(world)
-    del guard["status"]["allocation"]
-    world.cluster.store.update_status(StoredKind.CLAIM, guard)
-    world.start()
-    async with at_work(world):
-        again = await guarded(world)
-        assert again["status"]["allocation"]["devices"]["results"] == [{"request": "guard", **device()}]
 
 
 async def test_late_news_of_a_guard_claim_that_was_made_anew_say_nothing_of_the_new_one() -> None:

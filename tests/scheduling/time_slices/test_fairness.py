@@ -112,21 +112,6 @@ class Neighbours(InMemoryExtender):
         return self.clock.seconds - before
 
 
-async def test_twenty_pods_with_endless_searches_take_less_than_their_share_of_the_time() -> None:
-    world = Neighbours()
-    world.victim(40)
-    attackers = [world.attacker(i) for i in range(20)]
-    placed, taken, began = 0, 0.0, world.clock.seconds
-    for i in range(40):
-        taken += await world.time_of((attackers[i % 20],), "hard")
-        answer = await world.ask(world.victim(i), "easy")
-        placed += isinstance(answer, FilterResponse) and list(answer.fitting) == ["easy"]
-        world.clock.seconds += 0.1
-    # What is saved up at first, a tenth of the time, and the slices that every call has.
-    assert taken <= 0.5 + 0.1 * (world.clock.seconds - began) + 40 * 0.02 + 0.05
-    assert placed == 40
-
-
 async def test_many_namespaces_with_endless_searches_take_no_more_than_the_share_of_all() -> None:
     world = Neighbours()
     world.victim(0)
