@@ -84,7 +84,7 @@ class NodeOffers:
     ) -> None:
         """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
-            self._fairness.offered(unit.uid)
+            self._fairness.offered(unit.unit)
         by_node = {
             name: () if (placement := result.placement) is None else placement.claims
             for name, result in offered.items()
@@ -99,7 +99,7 @@ class NodeOffers:
                 self.holds.place(
                     unit,
                     claim.record.claim.metadata.uid,
-                    (unit.uid,),
+                    (unit.unit,),
                     placements,
                     versions={name: offered[name].state for name in placements},
                     score_terms=_score_terms({name: offered[name] for name in placements}, index, lost),

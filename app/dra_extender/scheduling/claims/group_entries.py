@@ -20,7 +20,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES, read_claim
-from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of, is_crowded
+from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of, is_crowded, named_claims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -162,18 +162,16 @@ class GroupEntryWatch:
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
         """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
-        uids = set()
-        recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
-        for entry in pod.claims:
-            drafted = recorded.get(entry.name) if entry.pod_group_resource_claim else None
-            record = self._ledger.claims.by_key(pod.namespace, entry.resource_claim_name or drafted or "")
-            if record is None or record.claim.status.allocation is None or record.claim.reserved_by(pod.uid):
-                continue
-            if any(
+        return frozenset(
+            record.claim.metadata.uid
+            for entry, record in named_claims(pod, self._ledger)
+            if (entry.resource_claim_name or entry.pod_group_resource_claim)
+            and record.claim.status.allocation is not None
+            and not record.claim.reserved_by(pod.uid)
+            and any(
                 is_group(consumer) and consumer.name == pod.pod_group for consumer in record.claim.status.reserved_for
-            ):
-                uids.add(record.claim.metadata.uid)
-        return frozenset(uids)
+            )
+        )
 
     def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
         return [record for uid in sorted(trial.claims) if (record := self._ledger.claims.by_uid(uid)) is not None]

@@ -88,6 +88,16 @@ def claim_names(pod: Pod, ledger: Ledger) -> Iterator[str]:
             yield target.name
 
 
+def named_claims(pod: Pod, ledger: Ledger) -> Iterator[tuple[PodResourceClaim, ClaimRecord]]:
+    """Yield the existing claims that entries of the pod name, or that its status records for them."""
+    recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
+    for entry in pod.claims:
+        name = entry.resource_claim_name or recorded.get(entry.name)
+        record = ledger.claims.by_key(pod.namespace, name) if name else None
+        if record is not None:
+            yield entry, record
+
+
 def names_missing(pod: Pod) -> bool:
     """Return whether this state of the pod lacks the name of the claim that was created for one of its templates."""
     templated = [entry.name for entry in pod.claims if not entry.resource_claim_name]

@@ -21,14 +21,11 @@ _NO_SCORE_TERMS: Final[Mapping[str, ScoreTerms]] = {}
 
 
 class HoldUnit(NamedTuple):
-    """Holds that are placed and revoked together: those of a pod or of a PodGroup, by `uid`.
-
-    `placed`: when they are placed.  `expires` and `latest`: when they end without and with a nomination.  All are monotonic.
-    """
+    """Holds that are placed and revoked together: those of a pod or of a PodGroup, `unit` is its UID.  See `Hold` for the times."""
 
     namespace: str
-    uid: str
-    placed: float
+    unit: str
+    since: float
     expires: float
     latest: float
 
@@ -64,12 +61,8 @@ class HoldService:
             placements=placements,
             versions=versions,
             score_terms=score_terms,
-            expires=unit.expires,
             pods=set(pods),
-            namespace=unit.namespace,
-            unit=unit.uid,
-            since=unit.placed,
-            latest=unit.latest,
+            **unit._asdict(),
         )
         self._ledger.hold_book.place(hold)
 

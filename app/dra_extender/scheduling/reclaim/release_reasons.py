@@ -4,7 +4,7 @@ kube-scheduler does not report to an extender that a pod failed after filter.  W
 PostFilter, these rules find in the stored claims and pods.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +12,7 @@ from typing import Final
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pods import needs_node
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
@@ -20,6 +21,7 @@ from dra_extender.model.managed_fields import Writers
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
+from dra_extender.scheduling.claims.lookup import named_claims
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, Readiness, evaluate_conditions
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -128,27 +130,17 @@ def consumer_state(
     return ConsumerState.ELSEWHERE
 
 
-def group_state(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
-    """Return the state of a PodGroup that exists: idle when a member is pending, and none is bound, is being bound or has holds.
+def group_state(members: Collection[Pod], busy: Callable[[str], bool], *, exists: bool) -> ConsumerState:
+    """Return the state of a PodGroup: in use as long as a member is bound, is being bound or has holds.
 
-    Without a pending member, the reservation stays until the PodGroup is deleted.
+    After that a PodGroup that exists is idle with a pending member; without one the reservation stays until its deletion.  One that
+    does not exist is gone: the protection finalizer usually waits for its pods, but an administrator may have removed it.
     """
-    pending = False
-    for pod in members:
-        if busy(pod) or (pod.node_name and not pod.finished):
-            return ConsumerState.IN_USE
-        pending = pending or not (pod.finished or pod.deleting)
-    return ConsumerState.IDLE if pending else ConsumerState.IN_USE
-
-
-def deleted_group_state(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
-    """Return the state of a deleted PodGroup: gone, once none of the pods that named it and the claim is bound or being bound.
-
-    The protection finalizer usually ensures this, but an administrator may have removed it.
-    """
-    if any(busy(pod) or (pod.node_name and not pod.finished) for pod in users):
+    if any(busy(pod.uid) or (pod.node_name and not pod.finished) for pod in members):
         return ConsumerState.IN_USE
-    return ConsumerState.GROUP_GONE
+    if not exists:
+        return ConsumerState.GROUP_GONE
+    return ConsumerState.IDLE if any(map(needs_node, members)) else ConsumerState.IN_USE
 
 
 def find_releasable(
@@ -300,12 +292,7 @@ class ReclaimFacts:
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
         """Yield the existing claims that the pod names or that were created for it."""
         yield from self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
-        generated = {status.name: status.resource_claim_name for status in pod.claim_statuses}
-        for entry in pod.claims:
-            name = entry.resource_claim_name or generated.get(entry.name)
-            record = self._ledger.claims.by_key(pod.namespace, name) if name else None
-            if record is not None:
-                yield record
+        yield from (record for _, record in named_claims(pod, self._ledger))
 
     def _run_all(self, claim: ClaimHead) -> bool:
         """Return whether all consumers are running pods: the common case, which needs no further facts."""
@@ -327,10 +314,9 @@ class ReclaimFacts:
                 pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
                 states[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
             elif (members := self.members(claim.metadata.namespace, consumer)) is not None:
-                states[uid] = group_state(_newest(members, live), lambda pod: self._busy(pod.uid))
+                states[uid] = group_state(_newest(members, live), self._busy, exists=True)
             elif groups.served and groups.have_claims:
-                users = _newest(self.users(claim, consumer), live)
-                states[uid] = deleted_group_state(users, lambda pod: self._busy(pod.uid))
+                states[uid] = group_state(_newest(self.users(claim, consumer), live), self._busy, exists=False)
             else:
                 states[uid] = ConsumerState.IN_USE
         return states
@@ -384,9 +370,9 @@ class ReclaimFacts:
             return False
 
 
-def _newest(pods: Iterable[Pod], live: Mapping[str, Pod | None]) -> Iterator[Pod]:
-    """Yield each pod as it was just read from the API server, or else as it is; leave out pods that do not exist any more."""
-    return (newest for pod in pods if (newest := live.get(pod.uid, pod)) is not None)
+def _newest(pods: Iterable[Pod], live: Mapping[str, Pod | None]) -> Sequence[Pod]:
+    """Return each pod as it was just read from the API server, or else as it is; leave out pods that do not exist any more."""
+    return [newest for pod in pods if (newest := live.get(pod.uid, pod)) is not None]
 
 
 def _state_of(claim: ClaimHead, unused: Releasable, states: Mapping[str, ConsumerState]) -> tuple[object, ...]:
