@@ -14,7 +14,6 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import (
-    ExtendedClaimNeed,
     ExtendedNeed,
     existing_claim,
     extended_need,
@@ -24,8 +23,8 @@ from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredCla
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import (
     ClaimsByState,
+    extended_claim_on,
     usable_claims,
-    why_excluded,
     why_not_ready,
     why_unusable_on,
 )
@@ -298,22 +297,18 @@ class Filter:
         claims, need = query.claims, query.need
         if need is None and claims.open and not (claims.allocated or claims.held):
             return ((None, nodes),)
-        groups: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
+        groups: dict[int, tuple[FoundClaim | None, list[str]]] = {}
         for name in nodes:
             node = self.ledger.nodes.get(name)
             if node is None:
                 result.reject(name, NODE_UNKNOWN)
                 continue
-            claim_need = None if need is None else need.on(node)
-            if isinstance(claim_need, Rejection):
-                result.reject(name, claim_need)
-                continue
-            rejection = why_excluded(query.pod, node, claims, self.ledger)
-            if rejection is None:
-                groups.setdefault(id(claim_need), (claim_need, []))[1].append(name)
+            extended = extended_claim_on(node, query.pod, claims, need, self.ledger)
+            if isinstance(extended, Rejection):
+                result.reject(name, extended)
             else:
-                result.reject(name, rejection)
-        return [(None if claim_need is None else claim_need.claim, names) for claim_need, names in groups.values()]
+                groups.setdefault(id(extended), (extended, []))[1].append(name)
+        return list(groups.values())
 
     def may_fit(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None

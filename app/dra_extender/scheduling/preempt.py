@@ -13,7 +13,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import extended_need
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import sort_claims, why_excluded
+from dra_extender.scheduling.claims.preconditions import extended_claim_on, sort_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -74,12 +74,10 @@ class Preempt:
         feasible_nodes: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
-            if node is None or why_excluded(pod, node, claims, ledger):
+            extended = None if node is None else extended_claim_on(node, pod, claims, need, ledger)
+            if node is None or isinstance(extended, Rejection):
                 continue
-            claim_need = None if need is None else need.on(node)
-            if isinstance(claim_need, Rejection):
-                continue
-            open_claims = undecided if claim_need is None else (*undecided, claim_need.claim)
+            open_claims = undecided if extended is None else (*undecided, extended)
             demand = self._allocator.demand(open_claims, budget) if open_claims else None
             if isinstance(demand, UnreadSpecs):
                 return demand

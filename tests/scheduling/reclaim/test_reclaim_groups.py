@@ -29,7 +29,7 @@ def member(name: str, *, node: str = "", phase: str = "Pending", deleting: bool 
 def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
     members: list[Pod], busy: str, expected: ConsumerState
 ) -> None:
-    assert group_state(members, lambda pod: pod.name == busy) is expected
+    assert group_state(members, lambda uid: uid == busy, exists=True) is expected
 
 
 @pytest.fixture

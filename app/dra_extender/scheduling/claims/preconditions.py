@@ -16,6 +16,7 @@ from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.scheduling.claims.extended_need import ExtendedNeed
 from dra_extender.scheduling.claims.group_entries import why_crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, is_crowded
 
@@ -179,6 +180,16 @@ def why_excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) ->
         if hold is not None and node.name not in hold.placements:
             return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=claim.label)
     return None
+
+
+def extended_claim_on(
+    node: Node, pod: Pod, claims: ClaimsByState, need: ExtendedNeed | None, ledger: Ledger
+) -> FoundClaim | Rejection | None:
+    """Return the claim for extended resources that the pod needs on this node; or why its claims exclude the node."""
+    claim_need = None if need is None else need.on(node)
+    if isinstance(claim_need, Rejection):
+        return claim_need
+    return why_excluded(pod, node, claims, ledger) or (None if claim_need is None else claim_need.claim)
 
 
 def why_unusable_on(node: Node, claim: FoundClaim, ledger: Ledger) -> Rejection | None:

@@ -11,13 +11,13 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.claims.extended_need import (
-    ExtendedClaimNeed,
     ExtendedNeed,
     existing_claim,
     extended_need,
     planned_uid,
 )
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, usable_claims, why_excluded
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, extended_claim_on, usable_claims
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"
@@ -72,14 +72,9 @@ class MemberCandidate:
         extended = sum(request.amount for container in self.pod.extended_requests for request in container.requests)
         return extended + sum(claim.record.devices for claim in self.claims.open)
 
-    def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
-        """Return why a claim of the member excludes this node; None if none does."""
-        claim_need = self.extended_on(node)
-        return claim_need if isinstance(claim_need, Rejection) else why_excluded(self.pod, node, self.claims, ledger)
-
-    def extended_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
-        """Return the claim for extended resources that the member needs on this node."""
-        return None if self.need is None else self.need.on(node)
+    def extended_on(self, node: Node, ledger: Ledger) -> FoundClaim | Rejection | None:
+        """Return the claim for extended resources that the member needs on this node; or why its claims exclude the node."""
+        return extended_claim_on(node, self.pod, self.claims, self.need, ledger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class PlacementOracle:
         return (
             node in self._offered.to(uid)
             and (self._offered.is_known(uid, node) or ledger.member_fit.admits(uid, node))
-            and self._by_uid[uid].refusal(ledger.nodes[node], ledger) is None
+            and not isinstance(self._by_uid[uid].extended_on(ledger.nodes[node], ledger), Rejection)
         )
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
@@ -212,7 +212,7 @@ class PlacementOracle:
         member = self._extended.get(uid)
         if member is None:
             return self._claims[uid]
-        need = member.extended_on(node)
+        need = None if member.need is None else member.need.on(node)
         return need.claim if isinstance(need, ExtendedClaimNeed) else None
 
     def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:
