@@ -101,7 +101,7 @@ class Extender:
         )
         notes = EventNotes(ledger, self.allocator)
         self.unschedulable = UnschedulablePods(ledger, notes, cluster.events, metrics, cluster.clock)
-        self._writer = ClaimWriter(ledger, cluster.claims, metrics)
+        self.claim_writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.binder = self._build_bind(spans)
         self._filter = self._build_filter(equivalence)
         expected = self.expected
@@ -126,7 +126,7 @@ class Extender:
             ledger=ledger,
             cluster=cluster,
             facts=ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, cluster.clock, options),
-            claim_writer=self._writer,
+            claim_writer=self.claim_writer,
             busy_claims=self._busy_claims,
             holds=self._holds,
             device_backoff=self.device_backoff,
@@ -134,8 +134,10 @@ class Extender:
             options=options,
             supervisor=self.supervisor,
         )
-        self.group_claims = PodGroupClaimController(ledger, cluster, self._writer, metrics, options, self.supervisor)
-        self.group_entry_watch = GroupEntryWatch(ledger, cluster, self._writer, metrics, options)
+        self.group_claims = PodGroupClaimController(
+            ledger, cluster, self.claim_writer, metrics, options, self.supervisor
+        )
+        self.group_entry_watch = GroupEntryWatch(ledger, cluster, self.claim_writer, metrics, options)
 
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
@@ -150,7 +152,7 @@ class Extender:
 
     def _build_bind(self, spans: Spans) -> Bind:
         ledger, cluster, metrics, options = self._ledger, self._cluster, self._metrics, self._options
-        clock, backoff, writer = cluster.clock, self.device_backoff, self._writer
+        clock, backoff, writer = cluster.clock, self.device_backoff, self.claim_writer
         supervisor = self.supervisor
         unreserve = Unreserve(ledger.pods, writer)
         makes_guards = options.yield_policy is YieldPolicy.GUARD

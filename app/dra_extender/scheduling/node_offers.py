@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 from dra_extender.ledger.ledger import Ledger
@@ -19,21 +20,19 @@ from dra_extender.scheduling.ports.options import Options
 _NO_TERMS: Final = ScoreTerms()
 
 
+@dataclass(eq=False)
 class NodeOffers:
     """Offers the best nodes that fit, and defers the holds on them and the prefetch until the response is sent."""
 
-    def __init__(
-        self, ledger: Ledger, fairness: HoldFairness, holds: HoldService, prefetch: Prefetch, options: Options
-    ) -> None:
-        self._ledger = ledger
-        self._fairness = fairness
-        self.holds = holds
-        self._prefetch = prefetch
-        self._options = options
+    ledger: Ledger
+    fairness: HoldFairness
+    holds: HoldService
+    prefetch: Prefetch
+    options: Options
 
     def offer(self, pod: Pod, result: FilterResult) -> Sequence[str]:
         """Select the best nodes and hold there what the pod would get.  The holds of a gang member are placed already."""
-        self._fairness.end_waiting(pod.uid)
+        self.fairness.end_waiting(pod.uid)
         if result.assigned_node is not None:
             return (result.assigned_node,)
         for claim in result.held:
@@ -48,7 +47,7 @@ class NodeOffers:
             without_holds = tuple(name for name in result.fits if name not in fits)
         offered: Mapping[str, NodeResult] = {}
         try:
-            selected = self._fairness.select(pod, self._best_first(result), fits, self._options.offered_nodes)
+            selected = self.fairness.select(pod, self._best_first(result), fits, self.options.offered_nodes)
             offered = {name: fits[name] for name in selected}
         except RetryableError:
             if not without_holds:
@@ -56,23 +55,23 @@ class NodeOffers:
         unit = self.holds.unit(pod.namespace, pod.uid)
         self.holds.defer(lambda: self._hold(unit, result.open, offered, result.losses))
         if result.demand is not None:
-            asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
+            asyncio.get_running_loop().call_soon(self.prefetch.start, result.demand)
         return (*without_holds, *offered)
 
     def _best_first(self, result: FilterResult) -> Sequence[str]:
         """Return the nodes by rating; equal nodes, and nodes that are all offered, in the order of their evaluation."""
         names = [name for name, node_result in result.fits.items() if node_result is not None]
-        if len(names) <= self._options.offered_nodes:
+        if len(names) <= self.options.offered_nodes:
             return names
         uids = (claim.record.claim.metadata.uid for claim in result.held)
-        hold_terms = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
+        hold_terms = [hold.score_terms for uid in uids if (hold := self.ledger.holds.get(uid))]
         score_terms = result.score_terms
         if hold_terms:
             score_terms = {
                 name: total((terms, *(of_hold[name] for of_hold in hold_terms if name in of_hold)))
                 for name, terms in score_terms.items()
             }
-        rated = ratings(score_terms, self._options.weights)
+        rated = ratings(score_terms, self.options.weights)
         return sorted(names, key=rated.__getitem__, reverse=True)
 
     def _hold(
@@ -84,7 +83,7 @@ class NodeOffers:
     ) -> None:
         """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
-            self._fairness.offered(unit.unit)
+            self.fairness.offered(unit.unit)
         by_node = {
             name: () if (placement := result.placement) is None else placement.claims
             for name, result in offered.items()

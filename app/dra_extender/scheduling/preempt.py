@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.02
 _CREATED_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
 
 
+@dataclass(eq=False)
 class Preempt:
     """Drops the nodes on which a pod would not get its devices even after the eviction.
 
@@ -30,15 +32,11 @@ class Preempt:
     we know to be infeasible they would be evicted without result.
     """
 
-    def __init__(
-        self, ledger: Ledger, allocator: NodeAllocator, spec_reader: SpecReader, clock: Clock, options: Options
-    ) -> None:
-        self._ledger = ledger
-        self._allocator = allocator
-        self._spec_reader = spec_reader
-        self._time_slices = spec_reader.time_slices
-        self._clock = clock
-        self._options = options
+    ledger: Ledger
+    allocator: NodeAllocator
+    spec_reader: SpecReader
+    clock: Clock
+    options: Options
 
     async def keep_feasible(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """Return the entries of `victims` (node -> pod UIDs) on whose nodes the pod fits without the victims, unchanged.
@@ -48,26 +46,27 @@ class Preempt:
         """
         if not pod.needs_devices:
             return victims
-        end = self._clock.monotonic() + self._options.new_claim_wait_seconds
-        pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
+        end = self.clock.monotonic() + self.options.new_claim_wait_seconds
+        pod_claims = find_claims(self.ledger.pods.newest(pod), self.ledger)
         while isinstance(pod_claims, Rejection):
-            if pod_claims.code not in _CREATED_SOON or self._clock.monotonic() >= end:
+            if pod_claims.code not in _CREATED_SOON or self.clock.monotonic() >= end:
                 return {}
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            pod_claims = find_claims(self._ledger.pods.newest(pod), self._ledger)
-        budget = self._time_slices.begin(pod, self._options.filter_budget_seconds)
+            pod_claims = find_claims(self.ledger.pods.newest(pod), self.ledger)
+        time_slices = self.spec_reader.time_slices
+        budget = time_slices.begin(pod, self.options.filter_budget_seconds)
         while True:
             result = within_slice(partial(self._evaluate, pod, pod_claims, victims, budget))
             if not isinstance(result, (Awaited, UnreadSpecs)):
-                self._time_slices.end(pod, budget)
+                time_slices.end(pod, budget)
                 return result
-            await self._spec_reader.wait_for(pod, result, budget)
+            await self.spec_reader.wait_for(pod, result, budget)
 
     def _evaluate(
         self, pod: Pod, pod_claims: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget
     ) -> Mapping[str, Sequence[str]] | UnreadSpecs:
         """Return the entries of `victims` whose nodes are feasible for these claims; a pass after a pause repeats no search."""
-        ledger = self._ledger
+        ledger = self.ledger
         claims = sort_claims(pod_claims, ledger)
         undecided = (*claims.held, *claims.open)
         need = extended_need(pod, ledger)
@@ -78,7 +77,7 @@ class Preempt:
             if node is None or isinstance(extended, Rejection):
                 continue
             open_claims = undecided if extended is None else (*undecided, extended)
-            demand = self._allocator.demand(open_claims, budget) if open_claims else None
+            demand = self.allocator.demand(open_claims, budget) if open_claims else None
             if isinstance(demand, UnreadSpecs):
                 return demand
             if isinstance(demand, Rejection):
@@ -86,7 +85,7 @@ class Preempt:
             if demand is not None:
                 freed = [holding for record in self._claims_freed_by(uids) for holding in record.counted]
                 usage = Reduced(ledger.claims.usage, freed)
-                answer = self._allocator.search_in_call(demand, node, usage, budget, ("without", *uids))
+                answer = self.allocator.search_in_call(demand, node, usage, budget, ("without", *uids))
                 if isinstance(answer, NoFit):
                     continue
             feasible_nodes[name] = uids
@@ -97,12 +96,12 @@ class Preempt:
         victims = set(uids)
         freed: dict[str, ClaimRecord] = {}
         for uid in dict.fromkeys(uids):
-            for record in self._ledger.claims.of_consumer(uid):
+            for record in self.ledger.claims.of_consumer(uid):
                 if record.claim.metadata.uid not in freed and all(
                     consumer.uid in victims for consumer in record.claim.status.reserved_for
                 ):
                     freed[record.claim.metadata.uid] = record
-            for orphan in self._ledger.claims.orphans.of_pod(uid):
+            for orphan in self.ledger.claims.orphans.of_pod(uid):
                 if orphan.pods <= victims:
                     freed[orphan.record.claim.metadata.uid] = orphan.record
         return list(freed.values())

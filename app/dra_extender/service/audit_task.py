@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -20,6 +21,7 @@ _MOST_LOGGED: Final = 20
 _LOG = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class AuditTask:
     """Audits the caches again and again; `notes` for the readiness page.
 
@@ -28,28 +30,21 @@ class AuditTask:
     compared with their devices, and each reason for that is logged once as long as it lasts.
     """
 
-    def __init__(
-        self,
-        cluster: AuditedCluster,
-        metrics: Metrics,
-        settings: AuditSettings,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._metrics = metrics
-        self._settings = settings
-        self._sleep = sleep
-        self._monotonic = monotonic
+    cluster: AuditedCluster
+    metrics: Metrics
+    settings: AuditSettings
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._last_findings: frozenset[AuditFinding] = frozenset()
         self._counted: frozenset[AuditFinding] = frozenset()
         self._unjudged = UnjudgedClaims()
 
     async def keep_auditing(self) -> None:
         """Audit until cancelled; return at once if the setting says so."""
-        while self._settings.enabled:
-            await self._sleep(self._settings.interval_seconds)
+        while self.settings.enabled:
+            await self.sleep(self.settings.interval_seconds)
             await self.audit()
 
     async def audit(self) -> tuple[AuditFinding, ...]:
@@ -70,19 +65,19 @@ class AuditTask:
 
     async def _find(self) -> frozenset[AuditFinding]:
         findings: set[AuditFinding] = set()
-        turns = Turns(self._sleep, self._monotonic)
+        turns = Turns(self.sleep, self.monotonic)
         unjudged = UnjudgedClaims()
-        for finding in audit_steps(self._cluster, unjudged):
+        for finding in audit_steps(self.cluster, unjudged):
             if finding is not None:
                 findings.add(finding)
             if turns.over:
                 await turns.pause()
-        self._metrics.audited(turns.worked)
+        self.metrics.audited(turns.worked)
         self._report_unjudged(unjudged)
         return frozenset(findings)
 
     def _report_unjudged(self, unjudged: UnjudgedClaims) -> None:
-        self._metrics.audit_unjudged_claims.set(len(unjudged.claims))
+        self.metrics.audit_unjudged_claims.set(len(unjudged.claims))
         new = {reason: claims for reason, claims in unjudged.reasons.items() if reason not in self._unjudged.reasons}
         for reason, claims in islice(new.items(), _MOST_LOGGED):
             _LOG.warning("the audit cannot compare claims with their devices", claims=claims, reason=reason)
@@ -93,7 +88,7 @@ class AuditTask:
     def _report(self, lasting: frozenset[AuditFinding]) -> None:
         counts = Counter(finding.check for finding in lasting)
         for check in Check:
-            self._metrics.audit_findings.labels(check.value, check.severity.value).set(counts[check])
+            self.metrics.audit_findings.labels(check.value, check.severity.value).set(counts[check])
         new = sort_findings(lasting - self._counted)
         for finding in new[:_MOST_LOGGED]:
             _LOG.warning(

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import Availability, taken_devices
@@ -125,43 +126,34 @@ def _overlap(changed: frozenset[str] | None, reaching: frozenset[str] | None) ->
     return not changed.isdisjoint(reaching)
 
 
+@dataclass(eq=False)
 class DeviceCountTask:
     """Counts the devices by driver and state again and again.
 
     The pools are counted one after the other: while devices change state, a count is not that of one moment.
     """
 
-    def __init__(
-        self,
-        states: DeviceStates,
-        metrics: Metrics,
-        settings: MetricsSettings,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._states = states
-        self._metrics = metrics
-        self._settings = settings
-        self._sleep = sleep
-        self._monotonic = monotonic
-        self._now = now
+    states: DeviceStates
+    metrics: Metrics
+    settings: MetricsSettings
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
 
     async def keep_counting(self) -> None:
         """Count devices until cancelled; return at once if the setting says so.
 
         The first count comes after one interval: a replica that starts has pods to place.
         """
-        while self._settings.devices_enabled:
-            await self._sleep(self._settings.devices_interval_seconds)
+        while self.settings.devices_enabled:
+            await self.sleep(self.settings.devices_interval_seconds)
             await self.count()
 
     async def count(self) -> None:
         """Count once, in turns."""
-        turns = Turns(self._sleep, self._monotonic)
-        for _ in self._states.count_steps():
+        turns = Turns(self.sleep, self.monotonic)
+        for _ in self.states.count_steps():
             if turns.over:
                 await turns.pause()
-        self._metrics.devices(self._states.by_driver())
-        self._metrics.devices_counted(turns.worked, self._now())
+        self.metrics.devices(self.states.by_driver())
+        self.metrics.devices_counted(turns.worked, self.now())

@@ -7,6 +7,7 @@ It is read and parsed in a thread, which takes up to two seconds for the largest
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -29,26 +30,21 @@ _DEVICES_AT_A_TIME: Final = 64
 _MOST_SHOWN: Final = 3
 
 
+@dataclass(eq=False)
 class PolicyReloader:
-    """The policy of one service.  `load` at the start, then `run`; `notes` for the readiness page."""
+    """The policy of one service, from the file at `path` (None: no policy), which is looked at every so many `seconds`.
 
-    def __init__(
-        self,
-        path: Path | None,
-        ledger: Ledger,
-        metrics: Metrics,
-        *,
-        seconds: float,
-        compatibility_groups: bool,
-        expect: Callable[[Sequence[ExpectedPod]], None] = lambda _: None,
-    ) -> None:
-        """Watch this file, or none, every so many seconds.  `expect` is told which pods the policy in force expects."""
-        self._path = path
-        self._ledger = ledger
-        self._metrics = metrics
-        self._seconds = seconds
-        self._groups = compatibility_groups
-        self._expect = expect
+    `load` at the start, then `keep_reloading`; `notes` for the readiness page.  `expect` is told which pods the policy expects.
+    """
+
+    path: Path | None
+    ledger: Ledger
+    metrics: Metrics
+    seconds: float
+    compatibility_groups: bool
+    expect: Callable[[Sequence[ExpectedPod]], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._last_fingerprint: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
@@ -68,27 +64,27 @@ class PolicyReloader:
         Raises:
             InvalidPolicyError: the file is wrong.
         """
-        if self._path is None:
+        if self.path is None:
             return
-        self._last_fingerprint = fingerprint(self._path)
+        self._last_fingerprint = fingerprint(self.path)
         try:
-            policy = await self._read(self._path)
+            policy = await self._read(self.path)
         except MissingPolicyError as missing:
             self._problem = str(missing)
-            self._metrics.policy("missing")
+            self.metrics.policy("missing")
             _LOG.info("policy file is missing", problem=self._problem)
         except InvalidPolicyError as bad:
             self._refuse(bad, "refused")
             raise
         else:
             self._apply(policy, {})
-            slices = tuple(self._ledger.overlays.under_policy)
+            slices = tuple(self.ledger.overlays.under_policy)
             self._report_ineffective(await asyncio.to_thread(_ineffective_rules, policy, slices))
 
     async def keep_reloading(self) -> None:
         """Apply changes of the file until cancelled; return at once without a file."""
-        while self._path is not None:
-            await asyncio.sleep(self._seconds)
+        while self.path is not None:
+            await asyncio.sleep(self.seconds)
             await self.check()
 
     async def check(self) -> None:
@@ -101,7 +97,7 @@ class PolicyReloader:
             await self._check_effects()
 
     async def _check_file(self) -> None:
-        path = self._path
+        path = self.path
         if path is None:
             return
         current = fingerprint(path)
@@ -124,15 +120,15 @@ class PolicyReloader:
 
     def notes(self) -> Mapping[str, str]:
         """Report the policy in force, why a file was refused, and the devices where a rule fails with an error."""
-        if self._path is None:
+        if self.path is None:
             return {}
         rules = "no policy" if self._policy is None else f"{len(self._policy.rules)} rules"
-        notes = {"policy": f"{rules} of {self._path} in force"}
+        notes = {"policy": f"{rules} of {self.path} in force"}
         if self._problem is not None:
             notes["policy"] = f"{rules} in force; {self._problem}"
         if self._ineffective:
             notes["policy-effects"] = "; ".join(self._ineffective)
-        problems = self._ledger.overlays.problems
+        problems = self.ledger.overlays.problems
         shown = list(islice(problems, _MOST_SHOWN))
         if shown:
             more = sum(1 for _ in problems)
@@ -141,10 +137,10 @@ class PolicyReloader:
 
     async def _check_effects(self) -> None:
         """Check the rules against all devices in a thread: it takes some 100 ms, and nothing waits for it."""
-        policy, version = self._policy, self._ledger.inventory.since(-1)[1]
+        policy, version = self._policy, self.ledger.inventory.since(-1)[1]
         if policy is None or (self._checked[0] is policy and self._checked[1] == version):
             return
-        slices = tuple(self._ledger.overlays.under_policy)
+        slices = tuple(self.ledger.overlays.under_policy)
         ineffective = await asyncio.to_thread(_ineffective_rules, policy, slices)
         self._checked = policy, version
         self._report_ineffective(ineffective)
@@ -152,16 +148,16 @@ class PolicyReloader:
     def _report_ineffective(self, messages: Sequence[str]) -> None:
         for message in messages:
             if message not in self._ineffective:
-                _LOG.warning("policy rule has no effect", problem=message, file=str(self._path))
+                _LOG.warning("policy rule has no effect", problem=message, file=str(self.path))
         self._ineffective = messages
 
     async def _read(self, path: Path) -> PolicyOverlay:
-        return await asyncio.to_thread(read_policy, path, compatibility_groups=self._groups)
+        return await asyncio.to_thread(read_policy, path, compatibility_groups=self.compatibility_groups)
 
     async def _prepared(self, policy: PolicyOverlay) -> Prepared:
         """Apply the policy to every slice, in steps, so that calls are served in between."""
         prepared, devices = {}, 0
-        for name, item in tuple(self._ledger.overlays.published.items()):
+        for name, item in tuple(self.ledger.overlays.published.items()):
             prepared[name] = (item, policy.apply(item))
             devices += len(item.devices)
             if devices >= _DEVICES_AT_A_TIME:
@@ -170,16 +166,16 @@ class PolicyReloader:
         return prepared
 
     def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
-        changed = self._ledger.overlays.use_policy(policy, prepared)
-        self._ledger.overlays_changed(changed)
-        self._expect(policy.expected)
+        changed = self.ledger.overlays.use_policy(policy, prepared)
+        self.ledger.overlays_changed(changed)
+        self.expect(policy.expected)
         self._policy, self._problem = policy, None
-        self._metrics.policy("taken")
-        _LOG.info("policy applied", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
+        self.metrics.policy("taken")
+        _LOG.info("policy applied", file=str(self.path), rules=len(policy.rules), changed_pools=len(changed))
 
     def _refuse(self, problem: InvalidPolicyError, outcome: str) -> None:
         self._problem = str(problem)
-        self._metrics.policy(outcome)
+        self.metrics.policy(outcome)
         _LOG.warning(
             "policy file refused",
             problem=self._problem,

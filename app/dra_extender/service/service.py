@@ -30,7 +30,6 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
-from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.shutdown import STOPPING
@@ -82,7 +81,6 @@ class Service:
     cluster: WatchedCluster
     ledger: Ledger
     extender: Extender
-    claim_writer: ClaimWriter
     policy: PolicyReloader
     audit: AuditTask
     device_count: DeviceCountTask
@@ -169,7 +167,7 @@ class Service:
         """Stand by, lead, and stand by again, until stopped."""
         self.phase = None
         if self.leadership is None:
-            if await _unless(stopped, self.claim_writer.withdraw_snapshots()):
+            if await _unless(stopped, self.extender.claim_writer.withdraw_snapshots()):
                 await self._term({stopped})
             return
         while not stopped.done():
@@ -180,7 +178,7 @@ class Service:
                 self._keeping = self.supervisor.begin(BackgroundTask.LEASE, self.leadership.keep())
                 ends: set[asyncio.Task[bool] | asyncio.Task[None]] = {stopped, self._keeping}
                 if await _unless_any(ends, self.leadership.catch_up()) and await _unless_any(
-                    ends, self.claim_writer.withdraw_snapshots()
+                    ends, self.extender.claim_writer.withdraw_snapshots()
                 ):
                     await self._term(ends, self.leadership)
 

@@ -35,7 +35,6 @@ from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.runtime.supervision import Supervisor
-from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
@@ -173,7 +172,6 @@ def assemble(
         cluster=cluster,
         ledger=ledger,
         extender=extender,
-        claim_writer=ClaimWriter(ledger, cluster.claims, metrics),
         policy=policy,
         audit=AuditTask(audited, metrics, settings.audit),
         device_count=DeviceCountTask(DeviceStates(ledger, extender, features.features()), metrics, settings.metrics),

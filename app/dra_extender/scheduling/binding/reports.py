@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -25,35 +26,31 @@ _MOST_DEVICES: Final = 4
 _LOG = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class ConflictMonitor:
     """Looks for conflicts with allocations that another process stored.
 
     Binds of ours look again, and release what conflicts.  After the Binding nothing can be undone: then a conflict is reported by
     an Event on each pod that uses the device, a line in the log and a metric.  The report comes after `report_seconds`, if the
     conflict still exists: a second extender releases its own allocation by itself.
+
+    `recheck`: has the binds of these pods look again, None: all binds.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        events: Events,
-        metrics: Metrics,
-        supervisor: Supervisor,
-        recheck: Callable[[Collection[str] | None], None],
-    ) -> None:
-        """`recheck`: has the binds of these pods look again, None: all binds."""
+    ledger: Ledger
+    events: Events
+    metrics: Metrics
+    supervisor: Supervisor
+    recheck: Callable[[Collection[str] | None], None]
+
+    def __post_init__(self) -> None:
         self.report_seconds = _REPORT_SECONDS
-        self._ledger = ledger
-        self._events = events
-        self._metrics = metrics
-        self._supervisor = supervisor
-        self._recheck = recheck
         self._suspects: dict[str, int] = {}
         self._some_suspects = asyncio.Event()
 
     def subscribe(self) -> tuple[Subscription, ...]:
         """Look at each allocation that the watch delivers and this process did not write, until the subscription is closed."""
-        return (self._ledger.events.subscribe(AllocationObserved, self._observe),)
+        return (self.ledger.events.subscribe(AllocationObserved, self._observe),)
 
     async def keep_reporting(self) -> None:
         while True:
@@ -62,35 +59,35 @@ class ConflictMonitor:
             await asyncio.sleep(self.report_seconds)
             suspects, self._suspects = self._suspects, {}
             for uid, version in suspects.items():
-                with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=uid):
-                    record = self._ledger.claims.by_uid(uid)
+                with self.supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=uid):
+                    record = self.ledger.claims.by_uid(uid)
                     if record is not None and record.allocated_version == version:
                         self._report(record)
 
     def _observe(self, event: AllocationObserved) -> None:
         record = event.record
-        with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
+        with self.supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
             if self._affects_compatibility(record):
-                self._recheck(None)
-            conflict_and_claims = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
+                self.recheck(None)
+            conflict_and_claims = find_conflicting_claims(record, self.ledger.claims, self.ledger.slices)
             if conflict_and_claims is not None:
                 _, claims = conflict_and_claims
-                self._recheck(dict.fromkeys(pod.uid for claim in claims for pod in self._users(claim)))
+                self.recheck(dict.fromkeys(pod.uid for claim in claims for pod in self._users(claim)))
                 self._suspects[record.claim.metadata.uid] = record.allocated_version
                 self._some_suspects.set()
 
     def _affects_compatibility(self, record: ClaimRecord) -> bool:
         """Return whether `compatibleOnlyWith` may exclude devices of waiting binds; each bind finds out for its node."""
         devices = {(holding.pool_id, holding.device) for holding in record.holdings}
-        return self._ledger.claims.usage.has_rules or any(
+        return self.ledger.claims.usage.has_rules or any(
             device.compatible_only_with is not None and (pool_id, device.name) in devices
             for pool_id in {pool_id for pool_id, _ in devices}
-            for published in self._ledger.slices.of_pool(pool_id)
+            for published in self.ledger.slices.of_pool(pool_id)
             for device in published.devices
         )
 
     def _report(self, record: ClaimRecord) -> None:
-        conflict_and_claims = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
+        conflict_and_claims = find_conflicting_claims(record, self.ledger.claims, self.ledger.slices)
         if conflict_and_claims is None:
             return
         conflict, claims = conflict_and_claims
@@ -99,7 +96,7 @@ class ConflictMonitor:
             return
         to, is_own = record.claim.metadata.full_name, is_snapshotted(record.claim)
         conflict = conflict._replace(writer=OWN if is_own else FOREIGN)
-        self._metrics.allocation_overlaps.labels(conflict.kind, "reported", conflict.writer).inc()
+        self.metrics.allocation_overlaps.labels(conflict.kind, "reported", conflict.writer).inc()
         names = [claim.claim.metadata.full_name for claim in ours]
         _LOG.warning("the same was allocated twice", to=to, ours=names, **conflict._asdict())
         for claim, name in zip(ours, names, strict=True):
@@ -107,11 +104,11 @@ class ConflictMonitor:
             text = f"{conflict.kind} {conflict.what} of claim {name} was given to claim {to}, too{by}"
             for pod in self._users(claim):
                 if pod.node_name:
-                    self._events.about_pod(pod, warning=True, reason=ALLOCATED_TWICE_REASON, message=text)
+                    self.events.about_pod(pod, warning=True, reason=ALLOCATED_TWICE_REASON, message=text)
 
     def _users(self, record: ClaimRecord) -> Iterator[Pod]:
         """Yield the pods for which the claim is reserved; the members, where it is reserved for a PodGroup."""
-        pods = self._ledger.pods
+        pods = self.ledger.pods
         for consumer in record.claim.status.reserved_for:
             if is_group(consumer):
                 yield from pods.members(record.claim.metadata.namespace, consumer.name)

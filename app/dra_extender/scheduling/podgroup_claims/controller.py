@@ -58,6 +58,7 @@ StepKey = tuple[str, ...]
 _SUSPENDED: Final[StepKey] = ("suspended",)
 
 
+@dataclass(eq=False)
 class PodGroupClaimWriter:
     """Creates, records and publishes claims of PodGroups; each write is idempotent and resumable from stored objects alone.
 
@@ -65,10 +66,9 @@ class PodGroupClaimWriter:
     an object changed (plan again), the text of a RequestRejectedError is for users.
     """
 
-    def __init__(self, ledger: Ledger, cluster: Cluster, claim_writer: ClaimWriter) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._claim_writer = claim_writer
+    ledger: Ledger
+    cluster: Cluster
+    claim_writer: ClaimWriter
 
     async def create(self, creation: CreateClaim) -> ClaimRecord:
         """Create the claim, or adopt the claim of its name that an earlier attempt created."""
@@ -76,7 +76,7 @@ class PodGroupClaimWriter:
         where = f"{owner.namespace}/{generated_name(owner, creation.entry)}"
         await self._check_owner(creation)
         try:
-            template = read_template(await self._cluster.claim_templates.read(owner.namespace, creation.template))
+            template = read_template(await self.cluster.claim_templates.read(owner.namespace, creation.template))
             body = claim_from(template, owner, creation.entry)
         except NotFoundError as gone:
             raise RequestRejectedError(
@@ -89,7 +89,7 @@ class PodGroupClaimWriter:
             ) from problem
         try:
             kind = (GROUP if owner.kind == POD_GROUP_KIND else "", owner.kind)
-            created = await self._claim_writer.create(owner.namespace, body, kind)
+            created = await self.claim_writer.create(owner.namespace, body, kind)
         except ConflictError:
             return await self._adopt(creation)
         except ModelError as problem:
@@ -103,11 +103,11 @@ class PodGroupClaimWriter:
         """Raise ConflictError if the owner is deleted or being deleted, or has a claim that the watch has not delivered yet."""
         owner = creation.owner
         if owner.kind == POD_GROUP_KIND:
-            group = await self._cluster.pod_groups.read(owner.namespace, owner.name)
+            group = await self.cluster.pod_groups.read(owner.namespace, owner.name)
             uid, deleting = group.metadata.uid, group.metadata.deletion_timestamp is not None
             statuses: Sequence[PodClaimStatus] = group.status.resource_claim_statuses
         else:
-            pod = await self._cluster.pods.read(owner.namespace, owner.name)
+            pod = await self.cluster.pods.read(owner.namespace, owner.name)
             uid, deleting, statuses = pod.uid, pod.deleting or pod.finished, pod.claim_statuses
         if uid != owner.uid or deleting:
             raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
@@ -124,7 +124,7 @@ class PodGroupClaimWriter:
         if not name:
             return True
         try:
-            claim = read_claim(await self._cluster.claims.read(namespace, name))
+            claim = read_claim(await self.cluster.claims.read(namespace, name))
         except (NotFoundError, ModelError):
             return False
         controller = claim.metadata.controller
@@ -134,7 +134,7 @@ class PodGroupClaimWriter:
         """Return the existing claim of our name, which the watch may not have delivered yet."""
         owner = creation.owner
         name = generated_name(owner, creation.entry)
-        raw = await self._cluster.claims.read(owner.namespace, name)
+        raw = await self.cluster.claims.read(owner.namespace, name)
         try:
             claim = read_claim(raw)
             if generated_for(claim) != (owner.uid, creation.entry):
@@ -144,7 +144,7 @@ class PodGroupClaimWriter:
                 )
             if claim.metadata.deletion_timestamp is not None:
                 raise ConflictError(f"claim {owner.namespace}/{name} is being deleted")
-            return self._ledger.assume_written(raw)
+            return self.ledger.assume_written(raw)
         except ModelError as problem:
             raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
 
@@ -152,23 +152,23 @@ class PodGroupClaimWriter:
         """Delete a claim that no status records and that is not allocated; raises ConflictError for any other one."""
         meta = claim.metadata
         where, owner = meta.full_name, meta.controller
-        live = read_claim(await self._cluster.claims.read(*meta.key))
-        group = await self._cluster.pod_groups.read(meta.namespace, owner.name if owner is not None else "")
+        live = read_claim(await self.cluster.claims.read(*meta.key))
+        group = await self.cluster.pod_groups.read(meta.namespace, owner.name if owner is not None else "")
         recorded = {status.resource_claim_name for status in group.status.resource_claim_statuses}
         if live.metadata.uid != meta.uid or live.status.allocation is not None or meta.name in recorded:
             raise ConflictError(f"claim {where} is in use")
-        await self._cluster.claims.delete(*meta.key, meta.uid, live.metadata.resource_version)
+        await self.cluster.claims.delete(*meta.key, meta.uid, live.metadata.resource_version)
         _LOG.info("withdrew a claim: another controller created one for the same entry", claim=where)
 
     async def unprotect(self, group: PodGroup) -> None:
         """Remove the finalizer of a PodGroup that is being deleted and has no active pods (upstream: podgroup-protection)."""
-        live = await self._cluster.pod_groups.read(*group.metadata.key)
+        live = await self.cluster.pod_groups.read(*group.metadata.key)
         if live.metadata.uid != group.metadata.uid or not is_kept_by_protection(live):
             raise ConflictError(f"PodGroup {'/'.join(group.metadata.key)} has changed")
-        for pod in self._ledger.pods.members(*group.metadata.key):
+        for pod in self.ledger.pods.members(*group.metadata.key):
             if not pod.finished:
                 raise ConflictError(f"pod {pod.key} is active")
-        await self._cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
+        await self.cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
         _LOG.info("removed the finalizer of a PodGroup without active pods", pod_group=group.metadata.full_name)
 
 
@@ -196,31 +196,28 @@ class _GroupWork:
         self.problems[step] = problem
 
 
+@dataclass(eq=False)
 class PodGroupClaimController:
     """Creates, records and publishes the claims of PodGroups, and removes the finalizer of deleted PodGroups without active pods.
 
     Every decision follows from the stored objects; the controller keeps only the times from which a group has needed a write.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        claim_writer: ClaimWriter,
-        metrics: Metrics,
-        options: Options,
-        supervisor: Supervisor,
-    ) -> None:
-        self._ledger = ledger
-        self._groups = cluster.pod_groups
-        self._pods = cluster.pods
-        self._clock = cluster.clock
-        self.writer = PodGroupClaimWriter(ledger, cluster, claim_writer)
-        self._metrics = metrics
-        self._supervisor = supervisor
-        self._enabled = options.group_claims_enabled and options.pod_group_claims
-        self._grace = options.group_claims_grace_seconds
-        self._competing = CompetingController(ledger)
+    ledger: Ledger
+    cluster: Cluster
+    claim_writer: ClaimWriter
+    metrics: Metrics
+    options: Options
+    supervisor: Supervisor
+
+    def __post_init__(self) -> None:
+        self._groups = self.cluster.pod_groups
+        self._pods = self.cluster.pods
+        self._clock = self.cluster.clock
+        self.writer = PodGroupClaimWriter(self.ledger, self.cluster, self.claim_writer)
+        self._enabled = self.options.group_claims_enabled and self.options.pod_group_claims
+        self._grace = self.options.group_claims_grace_seconds
+        self._competing = CompetingController(self.ledger)
         # Set when another controller is detected: that ends the work for the life of the process.
         self._stop_reason: str | None = None
         self._has_begun = False
@@ -247,7 +244,7 @@ class PodGroupClaimController:
 
     async def keep_reconciling(self) -> None:
         """Reconcile until `stop`, or until another controller is detected."""
-        self._metrics.group_claims_refused.set(self._stop_reason is not None)
+        self.metrics.group_claims_refused.set(self._stop_reason is not None)
         if not self._enabled:
             return
         self.begin()
@@ -271,7 +268,7 @@ class PodGroupClaimController:
         self._work_of.clear()
         self._competing.begin()
         self._unsubscribe()
-        self._subscription = self._ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
+        self._subscription = self.ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
 
     def _unsubscribe(self) -> None:
         if self._subscription is not None:
@@ -285,7 +282,7 @@ class PodGroupClaimController:
 
     def sweep(self) -> None:
         self._competing.prune()
-        self._changed.update(group.metadata.key for group in self._ledger.pod_groups.all())
+        self._changed.update(group.metadata.key for group in self.ledger.pod_groups.all())
 
     async def reconcile_due(self) -> None:
         """Reconcile the PodGroups that have changed, or for which a step is due."""
@@ -300,8 +297,8 @@ class PodGroupClaimController:
             # A group whose reconciliation raises is tried again later, after the other groups.
             work = self._work_of.setdefault(key, _GroupWork())
             work.next = self._clock.monotonic() + _RETRY_SECONDS["failed"]
-            with self._supervisor.sparing(BackgroundTask.GROUP_CLAIMS, pod_group=key):
-                group = self._ledger.pod_groups.get(*key)
+            with self.supervisor.sparing(BackgroundTask.GROUP_CLAIMS, pod_group=key):
+                group = self.ledger.pod_groups.get(*key)
                 if group is None or not (group.spec.resource_claims or is_kept_by_protection(group)):
                     del self._work_of[key]
                 else:
@@ -312,7 +309,7 @@ class PodGroupClaimController:
 
     async def _reconcile(self, group: PodGroup, work: _GroupWork) -> None:
         key = group.metadata.key
-        plan = await plan_reconcile(group, self._ledger, self._groups.api_version, lambda: asyncio.sleep(0))
+        plan = await plan_reconcile(group, self.ledger, self._groups.api_version, lambda: asyncio.sleep(0))
         if self._work.is_stopping:
             return
         evidence = self._competing.evidence(group, plan)
@@ -322,14 +319,14 @@ class PodGroupClaimController:
                 "scheduling.group_claims_enabled is for clusters in which nobody else does"
             )
             _LOG.error("the claims of PodGroups are left to another controller", reason=self._stop_reason)
-            self._metrics.group_claims_refused.set(True)
-            await self._withdraw(list(self._ledger.pod_groups.all()))
+            self.metrics.group_claims_refused.set(True)
+            await self._withdraw(list(self.ledger.pod_groups.all()))
             return
         suspicion = self._competing.suspicion(group)
         if suspicion is not None:
             await self._suspend(group, work, suspicion)
             return
-        is_leaving = is_kept_by_protection(group) and all(pod.finished for pod in self._ledger.pods.members(*key))
+        is_leaving = is_kept_by_protection(group) and all(pod.finished for pod in self.ledger.pods.members(*key))
         if plan.is_done and not is_leaving:
             self._work_of.pop(key, None)
             return
@@ -388,7 +385,7 @@ class PodGroupClaimController:
             outcome = "changed"
         except (ClusterError, ModelError) as error:
             outcome, problem = "failed", str(error)
-        self._metrics.group_claims.labels(step, outcome).inc()
+        self.metrics.group_claims.labels(step, outcome).inc()
         return outcome, problem
 
     async def _suspend(self, group: PodGroup, work: _GroupWork, suspicion: str) -> None:
@@ -403,7 +400,7 @@ class PodGroupClaimController:
         """Delete the claims that this service created for these groups and that no status records."""
         with self._work.piece():
             for group in groups:
-                for record in unrecorded(group, self._ledger):
+                for record in unrecorded(group, self.ledger):
                     await self._write("withdraw", partial(self.writer.withdraw, record.claim))
 
 

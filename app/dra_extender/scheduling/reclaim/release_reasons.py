@@ -221,18 +221,18 @@ class ReclaimableClaim:
     state: tuple[object, ...]
 
 
+@dataclass(eq=False)
 class ReclaimFacts:
-    """Gathers what the rules read about one claim: from the ledger, from unschedulable pods and from the binds in progress."""
+    """Gathers what the rules read about one claim: from the ledger, from unschedulable pods and from the binds in progress.
 
-    def __init__(
-        self, ledger: Ledger, unschedulable: UnschedulablePods, binding: Collection[str], clock: Clock, options: Options
-    ) -> None:
-        """`binding`: a live view of the UIDs of the pods that are being bound."""
-        self._ledger = ledger
-        self._unschedulable = unschedulable
-        self._binding = binding
-        self._clock = clock
-        self._options = options
+    `binding`: a live view of the UIDs of the pods that are being bound.
+    """
+
+    ledger: Ledger
+    unschedulable: UnschedulablePods
+    binding: Collection[str]
+    clock: Clock
+    options: Options
 
     def find(
         self, claim: ClaimHead, blocking: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
@@ -262,9 +262,9 @@ class ReclaimFacts:
     def blocking_claims(self) -> AbstractSet[str]:
         """Return UIDs of allocated claims that left a pending pod no node, in order of the pods."""
         blocking: dict[str, None] = {}
-        for rejected in self._unschedulable.blocked_by_allocation():
-            pod = self._ledger.pods.newest(rejected)
-            if self._ledger.pods.was_deleted(pod.uid) or pod.node_name or pod.uid in self._binding:
+        for rejected in self.unschedulable.blocked_by_allocation():
+            pod = self.ledger.pods.newest(rejected)
+            if self.ledger.pods.was_deleted(pod.uid) or pod.node_name or pod.uid in self.binding:
                 continue
             for record in self._claims_of(pod):
                 if self._blocks(record.claim, pod):
@@ -272,11 +272,11 @@ class ReclaimFacts:
         return blocking.keys()
 
     def is_being_bound(self, claim_uid: str) -> bool:
-        record = self._ledger.claims.by_uid(claim_uid)
+        record = self.ledger.claims.by_uid(claim_uid)
         if record is not None and record.pending is not None:
             return True
-        for uid in self._binding:
-            pod = self._ledger.pods.by_uid(uid)
+        for uid in self.binding:
+            pod = self.ledger.pods.by_uid(uid)
             if pod is not None and any(claim is record for claim in self._claims_of(pod)):
                 return True
         return False
@@ -284,19 +284,19 @@ class ReclaimFacts:
     def _is_expected(self, claim: ClaimHead) -> bool:
         """Return whether the claim is for extended resources of a pod that is being bound, or whose status names it."""
         uid = claim.extended_for
-        pod = self._ledger.pods.by_uid(uid) if uid else None
+        pod = self.ledger.pods.by_uid(uid) if uid else None
         return bool(uid) and (
             self._busy(uid) or (pod is not None and bool(pod.node_name) and pod.extended_claim == claim.metadata.name)
         )
 
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
         """Yield the existing claims that the pod names or that were created for it."""
-        yield from self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
-        yield from (record for _, record in named_claims(pod, self._ledger))
+        yield from self.ledger.claims.for_extended_resources(pod.namespace, pod.uid)
+        yield from (record for _, record in named_claims(pod, self.ledger))
 
     def _run_all(self, claim: ClaimHead) -> bool:
         """Return whether all consumers are running pods: the common case, which needs no further facts."""
-        by_uid, consumers = self._ledger.pods.by_uid, claim.status.reserved_for
+        by_uid, consumers = self.ledger.pods.by_uid, claim.status.reserved_for
         for consumer in consumers:
             pod = by_uid(consumer.uid)
             if pod is None or pod.phase != RUNNING:
@@ -307,11 +307,11 @@ class ReclaimFacts:
         self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, ConsumerState]:
         """Return the state of each consumer; a deleted PodGroup counts as in use without the API or the feature."""
-        states, groups = {}, self._ledger.pod_groups
+        states, groups = {}, self.ledger.pod_groups
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
             if not is_group(consumer):
-                pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
+                pod = live[uid] if uid in live else self.ledger.pods.by_uid(uid)
                 states[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
             elif (members := self.members(claim.metadata.namespace, consumer)) is not None:
                 states[uid] = group_state(_newest(members, live), self._busy, exists=True)
@@ -322,7 +322,7 @@ class ReclaimFacts:
         return states
 
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
-        members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
+        members = self.ledger.pods.members(claim.metadata.namespace, consumer.name)
         uid = claim.metadata.uid
         return tuple(pod for pod in members if any(record.claim.metadata.uid == uid for record in self._claims_of(pod)))
 
@@ -330,31 +330,31 @@ class ReclaimFacts:
         """Return the pods of a consumer that is an existing PodGroup; None for any other consumer."""
         if not is_group(consumer):
             return None
-        group = self._ledger.pod_groups.get(namespace, consumer.name)
+        group = self.ledger.pod_groups.get(namespace, consumer.name)
         if group is None or group.metadata.uid != consumer.uid:
             return None
-        return self._ledger.pods.members(namespace, consumer.name)
+        return self.ledger.pods.members(namespace, consumer.name)
 
     def _busy(self, pod_uid: str) -> bool:
         """Return whether the pod is being bound, or devices are held for it."""
-        return pod_uid in self._binding or bool(self._ledger.holds.of_pod(pod_uid))
+        return pod_uid in self.binding or bool(self.ledger.holds.of_pod(pod_uid))
 
     def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
         return frozenset(problem.device for problem in self._readiness(claim).problems)
 
     def _readiness(self, claim: ClaimHead) -> ClaimReadiness:
-        if not self._options.binding_conditions:
+        if not self.options.binding_conditions:
             return ClaimReadiness(Readiness.READY)
-        now = self._clock.now()
-        return evaluate_conditions(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
+        now = self.clock.now()
+        return evaluate_conditions(claim, now=now, waiting_since=now, timeout=self.options.binding_timeout_seconds)
 
     def _reachable(self, allocation: AllocationResult) -> bool:
         """Return whether some node can use it; a selector that cannot be evaluated may select any."""
         names = named_nodes(allocation)
         if names is not None:
-            return any(name in self._ledger.nodes for name in names)
+            return any(name in self.ledger.nodes for name in names)
         try:
-            return any(allocation.allows(node) for node in self._ledger.nodes.values())
+            return any(allocation.allows(node) for node in self.ledger.nodes.values())
         except ModelError:
             return True
 
@@ -363,7 +363,7 @@ class ReclaimFacts:
         allocation = claim.status.allocation
         if allocation is None or (allocation.node_selector is None and allocation.skipping_device is None):
             return False
-        node = self._ledger.nodes.get(pod.nominated_node_name)
+        node = self.ledger.nodes.get(pod.nominated_node_name)
         try:
             return node is None or not allocation.allows(node)
         except ModelError:
