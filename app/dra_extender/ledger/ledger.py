@@ -97,7 +97,7 @@ class Ledger:
 
     @property
     def hold_book(self) -> HoldBook:
-        """All holds, deferred ones included, for the one service that changes them (scheduling/holds/service.py)."""
+        """All holds, deferred ones included, for `HoldService`, and for inspections that place reported holds."""
         self._place_deferred()
         return self._holds
 

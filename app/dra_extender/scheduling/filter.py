@@ -76,7 +76,7 @@ class _PodQuery(NamedTuple):
 class _FilterCall:
     """A filter call and what it may still wait for.
 
-    `multi_node_until` (monotonic): how long it waits for pods whose holds keep several nodes.
+    `multi_node_until`: until when (monotonic) it waits for pods whose holds keep several nodes.
     `scopes`: the stale holds that it revokes next.
     """
 
@@ -232,7 +232,7 @@ class Filter:
             if not result.fits and result.unfinished is None:
                 usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, ledger))
                 other_nodes = [name for name in nodes if name not in usable]
-                result = _with_new_claim(result, self._evaluate_query(query, other_nodes, budget), usable)
+                result = _merged(result, self._evaluate_query(query, other_nodes, budget), usable)
                 if not (result.fits or result.multi_node_holds or result.unfinished):
                     result = rejected_everywhere(
                         nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
@@ -245,7 +245,7 @@ class Filter:
         """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
         claims, uid = query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
-        for extended_claim, names in self._reject_excluded_nodes(query, nodes, result):
+        for extended_claim, names in self._group_remaining_nodes(query, nodes, result):
             open_claims = claims.open if extended_claim is None else (*claims.open, extended_claim)
             if not open_claims:
                 result.fits.update(dict.fromkeys(names))
@@ -287,12 +287,12 @@ class Filter:
             return demand
         return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
 
-    def _reject_excluded_nodes(
+    def _group_remaining_nodes(
         self, query: _PodQuery, nodes: Sequence[str], result: FilterResult
     ) -> Sequence[tuple[FoundClaim | None, Sequence[str]]]:
-        """Reject nodes that are unknown, or that extended resources or decided claims exclude.
+        """Return the nodes in groups, each with the claim that the pod needs there for its extended resources.
 
-        Return the others in groups, each with the claim that the pod needs there for its extended resources.
+        Nodes that are unknown, or that extended resources or decided claims exclude, are rejected instead.
         """
         claims, need = query.claims, query.need
         if need is None and claims.open and not (claims.allocated or claims.held):
@@ -325,7 +325,7 @@ class Filter:
         return within_slice(partial(self.gangs.may_fit, pod, gang, nodes, budget, lacking))
 
 
-def _with_new_claim(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:
+def _merged(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:
     """Return the result with a new claim, and for the nodes on which the existing one is `usable` that with the existing one."""
     if anew.unfinished is not None:
         return anew

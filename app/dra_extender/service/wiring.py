@@ -49,10 +49,10 @@ from dra_extender.service.tracing import spans_of, traced
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
+# The names of the ports of the Service that the leader points at itself.
 VERBS: Final = "verbs"
 PROBES: Final = "http"
 PROBES_OVER_TLS: Final = "https"
-"""The names of the ports of the Service that the leader points at itself."""
 _LOG = structlog.get_logger(__name__)
 
 

@@ -82,7 +82,7 @@ class NodeEvaluator:
                         held_nodes.append(name)
                         continue
                     eager.append(name)
-                elif self.allocator.is_paused(demand, name):
+                elif self.allocator.is_put_off(demand, name):
                     paused.append(name)
                     continue
                 node_result = find(evaluation, name)

@@ -40,8 +40,8 @@ from dra_extender.scheduling.time_slices import CallBudget
 MOST_CLAIM_BYTES: Final = 8 * 2**20
 """Bytes that the claims of one pod may have together, as the API server sends them."""
 _FIXED_BYTES = 20 * 2**20
-"""For regular expressions, and for programs that the fast path falls back to; the rest is divided into shares."""
-_SHARES = 11
+"""For regular expressions, and for programs that the fast path falls back to; the rest is divided into parts."""
+_PARTS = 11
 _OF_PROGRAMS = 4
 _OF_DEMANDS = 2
 _OF_VERDICTS = 5
@@ -95,19 +95,19 @@ class NodeAllocator:
         self.features = features
         self._ledger = ledger
         self._rules = replace(OWN, ready_devices_first=options.ready_devices_first)
-        share = (options.selector_cache_bytes - _FIXED_BYTES) // _SHARES
+        part = (options.selector_cache_bytes - _FIXED_BYTES) // _PARTS
         if programs is None:
             rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
-            programs = ProgramCache(_OF_PROGRAMS * share, emulate=options.selector_libraries, rewrite=rewrite)
+            programs = ProgramCache(_OF_PROGRAMS * part, emulate=options.selector_libraries, rewrite=rewrite)
         self._programs = programs
-        self._verdicts = SelectorVerdicts(_OF_VERDICTS * share)
+        self._verdicts = SelectorVerdicts(_OF_VERDICTS * part)
         self._pools: dict[str, tuple[int, NodePools]] = {}
         # By (signature of the demand, node); the least recently paused search goes first.
         self._paused: LruCache[tuple[bytes, str], _PausedSearch] = LruCache(
             _PAUSED_SEARCHES, weigh=lambda paused: paused.search.nogood_count, max_weight=_PAUSED_NOGOODS
         )
         self._demands: FairCache[tuple[object, ...], Demand | Rejection] = FairCache(
-            _OF_DEMANDS * share, parts=_LARGEST_DEMAND
+            _OF_DEMANDS * part, parts=_LARGEST_DEMAND
         )
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
@@ -232,8 +232,8 @@ class NodeAllocator:
                 budget.answers[key] = answer
         return answer
 
-    def is_paused(self, demand: Demand, node: str) -> bool:
-        """Return whether the search on this node was paused and few of its demand are, so that other nodes come first."""
+    def is_put_off(self, demand: Demand, node: str) -> bool:
+        """Return whether the node's turn comes later: its search was paused, and fewer than _MAX_PAUSED of the demand are."""
         paused = self._paused
         if not paused or (demand.signature, node) not in paused:
             return False

@@ -104,7 +104,7 @@ class LeastLoss:
         due = (
             name
             for name in reversed(ranking.unrated)
-            if not (evaluation.is_held(name) or allocator.is_paused(demand, name))
+            if not (evaluation.is_held(name) or allocator.is_put_off(demand, name))
         )
         return list(islice(due, count))
 

@@ -1,4 +1,4 @@
-"""Changes holds; nothing else in the service does.
+"""Changes holds; nothing else in the service does, and inspections place those that a running extender reports.
 
 Filter places holds on the nodes that it offers, and the coordinator of gangs on the nodes of a plan.  Stale holds are revoked, and
 a bind releases the holds of its pod.  The ledger itself changes holds only for what it observes: it narrows them to a nominated

@@ -29,7 +29,7 @@ MayFit = Callable[[Pod, Sequence[str], CallBudget, Rejection | None], bool | Awa
 """See `Filter.may_fit`: whether a rejected pod might fit on one of these nodes now."""
 _SLICE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.05
-# Trials take one twentieth of the time, however many pods there are.
+# Tries take one twentieth of the time, however many pods there are.
 _PAUSE_PER_TURN: Final = 19
 _LONGEST_PAUSE: Final = 1.0
 _LAPSE_SECONDS: Final = 1.0
@@ -68,9 +68,9 @@ class Waker:
         self._deferred: set[str] = set()
         self._begun_searches: set[str] = set()
         self._last_namespace = ""
-        # The number of the last trial of each pod.
+        # The number of the last try of each pod.
         self._last_tried: dict[str, int] = {}
-        self._trials = 0
+        self._tries = 0
 
     async def keep_waking(self) -> None:
         """Watch for queueing hints until cancelled.
@@ -110,7 +110,7 @@ class Waker:
         )
 
     async def wake_if_one_fits(self) -> float:
-        """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the trials took."""
+        """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the tries took."""
         mark, turn, reason = self.unschedulable.changes(), _Turn(), self._pending_reason
         by_state, state_place = self.ledger.state.since(self._places[0])
         by_held, held_place = self.ledger.hold_versions.since(self._places[1])
@@ -166,11 +166,11 @@ class Waker:
         """Return whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
         uid = rejected.pod.uid
         self._last_namespace = rejected.pod.namespace
-        self._trials += 1
-        self._last_tried[uid] = self._trials
+        self._tries += 1
+        self._last_tried[uid] = self._tries
         budget = CallBudget(self.cluster.clock, _TURN_SECONDS)
         budget.open_slice(_SLICE_SECONDS)
-        # A pod whose trial fails with an error is tried again at the next change for it.
+        # A pod whose try fails with an error is tried again at the next change for it.
         fits: bool | Awaited | UnreadSpecs = False
         with self.supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self.ledger.nodes if changed is None else changed)
@@ -217,7 +217,7 @@ class Waker:
 
 @dataclass(slots=True)
 class _Turn:
-    """The cost of one turn of trials: seconds of search, and reads of claims."""
+    """The cost of one turn of tries: seconds of search, and reads of claims."""
 
     seconds: float = 0.0
     reads: int = 0
