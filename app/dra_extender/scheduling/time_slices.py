@@ -112,10 +112,6 @@ class CallBudget(Budget):
         """Seconds until the call has taken all of its time; negative after that."""
         return self.end - self._now()
 
-    @property
-    def over(self) -> bool:
-        return self._now() > self.end
-
     def __call__(self) -> bool:
         """Return whether no further evaluation may begin; raise SearchPaused if the slice is over."""
         self._pause()
@@ -208,7 +204,7 @@ class TimeSlices:
         """Charge the last slice; return whether the call gets a further one; the event loop runs everything else before."""
         self._spend(pod, budget.lap())
         budget.paid = True
-        if budget.over or self._level(pod, self.clock.monotonic()) <= 0:
+        if budget.seconds_left < 0 or self._level(pod, self.clock.monotonic()) <= 0:
             self._metrics.search_stopped(pod.namespace)
             return False
         await asyncio.sleep(0)

@@ -14,31 +14,24 @@ class Leadership(Protocol):
 
     def reason(self) -> str | None:
         """Return why this replica may not act, None while it leads; cheap, and exact at every moment."""
-        ...
 
     async def win(self) -> None:
         """Return when this replica leads."""
-        ...
 
     async def keep(self) -> None:
         """Return when this replica leads no longer."""
-        ...
 
     async def catch_up(self) -> None:
         """Return when everything that was stored before the call has been delivered to the sinks."""
-        ...
 
     async def announce(self) -> None:
         """Direct the calls of kube-scheduler to this replica, until cancelled."""
-        ...
 
     def notes(self) -> Mapping[str, str]:
         """Return problems that do not end a term, by name, for `/readyz?verbose`."""
-        ...
 
     async def release(self) -> None:
         """Let another replica lead at once; never raises."""
-        ...
 
 
 class KubeLeadership:

@@ -47,15 +47,12 @@ class NodeSource(Protocol):
 
     def pools_of(self, node: Node) -> NodePools | None:
         """Return the pools of the node as searches see them; None if they cannot be read."""
-        ...
 
     def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
         """Return what these claims ask for, which need not exist."""
-        ...
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
         """Return what these claims ask for, or why no node can serve them."""
-        ...
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
@@ -94,23 +93,6 @@ _MOST_GANGS: Final = 1_000
 _LIMIT_SECONDS: Final = 10.0
 
 
-class _FailureFacts(NamedTuple):
-    """The versions of everything that a plan reads.
-
-    `offers`: the revision of what the gang's members were offered.  `backoffs`: the devices and nodes in backoff, by member.
-    """
-
-    group: PodGroup
-    offers: int
-    state: int
-    held: int
-    nodes: int
-    claims: int
-    classes: int
-    by_claims: bool
-    backoffs: frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]
-
-
 @dataclass(slots=True)
 class _GangFailure:
     """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none.
@@ -118,7 +100,7 @@ class _GangFailure:
     It is valid while the facts last, and until `end` (monotonic).
     """
 
-    facts: _FailureFacts
+    facts: tuple[object, ...]
     whole_gang: Rejection | None
     pods: dict[str, Rejection]
     end: float
@@ -158,14 +140,15 @@ class GangFailures:
         failure.whole_gang = why if whole_gang else None
         failure.end = end if limited else failure.end
 
-    def _facts(self, group: PodGroup, offers: int) -> _FailureFacts:
+    def _facts(self, group: PodGroup, offers: int) -> tuple[object, ...]:
+        """Return the versions of everything that a plan reads, and what is in backoff for members."""
         ledger, backoff = self._ledger, self._device_backoff
         members = [
             (uid, backoff.devices_of(uid), backoff.nodes_of(uid))
             for uid in backoff.pods
             if (pod := ledger.pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
         ]
-        return _FailureFacts(
+        return (
             group,
             offers,
             ledger.state.place,
