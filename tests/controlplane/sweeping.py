@@ -56,7 +56,6 @@ _STAGES: Final = (
     ),
 )
 """One after the other: policies protect claims, controllers make pods anew, claims stay until their pods are gone."""
-SWEPT: Final = tuple(resource for stage in _STAGES for resource in stage)
 _NAMESPACES_OF_THE_SYSTEM: Final = frozenset({"kube-node-lease", "kube-public", "kube-system"})
 _MADE_BY_THE_SYSTEM: Final = frozenset({"kubernetes", "kube-root-ca.crt"})
 """Names of what each namespace, or that called default, has from the beginning."""

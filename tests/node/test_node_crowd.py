@@ -33,17 +33,3 @@ async def test_thirty_pods_at_once_have_a_device_each(scene: PodScene, nodes: Re
     )
     prepared = [device for node in nodes for devices in node.prepared().values() for device in devices]
     assert len(prepared) == len(set(prepared)) == PODS
-
-
-async def test_devices_of_thirty_pods_that_end_at_once_go_to_the_next_thirty(scene: PodScene, nodes: RealNodes) -> None:
-    await scene.template("one")
-    ends = [f"a{number}" for number in range(PODS)]
-    await asyncio.gather(*(scene.pod(name, template="one", commands=["exit", "0"]) for name in ends))
-    follow = [f"b{number}" for number in range(PODS)]
-    await asyncio.gather(*(scene.pod(name, template="one") for name in follow))
-
-    phases = await asyncio.gather(*(scene.wait_until_ended(name, RUN_SECONDS) for name in ends))
-    assert set(phases) == {"Succeeded"}
-    await asyncio.gather(*(scene.wait_until_running(name, RUN_SECONDS) for name in follow))
-    found = await asyncio.gather(*(scene.expect_devices(name) for name in follow))
-    assert len({device for each in found for device in each.values()}) == PODS

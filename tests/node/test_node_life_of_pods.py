@@ -10,7 +10,7 @@ from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.workloads import backed
 from tests.support.node.injected import injected
 from tests.support.node.nodes import ADMIN_KUBELET, NodesSetup
-from tests.support.node.pod_scene import RUN_SECONDS, PodScene
+from tests.support.node.pod_scene import PodScene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -63,24 +63,6 @@ async def test_a_claim_serves_one_pod_after_the_other(scene: PodScene) -> None:
     await scene.wait_until_free()
 
 
-async def test_a_container_has_the_same_device_after_each_restart(scene: PodScene) -> None:
-    await scene.template("any")
-    await scene.pod("first", template="any", commands=("env", "exit", "1"), restartPolicy="Always")
-
-    async def restarted() -> bool:
-        statuses = (await scene.read("first"))["status"].get("containerStatuses", ())
-        return any(each["restartCount"] >= 2 for each in statuses)
-
-    await scene.pod("beside", template="any")
-    beside = await scene.expect_devices("beside")
-    await scene.api.wait_for(restarted, RUN_SECONDS, "the container has been started three times")
-    expected = await scene.expected("first")
-    path = PODS.path(scene.name, "first", "log")
-    for previous in ("true", "false"):
-        assert injected(await scene.api.text(f"{path}?container=main&previous={previous}")) == expected
-    assert set(expected.values()).isdisjoint(beside.values())
-
-
 async def test_a_pod_keeps_its_device_until_its_grace_is_over(scene: PodScene) -> None:
     """The first pod is still there as an object when the second one runs, so that its end can be read."""
     await one_device(scene)
@@ -102,28 +84,7 @@ async def test_a_pod_keeps_its_device_until_its_grace_is_over(scene: PodScene) -
         await scene.api.patch(PODS, "first", {"metadata": {"finalizers": []}}, scene.name)
 
 
-async def test_a_pod_that_is_deleted_before_its_container_starts_leaves_nothing_prepared(scene: PodScene) -> None:
-    await one_device(scene)
-    node = next(iter(scene.nodes))
-    node.behave(prepare_error="not yet")
-    try:
-        await scene.pod("first", template="one")
-        await scene.wait_until_bound("first")
-        await scene.delete_pod("first")
-        await scene.wait_until_gone("first")
-    finally:
-        node.behave()
-    await scene.pod("second", template="one")
-    assert len(await scene.expect_devices("second")) == 1
-
-
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-
-
-async def test_a_container_has_as_many_devices_as_it_asks_for(scene: PodScene) -> None:
-    resource = await backed(scene)
-    await scene.pod("two", extended={resource: "2"})
-    assert len(set((await scene.expect_devices("two")).values())) == 2
 
 
 async def test_a_class_can_be_asked_for_by_its_own_name(scene: PodScene) -> None:

@@ -1,4 +1,4 @@
-"""A driver that fails or is slow: the kubelet tries again, and what a claim was allocated stays its own meanwhile."""
+"""A driver that fails: the kubelet tries again, and what a claim was allocated stays its own meanwhile."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -109,26 +109,3 @@ async def test_device_that_cannot_be_unprepared_is_given_to_nobody_until_it_is(
     nodes[NODE].behave()
     await scene.wait_until_gone("first")
     assert await scene.expect_devices("next") == given
-
-
-async def test_pod_deleted_while_its_device_is_being_prepared_leaves_nothing_prepared(
-    scene: PodScene, nodes: RealNodes
-) -> None:
-    await scene.template("both", count=2)
-    nodes[NODE].behave(prepare_delay=3.0)
-    await scene.pod("slow", template="both")
-    await scene.wait_until_bound("slow")
-    await scene.delete_pod("slow")
-    await scene.wait_until_gone("slow")
-    nodes[NODE].behave()
-    await scene.pod("next", template="both")
-    assert len(await scene.expect_devices("next")) == 2
-
-
-async def test_pods_wait_for_a_slow_driver_one_after_the_other_and_all_run(scene: PodScene, nodes: RealNodes) -> None:
-    nodes[NODE].behave(prepare_delay=1.0)
-    await scene.template("one")
-    for name in ("a", "b"):
-        await scene.pod(name, template="one")
-    found = [await scene.expect_devices(name) for name in ("a", "b")]
-    assert {value for each in found for value in each.values()} == {f"{NODE}/gpu-0", f"{NODE}/gpu-1"}

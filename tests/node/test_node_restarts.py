@@ -1,4 +1,4 @@
-"""Kubelet and driver end and come back: containers run on, and what was to be prepared or unprepared meanwhile is done then."""
+"""Kubelet and driver are away while a pod is deleted: its device stays taken until it is unprepared."""
 
 import pytest
 import pytest_asyncio
@@ -23,31 +23,6 @@ async def node(nodes: RealNodes) -> Node:
     """A kubelet that starts deletes the slices of its node; the driver publishes them again within half a minute."""
     await nodes[NAME].wait_until_published()
     return nodes[NAME]
-
-
-async def test_pod_that_is_placed_while_the_kubelet_is_down_starts_once_it_is_back(scene: PodScene, node: Node) -> None:
-    await scene.template("all", count=DEVICES)
-    await node.stop_kubelet()
-    await scene.pod("placed", template="all")
-    assert await scene.wait_until_bound("placed") == NAME
-    assert not node.prepared()
-
-    await node.start_kubelet()
-
-    assert len(await scene.expect_devices("placed")) == DEVICES
-
-
-async def test_pod_that_is_placed_while_the_driver_is_down_starts_once_it_is_back(scene: PodScene, node: Node) -> None:
-    """The slices of a driver that is away for a moment stay, so that its devices are allocated; the kubelet cannot prepare them."""
-    await scene.template("all", count=DEVICES)
-    await node.stop_driver()
-    await scene.pod("placed", template="all")
-    assert await scene.wait_until_bound("placed") == NAME
-    await scene.wait_for_kubelet_event("placed", "FailedPrepareDynamicResources")
-
-    await node.start_driver()
-
-    assert len(await scene.expect_devices("placed")) == DEVICES
 
 
 async def test_device_of_a_pod_that_is_deleted_while_the_kubelet_is_down_stays_taken_until_it_is_unprepared(

@@ -93,14 +93,6 @@ async def variables(scene: PodScene, pod: str, container: str = "main") -> dict[
     return {name: value for name, _, value in lines if re.match("claim_|user_|admin_", name)}
 
 
-async def test_container_has_devices_of_two_drivers_by_two_claims(scene: PodScene) -> None:
-    await claim(scene, "ours", scene.request())
-    await claim(scene, "theirs", objects.request("net", await second_class(scene)))
-    await scene.pod("both", claims={"first": "ours", "second": "theirs"})
-    await scene.expect_devices("both")
-    assert await variables(scene, "both") == {"claim_theirs_net": "true"}
-
-
 async def test_one_claim_has_devices_of_two_drivers_and_each_prepares_its_own(
     scene: PodScene, nodes: RealNodes
 ) -> None:
@@ -127,34 +119,3 @@ async def test_parameters_of_class_and_claim_reach_the_container_through_the_all
         "main": {"claim_tuned_net": "true", "admin_mode": "exclusive", "user_level": "high"},
         "other": {"claim_tuned_more": "true", "admin_mode": "exclusive", "user_level": "low"},
     }
-
-
-async def test_pod_waits_for_the_driver_that_is_away_and_keeps_the_devices_of_both(
-    scene: PodScene, nodes: RealNodes
-) -> None:
-    """Ours has prepared already; the kubelet asks again once upstream's is back."""
-    await claim(scene, "mixed", objects.request("net", await second_class(scene)), scene.request())
-    await nodes[NODE].end(PROGRAM)
-    try:
-        await scene.pod("mixed", claim="mixed")
-        await scene.wait_until_bound("mixed")
-        held = devices_of(await scene.claim_of("mixed"))
-        assert (await scene.read("mixed"))["status"]["phase"] == "Pending"
-    finally:
-        await start(nodes)
-    await scene.expect_devices("mixed")
-    assert devices_of(await scene.claim_of("mixed")) == held
-    assert len(nodes[NODE].prepared()) == 1
-
-
-async def test_all_devices_of_the_second_driver_are_used_up_and_given_back(scene: PodScene) -> None:
-    name = await second_class(scene)
-    for number in range(DEVICES + 1):
-        await claim(scene, f"claim-{number}", objects.request("net", name))
-    for number in range(DEVICES):
-        await scene.pod(f"pod-{number}", claim=f"claim-{number}")
-        assert await variables(scene, f"pod-{number}") == {f"claim_claim_{number}_net": "true"}
-    await scene.pod("last", claim=f"claim-{DEVICES}")
-    await scene.wait_until_unschedulable("last", "matching devices are in use")
-    await scene.delete_pod("pod-0")
-    assert await variables(scene, "last") == {f"claim_claim_{DEVICES}_net": "true"}

@@ -1,6 +1,5 @@
 """One device in several containers that run: by one claim, and by an administrator's access."""
 
-import asyncio
 from typing import Final
 
 import pytest
@@ -56,13 +55,3 @@ async def test_an_administrator_has_a_device_beside_the_pod_that_has_it(scene: P
     await scene.wait_until_unschedulable("rival")
     await scene.delete_pod("user")
     assert await scene.expect_devices("rival") == {"DRA_GPU_0": f"{NODE}/gpu-0"}
-
-
-async def test_more_pods_than_devices_have_them_one_after_the_other_and_complete(scene: PodScene) -> None:
-    await scene.template("one", f"has({scene.attribute('index')})")
-    names = [f"pod-{number}" for number in range(4)]
-    for name in names:
-        await scene.pod(name, template="one", commands=("env", "exit", "0"))
-    assert await asyncio.gather(*map(scene.wait_until_ended, names)) == ["Succeeded"] * len(names)
-    found = [tuple((await scene.environment(name)).items()) for name in names]
-    assert set(found) <= {(("DRA_GPU_0", f"{NODE}/gpu-{number}"),) for number in range(2)}

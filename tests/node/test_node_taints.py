@@ -127,18 +127,6 @@ async def test_claim_that_tolerates_the_taint_runs_on_the_device_and_stays(scene
         assert "deletionTimestamp" not in (await scene.read("stays"))["metadata"]
 
 
-async def test_claim_that_tolerates_the_taint_for_a_while_is_evicted_after_it(
-    scene: PodScene, nodes: RealNodes
-) -> None:
-    """`tolerationSeconds` is kube-controller-manager's to count."""
-    await republish(nodes, NODE, tainted(0))
-    await scene.template("patient", tolerations=[{**TOLERATED, "tolerationSeconds": 3}])
-    await scene.pod("patient", template="patient")
-    (held,) = (await scene.expect_devices("patient")).values()
-    async with rule(scene, EVICTING, pool=NODE, device=held.rpartition("/")[2]):
-        await scene.wait_until_gone("patient")
-
-
 async def test_toleration_without_an_effect_does_not_keep_the_pod_on_its_device(
     scene: PodScene, nodes: RealNodes
 ) -> None:

@@ -154,12 +154,6 @@ class Node:
         """End the driver by SIGTERM, or SIGKILL; its slices stay."""
         await self._namespaces.end(DRIVER, kill=kill)
 
-    async def restart_driver(self, *, kill: bool = False) -> None:
-        """End the driver and start it again; returns once its slices are there as before."""
-        await self.stop_driver(kill=kill)
-        await self.start_driver()
-        await self.wait_until_published()
-
     async def publish(self, devices: Sequence[Object], counter_sets: Sequence[Object] = ()) -> None:
         """Let the driver publish its pool anew; returns once the API server has exactly this."""
         self._write_pool(devices, counter_sets)

@@ -118,15 +118,6 @@ class PodScene(NamespaceFixture):
         await self.api.wait_for(another, RUN_SECONDS, f"the container of pod {name} has been started again")
         await self.wait_until_running(name)
 
-    async def wait_for_kubelet_event(self, name: str, reason: str) -> str:
-        """Wait for an Event of a kubelet about the pod with this reason; returns its note."""
-
-        async def note() -> str:
-            found = (each for each in await self.events(name) if each.get("reason") == reason)
-            return next((str(each.get("note", "")) for each in found), "")
-
-        return await self.api.wait_for(note, RUN_SECONDS, f"the kubelet says {reason} of pod {name}")
-
     async def logs(self, name: str, container: str = "main") -> str:
         """What a container has printed, as the kubelet gives it out."""
         return await self.api.text(f"{PODS.path(self.name, name, 'log')}?container={container}")
