@@ -12,7 +12,7 @@ from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
 from fastapi import FastAPI
 
-from tests.support.settable_time import SettableTime
+from tests.support.clocks import SettableTime
 
 REPORT = HoldReport(format=FORMAT, taken_at=Moment(5))
 DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=Moment(6))

@@ -14,8 +14,7 @@ from tests.chart.conftest import kustomized_text
 from tests.chart.programs import CHART, OVERLAYS, Helm, Object, overlay, run
 from tests.chart.value_sets import VALUE_SETS
 from tests.support.chart.commented_values import read_values
-from tests.support.chart.kubernetes_types import all_releases
-from tests.support.chart.schema_files import LOCATION, write_schemas
+from tests.support.chart.kubernetes_types import LOCATION, all_releases, write_schemas
 from tests.support.chart.values_schema import VALUES, schema
 
 pytestmark = pytest.mark.chart

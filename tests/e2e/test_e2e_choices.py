@@ -11,7 +11,7 @@ from tests.controlplane.objects import SCHEDULER_NAME, Object, consumption, coun
 from tests.controlplane.options import default_gates
 from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.controlplane.schedulers import IN_TREE
-from tests.support.allocator.preferring import preferring
+from tests.support.allocator.building import preferring
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender

@@ -3,18 +3,24 @@
 Later API servers refuse to create such a slice, so it is put into etcd as the older one left it there.
 """
 
+import base64
+import json
+import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+import aiohttp
 import pytest
 
+from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.objects import Object
 from tests.controlplane.planes import V1_34, V1_35
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.support.e2e.gpus import MODES_POLICY, gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture, refusal
-from tests.support.e2e.stored import put_slice
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -94,3 +100,20 @@ async def test_what_is_left_of_them_after_an_upgrade_is_served_where_the_adminis
         scene.slice_of("devices", devices=[partition("mig", 0, "60", groups=())], **pool),
     )
     assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
+
+
+_SECONDS: Final = 60.0
+
+
+async def put_slice(cluster: ControlPlane, published: Object) -> None:
+    """Store a slice that this API server refuses to create; it serves and watches it all the same."""
+    metadata = {"uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    stored = {**published, "metadata": {**published["metadata"], **metadata}}
+    entry = {"key": f"/registry/resourceslices/{stored['metadata']['name']}", "value": json.dumps(stored)}
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in entry.items()}
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.post(f"{cluster.layout.etcd_url}/v3/kv/put", json=encoded) as answer,
+    ):
+        answer.raise_for_status()

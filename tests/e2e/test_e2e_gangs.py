@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,11 +12,10 @@ import pytest_asyncio
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.planes import SECOND_DEFAULTS
-from tests.controlplane.resources import EVENTS, NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import EVENTS, NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.api_relay import ApiRelay, pass_on
 from tests.support.e2e.boundaries import Turnstile
 from tests.support.e2e.checker import expect_rest, forbidden_findings
-from tests.support.e2e.following import first_version, following
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
@@ -361,3 +361,30 @@ async def test_killed_before_its_first_binding_a_gang_that_lost_a_member_is_rele
     await member(groups, "gang", lost, template="own")
     await asyncio.gather(*map(groups.wait_until_bound, names("gang")))
     await expect_rest(groups.api, groups.world.kubelets)
+
+
+@asynccontextmanager
+async def following(scene: NamespaceFixture, resource: Resource) -> AsyncIterator[list[Object]]:
+    """Every state of the objects of a kind that there is inside the block."""
+    seen: list[Object] = []
+    async with scene.api.watch(resource, scene.name) as events:
+
+        async def follow() -> None:
+            async for event in events:
+                seen.append(event["object"])  # noqa: PERF401 - the stream does not end
+
+        task = asyncio.create_task(follow())
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def first_version(states: Sequence[Object], name: str, part: str, field: str) -> int:
+    """Return the resource version with which an object got this field of its spec or status."""
+    return min(
+        int(state["metadata"]["resourceVersion"])
+        for state in states
+        if state["metadata"]["name"] == name and state.get(part, {}).get(field)
+    )

@@ -1,9 +1,12 @@
 """The verbs over TLS with client certificates, called by the real kube-scheduler: calls, and every renewal under load."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
 from typing import Final, Self
 
 import pytest
@@ -19,7 +22,6 @@ from tests.controlplane.objects import device
 from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.ports import free_ports
 from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender, Setup
-from tests.support.e2e.mounted import MountedFolder
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
@@ -28,6 +30,31 @@ YEAR: Final = timedelta(days=365)
 CALLER: Final = "system:kube-scheduler"
 FAILED: Final = ("tls:", "x509", "EOF", "connection reset", "broken pipe", "status code", "remote error")
 """What kube-scheduler says of a call over TLS that failed."""
+
+
+class MountedFolder:
+    """The files are links through `..data`, which is a link to the folder of the moment."""
+
+    def __init__(self, path: Path, files: Mapping[str, bytes]) -> None:
+        path.mkdir()
+        self.path = path
+        self._numbers = count()
+        self.exchange(files)
+        for name in files:
+            (path / name).symlink_to(Path("..data") / name)
+
+    def exchange(self, files: Mapping[str, bytes]) -> None:
+        """Put these in the place of the files before."""
+        folder = self.path / f"..{next(self._numbers)}"
+        folder.mkdir()
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        link = self.path / "..next"
+        link.symlink_to(folder.name)
+        os.replace(link, self.path / "..data")  # noqa: PTH105 - a link is replaced, not what it leads to
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
 
 
 @dataclass

@@ -12,8 +12,7 @@ from dra_extender.inspection.why.report import NextStep
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import device, device_class, request
-from tests.support.inspection.budgets import budget
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, budget, one_gpu_held
 
 APP = {"app": "old"}
 

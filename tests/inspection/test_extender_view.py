@@ -20,8 +20,7 @@ from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
 
 from tests.controlplane.objects import DRIVER
-from tests.support.inspection.held_cluster import held_for, one_gpu, with_holds
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster, held_for, one_gpu, with_holds
 
 
 def view(cluster: MadeCluster, report: HoldReport | None) -> ClusterView:

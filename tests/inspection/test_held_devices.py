@@ -14,8 +14,15 @@ from dra_extender.model.metadata import Moment
 from dra_extender.page.devices_view import DeviceState, device_text, pool_states
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
-from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
+from tests.support.inspection.made_cluster import (
+    HOLD_SECONDS,
+    NAMESPACE,
+    NOW,
+    MadeCluster,
+    held_for,
+    one_gpu,
+    with_holds,
+)
 
 HELD = HeldDevices(
     claim="ml/claim-second",

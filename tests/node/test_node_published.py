@@ -9,9 +9,8 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.node.options import NodeOptions
 from tests.controlplane.objects import Object, counter_set, device
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.node.nodes import NodesSetup, RealNodes
+from tests.support.node.nodes import NodesSetup, RealNodes, republish
 from tests.support.node.pod_scene import PodScene
-from tests.support.node.publishing import republish
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,9 +9,8 @@ import pytest
 from tests.controlplane.node.options import NodeOptions, gpus
 from tests.controlplane.objects import Object, device, taint_rule
 from tests.controlplane.resources import DEVICE_TAINT_RULES
-from tests.support.node.nodes import NodesSetup, RealNodes
+from tests.support.node.nodes import NodesSetup, RealNodes, republish
 from tests.support.node.pod_scene import PodScene
-from tests.support.node.publishing import republish
 from tests.support.node.replica_set import pods_of, replica_set
 
 pytestmark = [

@@ -19,8 +19,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from tests.simulation.api_server import ApiServer, Fault
 from tests.simulation.faults import ALWAYS, Faults
 from tests.support.api.serving import answer_to
-from tests.support.inspection.budgets import budget
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, budget, one_gpu_held
 from tests.support.inspection.served_cluster import PATHS, served
 from tests.support.turns import turns
 

@@ -12,7 +12,7 @@ from dra_extender.scheduling.recent_decisions import (
     RecentDecisions,
 )
 
-from tests.support.settable_time import SettableTime
+from tests.support.clocks import SettableTime
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from structlog.testing import capture_logs
 from tests.controlplane.objects import device
 from tests.support.audit.mutations import class_of_nothing, whole_device_twice
 from tests.support.audit.sound_cluster import SoundCluster
+from tests.support.clocks import SteppedClock
 from tests.support.inspection.made_cluster import NOW, MadeCluster
-from tests.support.service.stepped_clock import SteppedClock
 
 TIMEOUT: Final = 600.0
 FOUND: Final = 'dra_extender_audit_findings{check="double_allocation",severity="error"} '

@@ -17,8 +17,8 @@ from dra_extender.telemetry.metrics import Metrics
 from msgspec import json
 
 from tests.controlplane.objects import device, request
+from tests.support.clocks import SteppedClock
 from tests.support.inspection.made_cluster import MadeCluster
-from tests.support.service.stepped_clock import SteppedClock
 
 
 def made() -> MadeCluster:

@@ -19,8 +19,8 @@ from dra_extender.telemetry.logging import (
     configure_logging,
 )
 
+from tests.support.clocks import SettableTime
 from tests.support.restored_logging import restored_logging
-from tests.support.settable_time import SettableTime
 
 
 @pytest.fixture

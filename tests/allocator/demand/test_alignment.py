@@ -32,10 +32,10 @@ from tests.support.allocator.building import (
     named,
     picks,
     pools_of,
+    preferring,
     slice_of,
 )
 from tests.support.allocator.generated import claims, nodes, usages
-from tests.support.allocator.preferring import preferring
 from tests.support.examples import examples
 
 ROOT, SIDE = "gpu.example.com/root", "gpu.example.com/side"

@@ -23,6 +23,7 @@ from tests.support.allocator.building import (
     Json,
     ask,
     claim_of,
+    contradictions,
     demand_of,
     either,
     every,
@@ -38,7 +39,6 @@ from tests.support.allocator.building import (
 from tests.support.allocator.building import (
     NODE as FIRST,
 )
-from tests.support.allocator.contradictions import contradictions
 from tests.support.examples import examples
 
 SECOND = Node(name="node-2", labels={"region": "west"})

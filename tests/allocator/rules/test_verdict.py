@@ -17,8 +17,17 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_slice import ResourceSlice
 
-from tests.support.allocator.building import DRIVER, Held, consuming, counters_of, frozen, held, share, slice_of
-from tests.support.allocator.contradictions import contradictions
+from tests.support.allocator.building import (
+    DRIVER,
+    Held,
+    consuming,
+    contradictions,
+    counters_of,
+    frozen,
+    held,
+    share,
+    slice_of,
+)
 
 POOL = (DRIVER, "pool")
 

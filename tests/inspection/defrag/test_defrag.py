@@ -14,8 +14,7 @@ from dra_extender.inspection.what_if.report import OutcomeKind
 from dra_extender.inspection.what_if.what_if import what_if
 
 from tests.controlplane.objects import device, device_class, pod_group, request, resource_slice
-from tests.support.inspection.budgets import budget
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, budget
 
 TRAIN = (NAMESPACE, "train")
 FIT: FindGoal = partial(goals.fit_pod, key=TRAIN)

@@ -18,8 +18,7 @@ from dra_extender.model.metadata import split_key
 
 from tests.controlplane import objects
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
-from tests.support.inspection.budgets import budget
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, budget
 
 WORLDS: Final = 24
 MOST: Final = 4

@@ -36,7 +36,7 @@ from tests.controlplane.objects import (
     request,
     resource_claim,
 )
-from tests.support.allocator.preferring import preferring
+from tests.support.allocator.building import preferring
 from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster

@@ -19,8 +19,7 @@ from tests.controlplane.objects import (
     resource_slice,
     taint_rule,
 )
-from tests.support.inspection.cases import Cases
-from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import CREATED, NAMESPACE, Cases, MadeCluster
 
 GPU: Final = "gpu.example.com"
 HEAD: Final = "ml/train  Pending 12m, dra-extender-scheduler, "

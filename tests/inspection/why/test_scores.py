@@ -11,7 +11,7 @@ from dra_extender.inspection.why.why import why
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod_group, request
-from tests.support.allocator.preferring import preferring
+from tests.support.allocator.building import preferring
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 UPSTREAM, PRESERVE = (

@@ -18,8 +18,7 @@ from tests.controlplane.objects import (
     resource_claim,
     resource_slice,
 )
-from tests.support.inspection.cases import Cases
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, Cases, MadeCluster
 
 HEAD: Final = "ml/train  Pending 12m, dra-extender-scheduler, "
 ALLOCATED: Final = "2026-11-25T09:46:00Z"

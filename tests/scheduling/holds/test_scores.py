@@ -8,7 +8,7 @@ from dra_extender.scheduling.evaluation.scoring import placed_claims
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.allocator.preferring import preferring
+from tests.support.allocator.building import preferring
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 

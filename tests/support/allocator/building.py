@@ -6,7 +6,8 @@ from typing import Any
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.pools.pools import NodePools, node_pools
+from dra_extender.allocator.pools.pools import NodePools, Pool, node_pools
+from dra_extender.allocator.rules.violations import Violation, usage_violations
 from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
@@ -193,3 +194,15 @@ def picks(found: Placement | NoFit) -> list[list[str]]:
 def reasons(found: Placement | NoFit) -> NoFit:
     assert isinstance(found, NoFit), found
     return found
+
+
+def preferring(*attributes: str, requests: tuple[str, ...] = ()) -> Json:
+    """An entry of `config`."""
+    parameters = {"apiVersion": "dra-extender.io/v1", "kind": "DevicePreferences", "matchAttributes": [*attributes]}
+    named = {"requests": [*requests]} if requests else {}
+    return {**named, "opaque": {"driver": "dra-extender.io", "parameters": parameters}}
+
+
+def contradictions(pool: Pool, usage: PoolUsage) -> Sequence[Violation]:
+    """Return every rule that the usage of this pool breaks."""
+    return [violation for violation in usage_violations(pool, usage) if violation is not None]

@@ -6,7 +6,9 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.cluster_view import ClusterView, InspectionClock, served_fields
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
+from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.metadata import Moment
+from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 from tests.controlplane import objects
@@ -14,6 +16,7 @@ from tests.controlplane import objects
 NOW: Final = 1_795_600_000.0
 CREATED: Final = "2026-11-25T09:34:40Z"
 NAMESPACE: Final = "ml"
+HOLD_SECONDS: Final = 25
 TRIED: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 """The condition of a pod that its scheduler has tried to place; pods without a status get it."""
 _PLURALS: Final = {
@@ -120,3 +123,64 @@ def partitions_and_a_taint() -> MadeCluster:
     made.gpus("n2", objects.device("gpu-0", taints=[broken]))
     made.running("train", "n1", "mig-0", objects.request("gpu", "gpu"))
     return made
+
+
+Build = Callable[[MadeCluster], None]
+
+
+class Cases:
+    """Keeps functions that build a cluster, by their names, as the decorator of each: `@case("the expected answer")`."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, tuple[Build, str]] = {}
+
+    def __call__(self, expected: str) -> Callable[[Build], Build]:
+        def keep(build: Build) -> Build:
+            self.by_name[build.__name__] = build, expected
+            return build
+
+        return keep
+
+
+def budget(allowed: int, selector: Any, name: str = "keep", namespace: str = NAMESPACE) -> Json:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {} if selector is None else {"selector": selector},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def one_gpu() -> MadeCluster:
+    """One GPU, and the pods `first` and `second` that ask for it."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(objects.device_class("gpu"))
+    made.gpus("n1", objects.device("gpu-0"))
+    for name in ("first", "second"):
+        made.pod(name, objects.request("gpu", "gpu"))
+    return made
+
+
+def held_for(cluster: MadeCluster, pod: str, **fields: object) -> HoldReport:
+    """The GPU is held for this pod, for its claim or, without one, for that of its extended resources, which is not made yet."""
+    pod_uid = next(each["metadata"]["uid"] for each in cluster.objects["pods"] if each["metadata"]["name"] == pod)
+    uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in cluster.objects["resourceclaims"]}
+    claim = f"claim-{pod}" if f"claim-{pod}" in uids else ""
+    held = HeldClaim(
+        claim_uid=uids.get(claim, f"{pod_uid}/extended-resources"),
+        claim=claim,
+        namespace=NAMESPACE,
+        pods=((f"{NAMESPACE}/{pod}", pod_uid),),
+        until=Moment(NOW + HOLD_SECONDS),
+        nominated=False,
+        nodes=(HeldNode(node="n1", devices=(DeviceHolding(driver=objects.DRIVER, pool="n1", device="gpu-0"),)),),
+    )
+    return HoldReport(format=FORMAT, taken_at=NOW, holds=(held,), **fields)  # type: ignore[arg-type]  # plans, left_out
+
+
+def with_holds(cluster: MadeCluster, report: HoldReport | None) -> ClusterObjects:
+    """The objects of the cluster with what its extender holds."""
+    found = cluster.cluster()
+    return ClusterObjects(found.origin, found.by_kind, holds=report)

@@ -1,6 +1,6 @@
 """A world with real nodes: the product as deploy/ installs it, and kubelets that start what it places."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.node.node import Node
 from tests.controlplane.node.options import NodeOptions
+from tests.controlplane.objects import Object
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NODES
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
@@ -96,3 +97,29 @@ class RealNodes:
                 text = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
                 found += [f"The end of {log}:", *text, ""]
         return "\n".join(found)
+
+
+SECONDS = 60.0
+
+
+async def republish(
+    nodes: RealNodes, name: str, devices: Sequence[Object], counter_sets: Sequence[Object] = ()
+) -> None:
+    """Let the driver of a node publish other devices, and wait until the extender has heard of every slice that changed."""
+    heard, before = await _heard(nodes), await _versions(nodes[name])
+    await nodes[name].publish(devices, counter_sets)
+    after = await _versions(nodes[name])
+    changed = {each for each, _ in before.items() ^ after.items()}
+
+    async def known() -> bool:
+        return await _heard(nodes) >= heard + len(changed)
+
+    await nodes.api.wait_for(known, SECONDS, f"the extender has heard of the slices of {name}")
+
+
+async def _heard(nodes: RealNodes) -> float:
+    return await nodes.world.metric("watch_events_total", kind="resourceslices")
+
+
+async def _versions(node: Node) -> Mapping[str, str]:
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in await node.slices()}

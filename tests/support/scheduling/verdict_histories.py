@@ -25,7 +25,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict
 
-from tests.support.allocator.contradictions import contradictions
+from tests.support.allocator.building import contradictions
 from tests.support.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
 Json = dict[str, Any]

@@ -1,6 +1,16 @@
-"""A clock for tasks that look at the time and sleep."""
+"""Clocks that a test sets or steps."""
 
 from collections.abc import Callable
+
+
+class SettableTime:
+    """The time as a function without arguments, which returns `now` (seconds)."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class SteppedClock:
