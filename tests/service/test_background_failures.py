@@ -49,7 +49,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.AUDIT: (AuditTask, "keep_auditing"),
     BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "keep_counting"),
     BackgroundTask.COLLECTOR: (GarbageCollector, "keep_collecting"),
-    BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
+    BackgroundTask.SERVICE_ROUTE: (Elected, "keep_publishing"),
 }
 OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.WATCH: (Reflector, "keep_watching"),
@@ -148,7 +148,7 @@ async def test_a_task_of_the_cluster_starts_again(
 
 
 async def test_a_lease_that_cannot_be_kept_ends_the_term_and_the_next_begins(failing: Failing) -> None:
-    calls = failing(Elected, "keep", 1)
+    calls = failing(Elected, "renew", 1)
     leadership = Elected()
     async with running(leadership) as site:
         await elected(site, leadership)

@@ -104,11 +104,11 @@ class Elected:
     def reason(self) -> str | None:
         return None if self.leading.is_set() else "this replica stands by, b leads"
 
-    async def win(self) -> None:
+    async def acquire(self) -> None:
         await self.leading.wait()
         self.asked.append("won")
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         await self.lost.wait()
         self.lost.clear()
         self.leading.clear()
@@ -117,7 +117,7 @@ class Elected:
         await self.caught_up.wait()
         self.asked.append("caught up")
 
-    async def announce(self) -> None:
+    async def keep_publishing(self) -> None:
         self.asked.append("announced")
         await asyncio.Event().wait()
 

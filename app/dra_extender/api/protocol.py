@@ -14,9 +14,6 @@ from dra_extender.api.decoding import NULL, Name, Namespace, Uid
 from dra_extender.model.metadata import encoded_moment
 from dra_extender.scheduling.ports.filter_response import OneText
 
-EXTENDER_MIN_SCORE: Final = 0
-EXTENDER_MAX_SCORE: Final = 10
-
 
 class NodeList(Struct, frozen=True, gc=False):
     """Whole nodes, as `nodeCacheCapable: false` sends them; items are kept as they came, to be sent back."""

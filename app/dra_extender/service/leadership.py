@@ -15,16 +15,16 @@ class Leadership(Protocol):
     def reason(self) -> str | None:
         """Return why this replica may not act, None while it leads; cheap, and exact at every moment."""
 
-    async def win(self) -> None:
+    async def acquire(self) -> None:
         """Return when this replica leads."""
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Return when this replica leads no longer."""
 
     async def catch_up(self) -> None:
         """Return when everything that was stored before the call has been delivered to the sinks."""
 
-    async def announce(self) -> None:
+    async def keep_publishing(self) -> None:
         """Direct the calls of kube-scheduler to this replica, until cancelled."""
 
     def notes(self) -> Mapping[str, str]:
@@ -45,16 +45,16 @@ class KubeLeadership:
     def reason(self) -> str | None:
         return self._election.reason()
 
-    async def win(self) -> None:
+    async def acquire(self) -> None:
         await self._election.acquire()
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         await self._election.renew()
 
     async def catch_up(self) -> None:
         await self._cluster.refresh()
 
-    async def announce(self) -> None:
+    async def keep_publishing(self) -> None:
         if self._publisher is not None:
             await self._publisher.keep_publishing()
         await asyncio.Event().wait()

@@ -169,9 +169,9 @@ class Service:
         while not stopped.done():
             self.gate.close(self._not_leading)
             _LOG.info("standing by")
-            if await _unless(stopped, self.leadership.win()):
+            if await _unless(stopped, self.leadership.acquire()):
                 # Renewals continue while writes in flight end, until the lease is released.
-                self._keeping = self.supervisor.begin(BackgroundTask.LEASE, self.leadership.keep())
+                self._keeping = self.supervisor.begin(BackgroundTask.LEASE, self.leadership.renew())
                 ends: set[asyncio.Task[bool] | asyncio.Task[None]] = {stopped, self._keeping}
                 if await _unless_any(ends, self.leadership.catch_up()) and await _unless_any(
                     ends, self.extender.claim_writer.withdraw_snapshots()
@@ -182,7 +182,7 @@ class Service:
         """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""
         await self.extender.start()
         self.gate.open(leads.reason if leads else None)
-        announcing = self.supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
+        announcing = self.supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.keep_publishing) if leads else None
         _LOG.info("ready")
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
