@@ -157,16 +157,6 @@ class Obstacles:
         return Rejection(code=Code.NO_NODE, detail=refusal) if refusal else None
 
 
-def lacking_members(
-    group: PodGroup, ledger: Ledger, placed: Collection[str]
-) -> tuple[Sequence[Pod], Sequence[tuple[Pod, Rejection]]]:
-    """Return all members, and the members that have no node, are not `placed` (by UID), and cannot be placed now."""
-    members = existing_members(group, ledger)
-    obstacles = Obstacles(group, members, ledger)
-    waiting = (pod for pod in members if not (pod.node_name or pod.uid in placed))
-    return members, [(pod, why) for pod in waiting if isinstance(why := obstacles.candidate(pod), Rejection)]
-
-
 def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
     """Return the state of every member of the gang; the group's holds must have been released before.
 

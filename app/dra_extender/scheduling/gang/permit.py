@@ -11,7 +11,7 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.gang.members import gang_of, lacking_members, lacking_text
+from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -152,8 +152,9 @@ class Permit:
         if now < waiting.counted + self._count_seconds:
             return
         waiting.counted = now
-        members, lacking = lacking_members(group, self._ledger, waiting.members)
-        count = len(members)
+        missing = take_snapshot(group, self._ledger).missing
+        lacking = [(pod, why) for pod, why in missing if pod.uid not in waiting.members]
+        count = len(existing_members(group, self._ledger))
         if count >= needed:
             waiting.too_few_since = None
             if count - len(lacking) < needed:
