@@ -141,6 +141,16 @@ class ClaimIndex:
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
 
+    def used_only_by(self, consumers: Iterable[str]) -> list[ClaimRecord]:
+        """Return the claims that these consumers (UIDs) use and no other does."""
+        uids = dict.fromkeys(consumers)
+        records = {record.claim.metadata.uid: record for uid in uids for record in self.of_consumer(uid)}
+        return [
+            record
+            for record in records.values()
+            if all(consumer.uid in uids for consumer in record.claim.status.reserved_for)
+        ]
+
     def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, UsageChange]:
         """Take over an object as the server has it; a version older than the known one changes nothing.
 

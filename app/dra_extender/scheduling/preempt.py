@@ -91,17 +91,11 @@ class Preempt:
             feasible_nodes[name] = uids
         return feasible_nodes
 
-    def _claims_freed_by(self, uids: Sequence[str]) -> list[ClaimRecord]:
+    def _claims_freed_by(self, uids: Sequence[str]) -> Sequence[ClaimRecord]:
         """Return the claims, deleted ones included, whose consumers are all among these pods."""
-        victims = set(uids)
-        freed: dict[str, ClaimRecord] = {}
-        for uid in dict.fromkeys(uids):
-            for record in self.ledger.claims.of_consumer(uid):
-                if record.claim.metadata.uid not in freed and all(
-                    consumer.uid in victims for consumer in record.claim.status.reserved_for
-                ):
-                    freed[record.claim.metadata.uid] = record
-            for orphan in self.ledger.claims.orphans.of_pod(uid):
-                if orphan.pods <= victims:
-                    freed[orphan.record.claim.metadata.uid] = orphan.record
-        return list(freed.values())
+        claims, victims = self.ledger.claims, frozenset(uids)
+        orphans = {orphan.record.claim.metadata.uid: orphan for uid in uids for orphan in claims.orphans.of_pod(uid)}
+        return [
+            *claims.used_only_by(uids),
+            *(orphan.record for orphan in orphans.values() if orphan.pods <= victims),
+        ]

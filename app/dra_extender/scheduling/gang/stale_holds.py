@@ -191,14 +191,7 @@ class StaleHolds:
 
     def _allocated_at_permit(self, gang: WaitingMembers) -> Iterable[DeviceHolding]:
         """Yield the allocations of the members at the permit, which release them when they are evicted."""
-        consumers = {*gang.members, gang.uid}
-        records = {
-            record.claim.metadata.uid: record
-            for uid in consumers
-            for record in self.ledger.claims.of_consumer(uid)
-            if all(consumer.uid in consumers for consumer in record.claim.status.reserved_for)
-        }
-        for record in records.values():
+        for record in self.ledger.claims.used_only_by((*gang.members, gang.uid)):
             yield from record.holdings
 
     def _publish_revoked(self, unit: str) -> None:
