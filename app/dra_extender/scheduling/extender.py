@@ -26,7 +26,7 @@ from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonito
 from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
 from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
-from dra_extender.scheduling.claims.live_reads import SpecReader, UndeliveredClaims
+from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import RATED_AHEAD, SEARCHED_AHEAD, NodeEvaluator, Prefetch
@@ -47,7 +47,6 @@ from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.node_offers import NodeOffers
-from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
+from dra_extender.scheduling.claims.live_reads import LOOKUPS, READ_BYTES
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
