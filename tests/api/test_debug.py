@@ -4,12 +4,12 @@ import json
 
 import httpx
 import pytest
-from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug
+from dra_extender.api.debug import BURST, add_debug
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.model.metadata import Moment
-from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+from dra_extender.scheduling.hold_report import FORMAT, HOLDS_PATH, HoldReport
+from dra_extender.scheduling.recent_decisions import DECISIONS_PATH, DecisionReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
-from dra_extender.scheduling.recent_decisions import DecisionReport
 from fastapi import FastAPI
 
 from tests.support.clocks import SettableTime
@@ -30,7 +30,7 @@ def app(time: SettableTime) -> FastAPI:
     return made
 
 
-async def get(app: FastAPI, peer: str = "127.0.0.1", path: str = HOLDS, **headers: str) -> httpx.Response:
+async def get(app: FastAPI, peer: str = "127.0.0.1", path: str = HOLDS_PATH, **headers: str) -> httpx.Response:
     transport = httpx.ASGITransport(app, client=(peer, 40_000))
     given = {"host": "localhost:8080", **{name.replace("_", "-"): value for name, value in headers.items()}}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -42,7 +42,7 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
         answer = await get(app, peer)
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
         assert answer.json() == {"format": FORMAT, "taken_at": "1970-01-01T00:00:05Z"}
-        assert (await get(app, peer, DECISIONS)).json() == {
+        assert (await get(app, peer, DECISIONS_PATH)).json() == {
             "format": DECISIONS_FORMAT,
             "taken_at": "1970-01-01T00:00:06Z",
         }
@@ -62,7 +62,7 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
         ("127.0.0.1", {"forwarded": "for=10.0.0.7"}, "not answered through a proxy"),
     ],
 )
-@pytest.mark.parametrize("path", [HOLDS, DECISIONS])
+@pytest.mark.parametrize("path", [HOLDS_PATH, DECISIONS_PATH])
 async def test_all_others_are_refused_with_a_sentence(
     app: FastAPI, path: str, peer: str, headers: dict[str, str], said: str
 ) -> None:

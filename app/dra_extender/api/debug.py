@@ -20,11 +20,9 @@ from dra_extender.api.protocol import encode
 from dra_extender.config.service_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
-from dra_extender.scheduling.hold_report import HoldReport
-from dra_extender.scheduling.recent_decisions import DecisionReport
+from dra_extender.scheduling.hold_report import HOLDS_PATH, HoldReport
+from dra_extender.scheduling.recent_decisions import DECISIONS_PATH, DecisionReport
 
-HOLDS: Final = "/debug/holds"
-DECISIONS: Final = "/debug/decisions"
 RATE: Final = 1.0
 """Answers per second that each path gives in the long run."""
 BURST: Final = 5.0
@@ -46,7 +44,7 @@ def add_debug(
     clock: Callable[[], float] = monotonic,
 ) -> None:
     """Serve what is held for pods that wait at /debug/holds, and the latest decisions at /debug/decisions."""
-    makers: Mapping[str, Callable[[], Value]] = {HOLDS: holds, DECISIONS: decisions}
+    makers: Mapping[str, Callable[[], Value]] = {HOLDS_PATH: holds, DECISIONS_PATH: decisions}
     app.state.reports = {path: _Report(make, clock, TokenBucket(RATE, BURST, clock())) for path, make in makers.items()}
     app.router.routes.extend(_ROUTER.routes)
 
@@ -54,8 +52,8 @@ def add_debug(
 _ROUTER: Final = APIRouter(route_class=CallRoute, include_in_schema=False)
 
 
-@_ROUTER.get(DECISIONS)
-@_ROUTER.get(HOLDS)
+@_ROUTER.get(DECISIONS_PATH)
+@_ROUTER.get(HOLDS_PATH)
 async def _answer(request: Request) -> Response:
     path = request.url.path
     report: _Report = request.app.state.reports[path]

@@ -30,10 +30,10 @@ from dra_extender.model.api_json import ModelError, decode
 from dra_extender.model.metadata import Moment, decoded_moment
 from dra_extender.model.pod import WholePod
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+from dra_extender.scheduling.hold_report import FORMAT, HOLDS_PATH, HoldReport
 from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.scheduling.recent_decisions import DECISIONS_PATH, DecisionReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
-from dra_extender.scheduling.recent_decisions import DecisionReport
 
 R = TypeVar("R", HoldReport, DecisionReport)
 _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}
@@ -92,8 +92,6 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
     return ClusterObjects(origin, reading.by_kind, reading.namespace)
 
 
-HOLDS_PATH: Final = "/debug/holds"
-DECISIONS_PATH: Final = "/debug/decisions"
 SECONDS: Final = 5.0
 MOST_PODS: Final = 4
 """The most pods of an extender that are asked, one after the other, until one leads."""

@@ -17,6 +17,7 @@ from dra_extender.scheduling.gang.plans import GangPlan
 from dra_extender.scheduling.ports.cluster import Clock
 
 FORMAT: Final = "dra-extender.io/holds/v1"
+HOLDS_PATH: Final = "/debug/holds"
 MOST_DEVICES: Final = 4_000
 """The most devices that a report lists, over all holds and nodes."""
 MOST_MEMBERS: Final = 1_000

@@ -17,6 +17,7 @@ from dra_extender.model.api_json import Value, printable
 from dra_extender.model.metadata import Moment
 
 FORMAT: Final = "dra-extender.io/decisions/v1"
+DECISIONS_PATH: Final = "/debug/decisions"
 MOST_DECISIONS: Final = 256
 MOST_OF_A_NAMESPACE: Final = 64
 LONGEST_REASON: Final = 400
