@@ -189,14 +189,6 @@ def test_the_document_of_objects_names_every_key_of_ours() -> None:
     assert keys <= set(_CODE.findall(text_of("docs/reference/api.md")))
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
-    numbers = [
-        int(each) for each in re.findall(r"^## (\d+)\. ", text_of("docs/contributing/decisions.md"), re.MULTILINE)
-    ]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert numbers
-
-
 @cache
 def classes() -> frozenset[str]:
     """The names of all public classes of the program."""

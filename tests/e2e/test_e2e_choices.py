@@ -1,15 +1,14 @@
-"""Which of the nodes and devices that fit are chosen, with a real kube-scheduler between; no choice is taken back."""
+"""Which of the nodes and devices that fit are chosen, with a real kube-scheduler between."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
-from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import SCHEDULER_NAME, Object, consumption, counter_set, device, resource_claim
 from tests.controlplane.options import default_gates
-from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import NODES, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.allocator.building import preferring
 from tests.support.e2e.fabric import ATTACHED, FAILED
@@ -22,7 +21,6 @@ from tests.support.side_by_side import side_by_side
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SUFFIXES: Final = ("a", "b", "c", "d")
-CONFLICT: Final = "compatibility groups in conflict"
 
 
 @asynccontextmanager
@@ -175,74 +173,3 @@ async def test_slices_stay_on_one_gpu_and_whole_gpus_fit_that_the_in_tree_plugin
                 for scheduler, count in ((SCHEDULER_NAME, 3), (IN_TREE, 1))
             }
         )
-
-
-def shared(groups: list[str]) -> Object:
-    """A partition that several claims may share."""
-    return partition("mig", 0, "20", groups=groups) | {
-        "allowMultipleAllocations": True,
-        "capacity": {"memory": {"value": "8Gi"}},
-    }
-
-
-async def undone(world: InstalledExtender) -> float:
-    """How often the extender took an allocation of its own back because it overlaps another one."""
-    return await world.metric("allocation_overlaps_total", outcome="yielded")
-
-
-async def pods_share_a_device_while_its_driver_begins_to_publish_groups_and_changes_them(
-    scene: NamespaceFixture,
-) -> None:
-    """The upgrade of a driver to KEP-5963, with a pod on the device: the next pods share it at the first attempt."""
-    node = await scene.node_with_counters("a", [gpu()], [shared([])])
-    await scene.template("share", capacity={"requests": {"memory": "1Gi"}})
-    await scene.pod("first", template="share")
-    assert await scene.wait_until_bound("first") == node
-    for name, groups in (("second", ["mig"]), ("third", ["vgpu"]), ("fourth", [])):
-        published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
-        published["spec"]["devices"] = [shared(groups)]
-        await scene.api.replace(RESOURCE_SLICES, published)
-        await scene.pod(name, template="share")
-        assert await scene.wait_until_bound(name) == node
-        claim = await scene.claim_of(name)
-        assert not {"mig", "vgpu"} & set(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION].split('"'))
-
-
-async def gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for_the_next_node(
-    scene: NamespaceFixture,
-) -> None:
-    """A partition without groups is listed first and held first, so that one without groups looked as if it would fit."""
-    parts = [
-        partition("plain", 0, "10", groups=()),
-        partition("mig", 0, "10"),
-        partition("plain", 1, "10", groups=()),
-        partition("mig", 1, "10"),
-    ]
-    first = await scene.node_with_counters("a", [gpu()], parts)
-    for kind in ("plain", "mig"):
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-        await scene.claim(f"foreign-{kind}")
-        result = {"request": "gpu", "driver": scene.driver, "pool": first, "device": f"gpu-0-{kind}-0"}
-        consumer = {"resource": "pods", "name": "somebody", "uid": "00000000-0000-4000-8000-000000000001"}
-        change = {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}
-        await scene.api.patch(RESOURCE_CLAIMS, f"foreign-{kind}", change, scene.name, subresource="status")
-    for kind in ("plain", "mig"):
-        await scene.pod(kind, template=kind)
-        await scene.wait_until_unschedulable(kind, CONFLICT)
-        await scene.wait_for_event(kind, CONFLICT, "they contradict each other")
-    second = await scene.node_with_counters(
-        "b", [gpu("gpu-0"), gpu("gpu-1")], [parts[2], partition("mig", 1, "10", "gpu-1")]
-    )
-    assert [await scene.wait_until_bound(kind) for kind in ("plain", "mig")] == [second, second]
-    for kind in ("plain", "mig"):
-        await scene.api.delete(RESOURCE_CLAIMS, f"foreign-{kind}", scene.name)
-
-
-async def test_filter_and_the_check_after_the_write_judge_alike(scenes: Scenes, world: InstalledExtender) -> None:
-    """No allocation is written and taken back."""
-    before = await undone(world)
-    await scenes.carry_out(
-        pods_share_a_device_while_its_driver_begins_to_publish_groups_and_changes_them,
-        gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for_the_next_node,
-    )
-    assert await undone(world) == before

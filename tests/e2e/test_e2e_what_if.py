@@ -3,23 +3,19 @@
 Compared are verdicts (bound or waiting, and why), and nodes where one node alone is possible or preferred.
 """
 
-from collections import Counter
 from collections.abc import Mapping
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
-from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e.command import run_here
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import Scenes
-from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
+from tests.support.e2e.workloads import clear_groups, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -78,32 +74,6 @@ async def pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended(scene: N
     assert [each.split("/", 1)[1] for each in lands["after"]["devices"]] == [await scene.device_of("mig")]
 
 
-async def as_many_copies_fit_as_were_counted_and_the_next_one_waits(scene: NamespaceFixture) -> None:
-    await scene.template("one")
-    await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
-    await scene.node_with_devices("b", *(device(f"gpu-{index}") for index in range(2)))
-    small = await scene.node_with_devices("c", *(device(f"gpu-{index}") for index in range(4)), cpu="250m")
-    await scene.pod("copy-0", template="one")
-    await scene.wait_until_bound("copy-0")
-
-    fill = (await what_if(scene, "--fill", "copy-0"))["fill"]
-
-    for index in range(fill["copies"]):
-        await scene.pod(f"copy-{index + 1}", template="one")
-        await scene.wait_until_bound(f"copy-{index + 1}")
-    await scene.pod("too-many", template="one")
-    message = await scene.wait_until_unschedulable("too-many", fill["reasons"][0]["text"])
-    assert fill["copies"] == 6
-    (left,) = fill["stranded"]
-    assert (left["node"], left["code"], len(left["devices"])) == (small, "NODE_FIT", 2)
-    counted = message.replace("node(s): ", "")
-    own = [each for each in fill["reasons"] if "no device" not in each["text"]]
-    assert [each for each in own if f"{each['nodes']} {each['text']}" not in counted] == [], message
-    assert "1 Insufficient cpu" in message
-    used = Counter((await bound_members(scene)).values())
-    assert used[small] == 2
-
-
 async def pods_of_a_drained_node_move_or_wait_as_was_said(scene: NamespaceFixture) -> None:
     await scene.template("one")
     first = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
@@ -124,58 +94,6 @@ async def pods_of_a_drained_node_move_or_wait_as_was_said(scene: NamespaceFixtur
     assert await scene.wait_until_bound("p-0") == second
     await scene.pod("p-1", template="one")
     await scene.wait_until_unschedulable("p-1")
-
-
-async def waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: NamespaceFixture) -> None:
-    await scene.template("two", count=2)
-    node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
-    await scene.pod("p-0", template="two")
-    assert await scene.wait_until_bound("p-0") == node
-    for name in ("p-1", "p-2"):
-        await scene.pod(name, template="two")
-        await scene.wait_until_unschedulable(name)
-
-    report = await what_if(scene, "--add-nodes", f"{node}=1")
-
-    assert after(scene, report) == {"p-1": f"{node}-added-1", "p-2": "waits"}
-    added = await scene.node_with_devices("a-added-1", device("gpu-0"), device("gpu-1"))
-
-    async def one_of_them() -> str:
-        """kube-scheduler tries equal pods in the order of their last attempts."""
-        return (await scene.node_of("p-1")) or (await scene.node_of("p-2"))
-
-    assert await scene.api.wait_for(one_of_them, PROMPT_SECONDS, "one of the pods that waited is bound") == added
-    assert len(await bound_members(scene)) == 2
-
-
-async def objects_of_a_file_land_and_wait_as_they_do_when_they_are_created(
-    scene: NamespaceFixture,
-) -> None:
-    await scene.node_with_devices("a", *(device(f"gpu-{index}", attributes={"type": "x"}) for index in range(2)))
-    await scene.node_with_devices(
-        "b", device("gpu-0", attributes={"type": "y"}), device("gpu-1", attributes={"type": "x"})
-    )
-    wanted = {"p-0": "y", "p-1": "x", "p-2": "x", "p-3": "y", "p-4": "x", "p-5": "x"}
-    templates = [
-        objects.resource_claim_template(kind, scene.name, scene.request(f'{scene.attribute("type")} == "{kind}"'))
-        for kind in ("x", "y")
-    ]
-    pods = [objects.pod(name, scene.name, templates={"gpu": kind}) for name, kind in wanted.items()]
-    with NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump_all([*pods, *templates], file)
-        file.flush()
-        said = after(scene, await what_if(scene, "-f", file.name))
-
-    for kind in ("x", "y"):
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-    for name, kind in wanted.items():
-        await scene.pod(name, template=kind)
-        if said[name] == "waits":
-            await scene.wait_until_unschedulable(name)
-        else:
-            await scene.wait_until_bound(name)
-    assert [name for name, place in said.items() if place == "waits"] == ["p-3", "p-5"]
-    assert (await scene.node_of("p-0")) == said["p-0"]
 
 
 async def gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(scene: NamespaceFixture) -> None:
@@ -231,10 +149,7 @@ async def pod_fits_after_the_move_that_was_advised(scene: NamespaceFixture) -> N
 async def test_what_is_predicted_happens(scenes: Scenes) -> None:
     await scenes.carry_out(
         pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended,
-        as_many_copies_fit_as_were_counted_and_the_next_one_waits,
         pods_of_a_drained_node_move_or_wait_as_was_said,
-        waiting_pods_land_on_nodes_that_are_added_as_was_said,
-        objects_of_a_file_land_and_wait_as_they_do_when_they_are_created,
         gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said,
         pod_fits_after_the_move_that_was_advised,
     )
