@@ -14,7 +14,6 @@ from tests.support.e2e.workloads import clear_groups, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-BURST = 500
 UNHELPFUL = 50
 NOTICED = ("classless", "claimless")
 """kube-scheduler itself tries pods again for DeviceClasses and claims."""
@@ -110,29 +109,3 @@ async def test_nothing_is_asked_while_no_change_helps_and_one_that_does_wakes_al
     for name in names:
         assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
     await settled(world, 1)
-
-
-async def test_a_burst_of_helpful_changes_is_told_a_few_times_and_its_end_is_not_missed(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
-    """While pods wait for more than each change brings, changes come as fast as they can; the last one brings enough."""
-    node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
-    await scene.template("new", f'{scene.attribute("type")} == "new"')
-    names = [f"waiting-{number}" for number in range(5)]
-    for name in names:
-        await scene.pod(name, template="new")
-        await scene.wait_until_unschedulable(name, "no device matches the selectors", again=True)
-    await settled(world, len(names))
-    wakes = await world.metric("scheduler_wakes_total", reason="devices")
-    binds = await world.metric("requests_total", verb="bind")
-    for generation in range(2, BURST):
-        devices = [device("gpu-0", attributes={"type": "old"})]
-        # Each of the last changes helps one pod more.
-        devices += [device(f"new-{index}", attributes={"type": "new"}) for index in range(generation + 6 - BURST)]
-        spec = {"pool": {"generation": generation}, "devices": devices}
-        await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-a", {"spec": spec})
-    for name in names:
-        assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
-    # One for each change that helps a pod, and for each bind that failed and gave its device back.
-    wakes = await world.metric("scheduler_wakes_total", reason="devices") - wakes
-    assert 0 < wakes <= max(len(names), await world.metric("requests_total", verb="bind") - binds)

@@ -15,10 +15,8 @@ from typing import Final
 from tests.support import (
     commands_document,
     known_fields,
-    metrics_document,
-    package_table,
+    reference_tables,
     report_schemas,
-    settings_document,
     shown_runs,
 )
 from tests.support.chart import values_schema
@@ -47,14 +45,17 @@ FILES: Final[Mapping[Path, Callable[[], str]]] = MappingProxyType(
         values_schema.SCHEMA: values_schema.schema_text,
         values_schema.DOCUMENT: lambda: made_part(values_schema.DOCUMENT, "<!-- values -->\n", values_schema.table()),
         commands_document.DOCUMENT: commands_document.document,
-        settings_document.DOCUMENT: lambda: made_part(
-            settings_document.DOCUMENT, "<!-- tables -->\n", settings_document.tables()
+        reference_tables.SETTINGS: lambda: made_part(
+            reference_tables.SETTINGS, "<!-- tables -->\n", reference_tables.settings_tables()
         ),
-        metrics_document.DOCUMENT: lambda: made_part(
-            metrics_document.DOCUMENT, "<!-- metrics -->\n", metrics_document.table()
+        reference_tables.METRICS: lambda: made_part(
+            reference_tables.METRICS, "<!-- metrics -->\n", reference_tables.metrics_table()
         ),
-        package_table.DOCUMENT: lambda: made_part(
-            package_table.DOCUMENT, "<!-- packages -->\n", package_table.table(), "<!-- end of packages -->"
+        reference_tables.ARCHITECTURE: lambda: made_part(
+            reference_tables.ARCHITECTURE,
+            "<!-- packages -->\n",
+            reference_tables.packages_table(),
+            "<!-- end of packages -->",
         ),
         comparison.DOCUMENT: lambda: made_part(comparison.DOCUMENT, "<!-- real nodes -->\n", comparison.table()),
         **{report_schemas.file_of(name): partial(report_schemas.text, name) for name in report_schemas.REPORTS},
