@@ -4,7 +4,6 @@ from collections import defaultdict
 from typing import Final
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
-from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.published import device_kind
 from dra_extender.inspection.cluster_view import ClusterView
@@ -25,9 +24,8 @@ class ClassDevices:
         self._by_class: dict[str, frozenset[DeviceId] | None] = {}
         self._kinds: dict[object, tuple[ResourceSlice, int]] = {}
         self._devices: defaultdict[object, list[DeviceId]] = defaultdict(list)
-        slices = view.ledger.slices
-        for pool_id in {published.pool_id for published in slices.by_name.values()}:
-            for published in published_pool(pool_id, slices.of_pool(pool_id)).published:
+        for pool_id in {published.pool_id for published in view.ledger.slices.by_name.values()}:
+            for published in view.published_pool(pool_id).published:
                 for position, device in enumerate(published.devices):
                     kind = device_kind(published, device)
                     self._kinds.setdefault(kind, (published, position))

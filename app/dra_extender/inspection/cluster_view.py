@@ -11,6 +11,8 @@ import msgspec
 
 from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.pools.pools import NodePools, Pool
+from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.holders import Holders, place_holds
@@ -35,9 +37,11 @@ from dra_extender.inspection.pod_facts import (
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, Value, decode, decode_shallow
+from dra_extender.model.device import PoolId
 from dra_extender.model.fields import Gate
 from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key, version_number
 from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -51,7 +55,6 @@ from dra_extender.telemetry.metrics import Metrics
 
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
-_PODS: Final = frozenset({"pods"})
 _OF_NODES: Final = frozenset({"nodes", "pods"})
 _IDENTIFIED: Final = msgspec.json.Decoder(IdentifiedObject)
 ANSWER_COST: Final = CALL_COST // 4
@@ -171,7 +174,7 @@ class ClusterView:
     @property
     def holders(self) -> Holders:
         until = {hold.claim_uid: hold.until for hold in self.held.holds}
-        return Holders(self.ledger, until, knows_pods=not unread(self.origin, _PODS))
+        return Holders(self.ledger, until, knows_pods=not unread(self.origin, {"pods"}))
 
     @property
     def now(self) -> float:
@@ -285,6 +288,19 @@ class ClusterView:
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)
+
+    def pools_of(self, node: str) -> NodePools | None:
+        """Return the pools of a node as searches see them; None if there is no such node, or they cannot be read."""
+        known = self.ledger.nodes.get(node)
+        return None if known is None else self.extender.allocator.pools_of(known)
+
+    def published_pool(self, pool_id: PoolId) -> Pool:
+        """Return the newest generation of a pool, for all nodes."""
+        return published_pool(pool_id, self.ledger.slices.of_pool(pool_id))
+
+    def claim(self, namespace: str, name: str) -> ClaimHead | None:
+        record = self.ledger.claims.by_key(namespace, name)
+        return None if record is None else record.claim
 
     def evaluate(self, pod: Pod, nodes: Sequence[str] | None = None) -> FilterResult:
         """Evaluate these nodes, or all, for the pod as a change has left it; keep no plan of its gang.

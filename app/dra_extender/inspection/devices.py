@@ -23,6 +23,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
 from dra_extender.model.metadata import Moment, split_key
+from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.preconditions import conditional_devices, evaluate_conditions
 
@@ -254,11 +255,8 @@ def devices_report(
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, DEVICES)
-    if node is not None and node not in view.ledger.nodes:
-        hint = name_hint(("", node), (("", name) for name in view.ledger.nodes))
-        raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}{hint}")
-    holders = view.holders
-    pool_ids = [pool_id for pool_id in _pool_ids(view, node) if driver is None or pool_id[0] == driver]
+    holders, known = view.holders, None if node is None else known_node(view, node)
+    pool_ids = [pool_id for pool_id in _pool_ids(view, known) if driver is None or pool_id[0] == driver]
     verdicts = free_devices(view, pool_ids)
     pools = [_pool(view, pool_id, holders, verdicts, free=free) for pool_id in pool_ids]
     if namespace is not None:
@@ -268,17 +266,26 @@ def devices_report(
     return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(ordered))
 
 
-def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
+def known_node(view: ClusterView, name: str) -> Node:
+    """Return the node of this name.
+
+    Raises:
+        UnknownNodeError: there is no such node.
+    """
+    node = view.ledger.nodes.get(name)
+    if node is None:
+        hint = name_hint(("", name), (("", existing) for existing in view.ledger.nodes))
+        raise UnknownNodeError(f"node {name} does not exist in {view.origin.source}{hint}")
+    return node
+
+
+def _pool_ids(view: ClusterView, node: Node | None) -> Sequence[PoolId]:
     """Return all pools, or those with a slice or a device for the node."""
     slices = view.ledger.slices
     reachable: Iterable[ResourceSlice] = slices.by_name.values()
     if node is not None:
-        node_object = view.ledger.nodes[node]
-        reachable = (
-            published
-            for published in (*slices.local(node), *slices.near(node_object))
-            if is_for(published, node_object)
-        )
+        near = (*slices.local(node.name), *slices.near(node))
+        reachable = (published for published in near if is_for(published, node))
     return sorted({published.pool_id for published in reachable})
 
 

@@ -111,7 +111,6 @@ class ExtenderView(NamedTuple):
     decisions_problem: str = ""
 
 
-_PODS: Final = frozenset({"pods"})
 _PODS_UNREAD: Final = "not known: the pods of the extender could not be listed"
 _POD: Final = msgspec.json.Decoder(WholePod)
 _REPORT: Final = msgspec.json.Decoder(HoldReport, dec_hook=decoded_moment)
@@ -174,7 +173,7 @@ async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str =
 
 def with_view(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
     """Return the objects with what an extender holds; whether one runs is not known without the pods of all namespaces."""
-    unknown = not view.summary and unread(objects.origin, _PODS)
+    unknown = not view.summary and unread(objects.origin, {"pods"})
     origin = msgspec.structs.replace(objects.origin, holds=_PODS_UNREAD if unknown else view.summary)
     return objects._replace(origin=origin, holds=view.report)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.allocator.availability import DeviceAvailability
-from dra_extender.allocator.rules.violations import published_pool
+from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import DEVICES, Origin, require, unread
@@ -86,11 +86,10 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
         UnreadKindsError: objects that the answer depends on could not be read.
     """
     require(view.origin, _COUNTED, namespace)
-    slices = view.ledger.slices
     published = {
         (*pool_id, device.name): device
-        for pool_id in {part.pool_id for part in slices.by_name.values()}
-        for part in published_pool(pool_id, slices.of_pool(pool_id)).published
+        for pool_id in {part.pool_id for part in view.ledger.slices.by_name.values()}
+        for part in view.published_pool(pool_id).published
         for device in part.devices
     }
     sums: dict[_Key, _Sums] = {}
@@ -145,17 +144,12 @@ def _classes(record: ClaimRecord) -> Iterator[str]:
     if allocation is None:
         return
     try:
-        requests = record.spec.devices.requests or ()
+        requests = dict(requests_by_name(record.spec))
     except (ModelError, SpecNotKeptError):
         return
-    by_request: dict[str, str] = {}
-    for request in requests:
-        if request.exactly is not None:
-            by_request[request.name] = request.exactly.device_class_name
-        for option in request.first_available:
-            by_request[f"{request.name}/{option.name}"] = option.device_class_name
     for result in allocation.devices.results:
-        yield by_request.get(result.request, UNKNOWN_CLASS)
+        request = requests.get(result.request)
+        yield UNKNOWN_CLASS if request is None else request.device_class_name
 
 
 def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Device | None, *, draws: bool) -> None:

@@ -147,7 +147,7 @@ class RequestAudit:
                 self._verdicts,
                 self._budget,
             )
-            options = dict(_options(claim.spec))
+            options = dict(requests_by_name(claim.spec))
             requests = tuple(request.name for request in claim.spec.devices.requests or ())
             cached = AskedDevices(options, requests, demand)
             if len(self._asked) >= _MOST_SPECS:
@@ -227,7 +227,7 @@ class RequestAudit:
                         yield finding(Check.REQUEST_NOT_MET, about, detail)
 
 
-def _options(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:
+def requests_by_name(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:
     """Yield each request by the name that its results have."""
     for request in spec.devices.requests or ():
         for option in request.first_available:

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.what_if.applied_changes import device_text, names_claim
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, UnreadableChangeError
+from dra_extender.inspection.what_if.changes import Changes, PodKey, UnreadableChangeError
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 
 class Goal(NamedTuple):
@@ -50,9 +50,7 @@ def empty_node(trial: Trial, node: str) -> Goal:
     Raises:
         ChangeError: there is no such node.
     """
-    if trial.copy.store.find(Key(StoredKind.NODE, "", node)) is None:
-        near = trial.copy.meant(StoredKind.NODE, "", node)
-        raise ChangeError(f"--empty-node: node {node} does not exist in {trial.copy.origin.source}{near}")
+    trial.copy.require(StoredKind.NODE, ("", node), "--empty-node: node")
     return Goal(f"node {node} is empty", Changes(drained=[node]))
 
 
@@ -65,8 +63,7 @@ def fit_pod(trial: Trial, key: PodKey) -> Goal:
     """
     name, pod = "/".join(key), trial.view.pod(*key)
     if pod is None:
-        there = trial.copy.meant(StoredKind.POD, *key)
-        raise ChangeError(f"--pod: pod {name} does not exist in {trial.copy.origin.source}{there}")
+        raise trial.copy.missing(StoredKind.POD, key, "--pod: pod")
     state = _why_no_move_helps(pod)
     if state:
         raise UnreadableChangeError(f"--pod: expected a pod that waits for a node, {name} {state}")
@@ -82,8 +79,7 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
     """
     name, record = "/".join(key), trial.view.ledger.claims.by_key(*key)
     if record is None:
-        there = trial.copy.meant(StoredKind.CLAIM, *key)
-        raise ChangeError(f"--claim: claim {name} does not exist in {trial.copy.origin.source}{there}")
+        raise trial.copy.missing(StoredKind.CLAIM, key, "--claim: claim")
     if record.claim.status.allocation is not None:
         raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")
     text = f"claim {name} fits"

@@ -49,7 +49,7 @@ class AppliedChanges:
             self._write(written)
         self._add_nodes(changes)
         for pod_key in sorted(set(changes.without)):
-            self.ended[pod_key] = copy.end_pod(self._pod("--without", pod_key))
+            self.ended[pod_key] = copy.end_pod(copy.require(StoredKind.POD, pod_key, "--without: pod"))
             self.sentences.append(f"pod {'/'.join(pod_key)} ended")
         evicted: list[PodFacts] = []
         for pod in self._evicted(changes):
@@ -72,17 +72,10 @@ class AppliedChanges:
         if changes.policy is not None:
             self.sentences.append(f"policy {changes.policy.name} in force")
 
-    def _pod(self, option: str, pod_key: PodKey) -> Json:
-        pod = self._store.find(Key(StoredKind.POD, *pod_key))
-        if pod is None:
-            there = self._copy.meant(StoredKind.POD, *pod_key)
-            raise ChangeError(f"{option}: pod {'/'.join(pod_key)} does not exist in {self._copy.origin.source}{there}")
-        return pod
-
     def _evicted(self, changes: Changes) -> Iterator[Json]:
         """Evict pods by name, then those of drained nodes; yield them as they were."""
         for pod_key in sorted(set(changes.evicted)):
-            pod = self._pod("--evict", pod_key)
+            pod = self._copy.require(StoredKind.POD, pod_key, "--evict: pod")
             if not pod["spec"].get("nodeName"):
                 raise ChangeError(f"--evict: expected a pod that has a node, {'/'.join(pod_key)} has none")
             self.sentences.append(f"pod {'/'.join(pod_key)} {'evicted' if self._evict(pod) else 'ended'}")
@@ -150,10 +143,7 @@ class AppliedChanges:
         if counts.total() > MOST_NODES_ADDED:
             raise ChangeError(f"--add-nodes: expected at most {MOST_NODES_ADDED} nodes in all")
         for node, count in sorted(counts.items()):
-            template = self._store.find(Key(StoredKind.NODE, "", node))
-            if template is None:
-                near = self._copy.meant(StoredKind.NODE, "", node)
-                raise ChangeError(f"--add-nodes: node {node} does not exist in {self._copy.origin.source}{near}")
+            template = self._copy.require(StoredKind.NODE, ("", node), "--add-nodes: node")
             slices = [
                 each
                 for each in self._copy.all(StoredKind.SLICE)
@@ -172,10 +162,7 @@ class AppliedChanges:
 
     def _drain(self, name: str) -> list[Json]:
         """Cordon a node, and return the pods that are evicted from it."""
-        node = self._store.find(Key(StoredKind.NODE, "", name))
-        if node is None:
-            near = self._copy.meant(StoredKind.NODE, "", name)
-            raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}{near}")
+        node = self._copy.require(StoredKind.NODE, ("", name), "--drain: node")
         self._copy.put(StoredKind.NODE, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
         pods = [pod for pod in self._copy.all(StoredKind.POD) if (pod.get("spec") or {}).get("nodeName") == name]
         leaving = [pod for pod in pods if not stays_on_its_node(pod)]
@@ -290,9 +277,8 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
         item = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
         fill_in(StoredKind.CLAIM, item)
         copy.put(StoredKind.CLAIM, item)
-    elif copy.store.find(Key(StoredKind.CLAIM, namespace, claim)) is None:
-        near = copy.meant(StoredKind.CLAIM, namespace, claim)
-        raise ChangeError(f"claim {asked} does not exist in {copy.origin.source}{near}")
+    else:
+        copy.require(StoredKind.CLAIM, (namespace, claim), "claim")
     spec = {
         "containers": [{"name": "main"}],
         "priority": _RESERVED_PRIORITY,
@@ -307,9 +293,7 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
 def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
     """Return a request for one device, with a class of its own if none is named."""
     if _CLASS_NAME.fullmatch(asked):
-        if copy.store.find(Key(StoredKind.CLASS, "", asked)) is None:
-            near = copy.meant(StoredKind.CLASS, "", asked)
-            raise ChangeError(f"DeviceClass {asked} does not exist in {copy.origin.source}{near}")
+        copy.require(StoredKind.CLASS, ("", asked), "DeviceClass")
         return {"deviceClassName": asked}
     own = f"{_NAMESPACE}-{name}"
     copy.put(StoredKind.CLASS, {"metadata": {"name": own}, "spec": {}})

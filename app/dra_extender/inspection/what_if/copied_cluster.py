@@ -11,6 +11,7 @@ from dra_extender.inspection.cluster_view import InspectionClock, served_fields
 from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import BUDGETS, KINDS, ClusterObjects, Origin
 from dra_extender.inspection.pod_facts import DisruptionBudgets
+from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.report import ClaimFate, Fate
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.allocation import DeviceResult
@@ -70,9 +71,21 @@ class CopiedCluster:
         """Return the creation time of new objects, RFC 3339."""
         return time_text(self.origin.taken_at)
 
-    def meant(self, kind: StoredKind, namespace: str, name: str) -> str:
+    def meant(self, kind: StoredKind, key: PodKey) -> str:
         """Return what may be meant by an object that does not exist (`name_hint`)."""
-        return name_hint((namespace, name), (key[1:] for key in self.store.keyed(kind)))
+        return name_hint(key, (stored_key[1:] for stored_key in self.store.keyed(kind)))
+
+    def missing(self, kind: StoredKind, key: PodKey, label: str) -> ChangeError:
+        """Return the error that an object (namespace, name) does not exist; `label` stands before its name."""
+        hint = self.meant(kind, key)
+        return ChangeError(f"{label} {'/'.join(filter(None, key))} does not exist in {self.origin.source}{hint}")
+
+    def require(self, kind: StoredKind, key: PodKey, label: str) -> Json:
+        """Return the object of this key; raises the error of `missing`."""
+        item = self.store.find(Key(kind, *key))
+        if item is None:
+            raise self.missing(kind, key, label)
+        return item
 
     def all(self, kind: StoredKind) -> Iterator[Json]:
         """Yield copies of all objects of a kind, by key."""

@@ -162,9 +162,7 @@ def find_subject(trial: Trial, key: PodKey) -> FillSubject:
         return FillSubject(pod, f"pod {namespace}/{name}", tuple(notes))
     if trial.copy.store.find(Key(StoredKind.TEMPLATE, namespace, name)) is None:
         neither = f"{trial.copy.origin.source} has neither"
-        there = trial.copy.meant(StoredKind.POD, namespace, name) or trial.copy.meant(
-            StoredKind.TEMPLATE, namespace, name
-        )
+        there = trial.copy.meant(StoredKind.POD, key) or trial.copy.meant(StoredKind.TEMPLATE, key)
         raise ChangeError(f"--fill: expected a pod or a ResourceClaimTemplate {namespace}/{name}; {neither}{there}")
     entry = {"name": "claim", "resourceClaimTemplateName": name}
     container: dict[str, Any] = {"name": "main", "resources": {"claims": [{"name": "claim"}]}}

@@ -84,8 +84,6 @@ def reported_by_closeness(reported: Sequence[ReportedReason]) -> Sequence[Report
     return sorted(reported, key=lambda reason: (_REPORTED_KINDS.index(reason.kind), -reason.nodes))
 
 
-_CLAIM_KINDS: Final = frozenset({"resourceclaims"})
-_GROUPS: Final = frozenset({"podgroups"})
 _UNKNOWN: Final = "whether a node has its devices is not known"
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
@@ -128,7 +126,7 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
         return own_state._replace(summary=own_state.summary + _lacking_resources(view, pod))
     if own_state is not None:
         return own_state
-    if pod.needs_devices and unread(view.origin, DEVICES | (_GROUPS if pod.pod_group is not None else set())):
+    if pod.needs_devices and unread(view.origin, DEVICES | ({"podgroups"} if pod.pod_group is not None else set())):
         return _unjudged(view, pod)
     lacking = _lacking_resources(view, pod)
     backing = view.ledger.backing
@@ -167,7 +165,7 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
     """Return what the pod's own claims tell if nothing can be said of nodes and devices."""
-    if unread(view.origin, _CLAIM_KINDS, pod.namespace):
+    if unread(view.origin, {"resourceclaims"}, pod.namespace):
         return PodCause(Cause.UNKNOWN, _UNKNOWN)
     claims = _claims(view, pod)
     if isinstance(claims, Rejection):

@@ -210,7 +210,7 @@ class FurtherReasons:
         if diagnosis is None or diagnosis.code is None:
             return
         if diagnosis.code is Code.IN_USE:
-            holders = [holder_text(share.holder, self._view.now) for share in self._nearest.holders_of(diagnosis)]
+            holders = [holder_text(share.holder, self._view.now) for share in self._nearest.in_the_way(diagnosis)]
             yield f"also in use{f', held by {listed(holders, _MOST_NAMED)}' if holders else ''}"
             yield from _beside_holders(miss.device, demand, option)
         elif diagnosis.detail:
@@ -230,8 +230,8 @@ class FurtherReasons:
 
     def _held_in_common(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:
         """Yield which device that is held has a value on which all requests of a matchAttribute could agree."""
-        claim = next(claim for claim in demand.claims if claim.label == facts.rejection.claim)
-        if any(request.prioritized for request in claim.requests):
+        claim = facts.claim
+        if claim is None or any(request.prioritized for request in claim.requests):
             return
         options = [option for request in claim.requests for option in request.options]
         named = (
@@ -247,7 +247,7 @@ class FurtherReasons:
                 (option.count, self._by_value(claim.label, demand, option, constraint, node)) for option in taking_part
             ]
             for value, device in islice(_lacking_devices(by_request), 1):
-                holders = [holder_text(share.holder, self._view.now) for share in self._nearest.holders_of(device)]
+                holders = [holder_text(share.holder, self._view.now) for share in self._nearest.in_the_way(device)]
                 if holders:
                     held = f"is held by {listed(holders, _MOST_NAMED)}"
                     yield f"{device.device_id[2]} has the common value {value[1]}, and {held}"

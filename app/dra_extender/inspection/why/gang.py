@@ -71,30 +71,30 @@ def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Ite
         )
         for pod, rejection in diagnosis.unready[:_MOST_NAMES]
     ]
+    waiting, placed = _names(diagnosis.waiting), diagnosis.placed[:_MOST_NAMES]
     if diagnosis.cannot_start:
         yield from unready
         for members in _decided(view, diagnosis.decided):
             # What is held is released.
             yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
-        if diagnosis.waiting:
-            names = tuple(pod.name for pod in diagnosis.waiting[:_MOST_NAMES])
-            yield GangMembers(state=MemberState.WAITING, names=names)
+        if waiting:
+            yield GangMembers(state=MemberState.WAITING, names=waiting)
         return
     yield from _decided(view, diagnosis.decided)
-    if diagnosis.placed:
-        yield GangMembers(
-            state=MemberState.PLACED,
-            names=tuple(member.pod.name for member in diagnosis.placed[:_MOST_NAMES]),
-            nodes=tuple(member.node for member in diagnosis.placed[:_MOST_NAMES]),
-        )
-    blocks = diagnosis.needed > len(diagnosis.placed)
-    for pod in diagnosis.waiting[:1]:
+    if placed:
+        names, nodes = zip(*((member.pod.name, member.node) for member in placed), strict=True)
+        yield GangMembers(state=MemberState.PLACED, names=names, nodes=nodes)
+    if waiting:
+        blocks = diagnosis.needed > len(diagnosis.placed)
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
-        yield GangMembers(state=state, names=(pod.name,), text=blocker)
-    further = diagnosis.waiting[1:]
-    if further:
-        yield GangMembers(state=MemberState.WAITING, names=tuple(pod.name for pod in further[:_MOST_NAMES]))
+        yield GangMembers(state=state, names=waiting[:1], text=blocker)
+    if len(diagnosis.waiting) > 1:
+        yield GangMembers(state=MemberState.WAITING, names=_names(diagnosis.waiting[1:]))
     yield from unready
+
+
+def _names(pods: Sequence[Pod]) -> tuple[str, ...]:
+    return tuple(pod.name for pod in pods[:_MOST_NAMES])
 
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
@@ -104,16 +104,16 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
     allocated = [pod for pod in decided if not pod.node_name and pod not in with_holds]
     if bound:
         nodes = tuple(pod.node_name for pod in bound[:_MOST_NAMES])
-        yield GangMembers(state=MemberState.BOUND, names=tuple(pod.name for pod in bound[:_MOST_NAMES]), nodes=nodes)
+        yield GangMembers(state=MemberState.BOUND, names=_names(bound), nodes=nodes)
     if allocated:
-        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(pod.name for pod in allocated[:_MOST_NAMES]))
+        yield GangMembers(state=MemberState.ALLOCATED, names=_names(allocated))
     if with_holds:
         holds = [view.ledger.holds.of_pod(pod.uid) for pod in with_holds]
         ends = {hold.claim_uid: hold.until for hold in view.held.holds}
         until = (ends[hold.claim_uid] for of_pod in holds for hold in of_pod if hold.claim_uid in ends)
         yield GangMembers(
             state=MemberState.PLACED,
-            names=tuple(pod.name for pod in with_holds[:_MOST_NAMES]),
+            names=_names(with_holds),
             nodes=tuple(next(iter(of_pod[0].placements)) for of_pod in holds[:_MOST_NAMES]),
             text=_HELD,
             until=min(until, default=None),

@@ -5,13 +5,14 @@ from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace as replace_fields
+
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectorList
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.counter_sets import CounterBalance
-from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.cluster_view import ClusterView
@@ -123,19 +124,12 @@ class NoMatch:
 
     def _is_absent(self, nodes: Sequence[str]) -> bool:
         """Return whether the nodes have no pool of the required driver, not even one with a problem."""
-        nodes_found = (self._view.ledger.nodes.get(name) for name in nodes)
-        pools = (self._view.extender.allocator.pools_of(node) for node in nodes_found if node is not None)
-        return not any(
-            pool.pool_id[0] == self._driver
-            for node_pools in pools
-            if node_pools is not None
-            for pool in node_pools.unusable
-        )
+        all_pools = map(self._view.pools_of, nodes)
+        return not any(pool.pool_id[0] == self._driver for pools in all_pools if pools for pool in pools.unusable)
 
     def _misses(self, name: str) -> Sequence[Miss]:
         """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
-        node = self._view.ledger.nodes.get(name)
-        pools = None if node is None else self._view.extender.allocator.pools_of(node)
+        pools = self._view.pools_of(name)
         misses: list[Miss] = []
         for view in () if pools is None else {id(slice_view): slice_view for slice_view in pools.views}.values():
             published = view.published
@@ -244,58 +238,51 @@ class NearestDevices:
     def count(diagnoses: Sequence[NodeDiagnosis], device_count: int) -> DeviceCount | None:
         """Return the node with most devices that the request could have by themselves; None if no node has any device."""
         best = max(diagnoses, key=lambda diagnosis: diagnosis.available, default=None)
-        return (
-            None
-            if best is None
-            else DeviceCount(
-                node=best.node.name, available=best.available, wanted=device_count, meant=len(best.devices)
-            )
-        )
+        if best is None:
+            return None
+        return DeviceCount(node=best.node.name, available=best.available, wanted=device_count, meant=len(best.devices))
 
     def described(self, node: Node, diagnosis: DeviceDiagnosis) -> NearestDevice:
         """Return the device with what keeps it away, and who."""
-        conflict, device = diagnosis.conflict, self.published(diagnosis.device_id)
-        lacking = None if conflict is None else conflict.shortage
-        capacities = self._capacities(diagnosis, device)
-        return NearestDevice(
+        device_id, capacities = diagnosis.device_id, self._capacities(diagnosis)
+        nearest = NearestDevice(
             node=node.name,
-            device="/".join(diagnosis.device_id),
+            device="/".join(device_id),
             detail=diagnosis.detail,
-            shortage=None if diagnosis.shortage is None else self._counter(diagnosis.device_id, diagnosis.shortage),
+            shortage=None if diagnosis.shortage is None else self._counter(device_id, diagnosis.shortage),
             capacity=next(iter(capacities), None),
             further_capacities=capacities[1:],
-            counter_set="" if conflict is None else conflict.entry.counter_set,
-            declared=() if conflict is None else tuple(sorted(conflict.entry.compatibility_groups)),
-            in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
-            sufficient=()
-            if conflict is None or conflict.shortage is not None
-            else tuple(self._counter(diagnosis.device_id, counter) for counter in conflict.counters),
             taints=tuple(map(taint_text, diagnosis.taints)),
-            holders=tuple(self._in_the_way(diagnosis)),
-            insufficient=None if lacking is None else self._counter(diagnosis.device_id, lacking),
-            drawing=()
-            if lacking is None
-            else tuple(
-                share
-                for share in self._drawing(diagnosis.device_id, lacking.counter_set)
-                if lacking.counter in dict(share.counters)
-            ),
+            holders=tuple(self.in_the_way(diagnosis)),
         )
-
-    def holders_of(self, diagnosis: DeviceDiagnosis) -> tuple[HolderShare, ...]:
-        return tuple(self._in_the_way(diagnosis))
+        if diagnosis.conflict is None:
+            return nearest
+        entry, state, lacking = diagnosis.conflict.entry, diagnosis.conflict.state, diagnosis.conflict.shortage
+        nearest = replace_fields(
+            nearest,
+            counter_set=entry.counter_set,
+            declared=tuple(sorted(entry.compatibility_groups)),
+            in_force=None if state is None else tuple(sorted(state)),
+        )
+        if lacking is None:
+            sufficient = tuple(self._counter(device_id, counter) for counter in diagnosis.conflict.counters)
+            return replace_fields(nearest, sufficient=sufficient)
+        drawing = (
+            share for share in self._drawing(device_id, lacking.counter_set) if lacking.counter in dict(share.counters)
+        )
+        return replace_fields(nearest, insufficient=self._counter(device_id, lacking), drawing=tuple(drawing))
 
     def holders_on(self, diagnosis: NodeDiagnosis) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
         shares: dict[str, HolderShare] = {}
         for device in diagnosis.devices:
-            for share in self._in_the_way(device):
+            for share in self.in_the_way(device):
                 shares.setdefault(share.holder.claim, share)
         return tuple(shares.values())
 
     def published(self, device_id: DeviceId) -> Device | None:
-        pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
-        return next((device for part in pool.published for device in part.devices if device.name == device_id[2]), None)
+        published = self._view.published_pool(device_id[:2]).published
+        return next((device for part in published for device in part.devices if device.name == device_id[2]), None)
 
     def published_nearest(self, nearest: NearestDevice) -> Device | None:
         """Return the device that an answer names; names of pools, and of devices that no API server admits, may have slashes."""
@@ -305,18 +292,17 @@ class NearestDevices:
         return next((device for device in devices if device is not None), None)
 
     def _counter(self, device_id: DeviceId, balance: CounterBalance) -> CounterNeed:
-        pool_id = device_id[:2]
-        pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))
+        totals = self._view.published_pool(device_id[:2]).totals
         return CounterNeed(
             counter_set=balance.counter_set,
             counter=balance.counter,
             needed=balance.requested,
             left=balance.remaining,
-            total=pool.totals.get(balance.counter_set, {}).get(balance.counter, 0),
+            total=totals.get(balance.counter_set, {}).get(balance.counter, 0),
         )
 
-    @staticmethod
-    def _capacities(diagnosis: DeviceDiagnosis, device: Device | None) -> tuple[CapacityNeed, ...]:
+    def _capacities(self, diagnosis: DeviceDiagnosis) -> tuple[CapacityNeed, ...]:
+        device = self.published(diagnosis.device_id)
         totals = {} if device is None else dict(device.capacity)
         return tuple(
             CapacityNeed(
@@ -326,7 +312,7 @@ class NearestDevices:
             if short.name in totals
         )
 
-    def _in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
+    def in_the_way(self, diagnosis: DeviceDiagnosis) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if diagnosis.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
             for held_device in self._holders.of_device(diagnosis.device_id):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
-from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
@@ -25,23 +25,22 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import meant_name
-from dra_extender.inspection.why.ended_holders import EndCost, EndedHolders
-from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
-from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
-from dra_extender.inspection.why.reported import creation_events
-from dra_extender.inspection.why.trials import (
+from dra_extender.inspection.why.changes import (
     ENDS,
     ClaimChanges,
-    EditRequest,
     Json,
+    Place,
     ProposedChange,
-    Trials,
     with_capacity,
     with_expressions,
     with_fields,
     without_requests,
 )
+from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
+from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
+from dra_extender.inspection.why.reported import creation_events
+from dra_extender.inspection.why.trials import EndCost, EndedHolders, Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -79,13 +78,17 @@ class ReasonFacts(NamedTuple):
     diagnoses: Sequence[NodeDiagnosis] = ()
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Claim and request."""
+    def place(self) -> Place:
         return self.rejection.claim, self.rejection.request
 
     @property
     def option(self) -> SearchableRequest | None:
         return None if self.demand is None else self.demand.option(*self.place)
+
+    @property
+    def claim(self) -> ClaimDemand | None:
+        claims = () if self.demand is None else self.demand.claims
+        return next((claim for claim in claims if claim.label == self.rejection.claim), None)
 
 
 class NextSteps:
@@ -143,24 +146,21 @@ class NextSteps:
     def _ways(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
         code, option = facts.rejection.code, facts.option
         if code is Code.CLASS_MISSING:
-            missing = self._claims.classes(facts.rejection.claim, facts.rejection.request)
+            missing = self._claims.classes(facts.place)
             near = (meant_name(name, self._view.ledger.classes) for name in missing)
-            yield [self._with_class(facts.rejection, name) for name in near if name is not None]
+            yield [self._with_class(facts, name) for name in near if name is not None]
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
         if option is None:
             return
         match code:
             case Code.SELECTOR_FAILED:
-                yield self._meant_names(facts.rejection, option)
+                yield self._meant_names(facts, option)
             case Code.NO_MATCH:
-                yield chain(
-                    self._meant_names(facts.rejection, option),
-                    self._other_selectors(facts.rejection, option, facts.candidates),
-                )
+                yield chain(self._meant_names(facts, option), self._other_selectors(facts, option))
                 yield self._weaker_class(option, facts.candidates)
                 name = contradicted_class(self._view, option)
-                yield [] if name is None else [self._with_class(facts.rejection, name)]
+                yield [] if name is None else [self._with_class(facts, name)]
             case Code.CAPACITY:
                 yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
@@ -169,12 +169,9 @@ class NextSteps:
                 yield self._without_request(facts)
         yield self._tolerations(facts, option)
         if code in _TOO_FEW and option.count > 1:
-            count = facts.reason.count
-            largest = (
-                option.count - 1 if count is None or not count.available else min(option.count - 1, count.available)
-            )
-            request = facts.rejection.claim, facts.rejection.request
-            yield (self._claims.with_count(*request, number) for number in range(largest, 0, -1)[:_MOST_COUNTS])
+            available = 0 if facts.reason.count is None else facts.reason.count.available
+            largest = min(option.count - 1, available or option.count)
+            yield (self._claims.with_count(facts.place, number) for number in range(largest, 0, -1)[:_MOST_COUNTS])
         if code is Code.COMBINATION:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
@@ -183,21 +180,16 @@ class NextSteps:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
-        slices = self._view.ledger.slices.by_name.values()
-        if (
-            driver is None
-            or _is_missing(self._view, "resourceslices")
-            or any(published.driver == driver for published in slices)
-        ):
+        drivers = {published.driver for published in self._view.ledger.slices.by_name.values()}
+        if driver is None or driver in drivers or _is_missing(self._view, "resourceslices"):
             return ""
         return f"check driver {driver}, which publishes no devices"
 
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         if self._trials.of_gang:
-            everywhere = self._ends.fewest(
-                self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses]), nodes
-            )
+            in_the_way = self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses])
+            everywhere = self._ends.fewest(in_the_way, nodes)
             return None if everywhere is None else everywhere[0]
         nearest = facts.reason.nearest
         best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
@@ -232,11 +224,9 @@ class NextSteps:
                     for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(diagnosis)
 
-    def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
-        return self._edited(rejection, f"use the DeviceClass {name}", with_fields(deviceClassName=name))
-
-    def _edited(self, rejection: Rejection, text: str, edit: EditRequest) -> ProposedChange | None:
-        return self._claims.of_request(rejection.claim, rejection.request, text, edit)
+    def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
+        edit = with_fields(deviceClassName=name)
+        return self._claims.of_request(facts.place, f"use the DeviceClass {name}", edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """As many devices as a claim may have, where one request asks for too many."""
@@ -245,7 +235,7 @@ class NextSteps:
             allowed = MAX_RESULTS - (sum(counts.values()) - number)
             if 0 < allowed < number:
                 where = f" in request {request}" if len(counts) > 1 else ""
-                yield self._claims.with_count(rejection.claim, request, allowed, where)
+                yield self._claims.with_count((rejection.claim, request), allowed, where)
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
@@ -262,14 +252,14 @@ class NextSteps:
                 )
                 body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
-            yield self._edited(facts.rejection, f"tolerate {', '.join(map(taint_text, taints))}", edit)
+            yield self._claims.of_request(facts.place, f"tolerate {', '.join(map(taint_text, taints))}", edit)
 
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        nearest, rejection = facts.reason.nearest, facts.rejection
+        nearest = facts.reason.nearest
         short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
         if short and all(need.left > 0 for need in short):
             amounts = {need.capacity: need.left for need in short}
-            yield self._edited(rejection, _less_text(amounts), with_capacity(amounts))
+            yield self._claims.of_request(facts.place, _less_text(amounts), with_capacity(amounts))
         device = None if nearest is None or short else self._nearest.published_nearest(nearest)
         if device is not None:
             limits = {name: most_allowed(capacity) for name, capacity in device.capacity}
@@ -283,16 +273,14 @@ class NextSteps:
                     }
 
                 text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
-                yield self._edited(rejection, text, edit)
+                yield self._claims.of_request(facts.place, text, edit)
             less = {name: limits[name] for name, amount in option.capacity.items() if 0 < limits.get(name, 0) < amount}
             if less:
-                yield self._edited(rejection, _less_text(less), with_capacity(less))
+                yield self._claims.of_request(facts.place, _less_text(less), with_capacity(less))
 
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        claims = () if facts.demand is None else facts.demand.claims
-        constraints = next((claim.constraints for claim in claims if claim.label == facts.rejection.claim), ())
-        for index in option.constraints:
-            constraint = constraints[index]
+        constraints = () if facts.claim is None else facts.claim.constraints
+        for constraint in (constraints[index] for index in option.constraints):
             field, value = "distinctAttribute" if constraint.distinct else "matchAttribute", constraint.attribute
 
             def edit(claim: Json, field: str = field, value: str = value) -> None:
@@ -303,12 +291,10 @@ class NextSteps:
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim without the request that gets no device beside the others."""
-        rejection = facts.rejection
-        claims = () if facts.demand is None else facts.demand.claims
-        request_count = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
-        edit = without_requests({rejection.request.partition("/")[0]})
-        if request_count > 1:
-            yield self._claims.of_claim(rejection.claim, f"do without request {rejection.request}", edit)
+        claim, request = facts.place
+        if facts.claim is not None and len(facts.claim.requests) > 1:
+            edit = without_requests({request.partition("/")[0]})
+            yield self._claims.of_claim(claim, f"do without request {request}", edit)
 
     def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
@@ -318,7 +304,7 @@ class NextSteps:
                 if (claim.label, option.name.partition("/")[0]) != own:
                     for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
                         where = f" in request {option.name} of claim {claim.label}"
-                        yield self._claims.with_count(claim.label, option.name, number, where)
+                        yield self._claims.with_count((claim.label, option.name), number, where)
 
     def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod without the claim that gets no devices beside its other claims, or without an extended resource."""
@@ -331,7 +317,7 @@ class NextSteps:
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
 
-    def _meant_names(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+    def _meant_names(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""
         name, own = option.device_class.name, len(option.device_class.spec.selectors)
         for subject, expressions in (
@@ -347,21 +333,19 @@ class NextSteps:
             if edits and subject:
                 yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(corrections)}", edits)
             elif edits:
-                yield self._edited(rejection, f"ask for {', '.join(corrections)}", with_expressions(edits))
+                yield self._claims.of_request(facts.place, f"ask for {', '.join(corrections)}", with_expressions(edits))
 
-    def _other_selectors(
-        self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]
-    ) -> Iterator[ProposedChange | None]:
+    def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the request's own selectors with the values of a near device; a class's selectors are the administrator's."""
         own = len(option.device_class.spec.selectors)
         programs = option.selectors.programs[own:]
-        for miss in candidates:
+        for miss in facts.candidates:
             if not may_all_hold(programs, miss.published.driver):
                 continue
             edits, conditions = self._relaxations(programs, miss)
             if edits:
                 text = f"ask for {' and '.join(conditions)}"
-                yield self._edited(rejection, text, with_expressions(edits))
+                yield self._claims.of_request(facts.place, text, with_expressions(edits))
 
     def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
         """Yield the class with the amounts of a near device; what is no amount stays as the administrator has it."""

@@ -1,11 +1,11 @@
 """Every device of one node, and why each request of one pod can or cannot have it."""
 
+from collections.abc import Iterator
 from typing import Final
 
-from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.devices import UnknownNodeError
-from dra_extender.inspection.near_names import name_hint
+from dra_extender.inspection.devices import known_node
 from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.reasons import pool_gaps
@@ -72,26 +72,13 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     """
     require(view.origin, DEVICES)
     pod = known_pod(view, namespace, name)
-    node = view.ledger.nodes.get(node_name)
-    if node is None:
-        hint = name_hint(("", node_name), (("", name) for name in view.ledger.nodes))
-        raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}{hint}")
+    node = known_node(view, node_name)
     result = view.extender.evaluate_without_gang(pod, (node_name,))
     view.hold_again()
     reason = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.allocator.pools_of(node)
     notes = [*map(str, view.unreadable)]
-    demand = result.demand
-    requests = (
-        ()
-        if demand is None
-        else tuple(
-            _request_report(view, pod, demand, node, (claim.label, option))
-            for claim in demand.claims
-            for request in claim.requests
-            for option in request.options
-        )
-    )
+    requests = () if result.demand is None else tuple(_request_reports(view, pod, result.demand, node))
     refusals = view.node_refusals(pod)
     if any(len(request.devices) == MOST_DEVICES for request in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
@@ -109,25 +96,23 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     )
 
 
-def _request_report(
-    view: ClusterView, pod: Pod, demand: Demand, node: Node, place: tuple[str, SearchableRequest]
-) -> RequestReport:
-    """Return every device of the node for a request (label of its claim, request)."""
-    nearest = NearestDevices(view)
-    claim, option = place
-    diagnoses = list(view.extender.allocator.diagnose_devices(demand, node, (claim, option.name), view.budget()))
-    return RequestReport(
-        claim=claim,
-        request=option.name,
-        wanted=option.text,
-        free=sum(diagnosis.code is None for diagnosis in diagnoses),
-        devices=tuple(
-            DeviceVerdictReport(
-                device=nearest.described(node, diagnosis),
-                code="" if diagnosis.code is None else diagnosis.code.name,
-                text="" if diagnosis.code is None else diagnosis.code.value,
-            )
-            for diagnosis in diagnoses[:MOST_DEVICES]
-        ),
-        subject=subject_of(pod, claim, option.name),
-    )
+def _request_reports(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> Iterator[RequestReport]:
+    nearest, allocator = NearestDevices(view), view.extender.allocator
+    requests = ((claim.label, option) for claim in demand.claims for part in claim.requests for option in part.options)
+    for claim, option in requests:
+        diagnoses = list(allocator.diagnose_devices(demand, node, (claim, option.name), view.budget()))
+        yield RequestReport(
+            claim=claim,
+            request=option.name,
+            wanted=option.text,
+            free=sum(diagnosis.code is None for diagnosis in diagnoses),
+            devices=tuple(
+                DeviceVerdictReport(
+                    device=nearest.described(node, diagnosis),
+                    code="" if diagnosis.code is None else diagnosis.code.name,
+                    text="" if diagnosis.code is None else diagnosis.code.value,
+                )
+                for diagnosis in diagnoses[:MOST_DEVICES]
+            ),
+            subject=subject_of(pod, claim, option.name),
+        )

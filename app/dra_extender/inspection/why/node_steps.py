@@ -11,8 +11,8 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import Ends, fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
+from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
-from dra_extender.inspection.why.trials import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration

@@ -18,6 +18,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
+from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
@@ -32,7 +33,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
-from dra_extender.inspection.why.trials import ClaimChanges, ProposedChange, Trials
+from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import subject_of
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
@@ -310,8 +311,7 @@ class Reasons:
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
         text += existing_names(self._view, self._pod, rejection)
-        node = self._view.ledger.nodes.get(group.example)
-        pools = None if node is None else self._view.extender.allocator.pools_of(node)
+        pools = self._view.pools_of(group.example)
         named = () if pools is None else [pool for pool in pools.unusable if pool.detail == detail]
         return msgspec.structs.replace(_reason(rejection, nodes, text), pool=next(iter(pool_gaps(named)), None))
 

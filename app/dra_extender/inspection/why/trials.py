@@ -1,355 +1,23 @@
-"""Changes that a person may make so that a pod fits, and their trials."""
+"""Trials of changes, for one pod or its gang, and which holders of devices to end, each set tried before it is named."""
 
-import copy
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.reasons import Rejection
-from dra_extender.cel.values.quantity import format_quantity
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EndedPod, NextStep
-from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import decode_shallow, number_of
-from dra_extender.model.metadata import split_key
+from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange, staying_pods, together
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, HolderShare, NextStep
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
-from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import PlacedMember
-
-_MOST_CLAIMS: Final = 32
-"""Claims of a pod that are looked up one by one where not all are found."""
-_OF_TRIAL: Final = "-trial"
-_GROUPS: Final = "podgroups "
-ENDS: Final = "end "
-
-Json = dict[str, Any]
-EditRequest = Callable[[Json], None]
-"""Changes what a claim asks for under the name of a request, in place."""
-
-
-class ProposedChange(NamedTuple):
-    """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone.
-
-    `harmful`: as in NextStep.  `count_of`: the request (`claim/request`) whose number of devices changes.
-    """
-
-    text: str
-    changes: tuple[ObjectChange, ...]
-    ended: tuple[str, ...] = ()
-    harmful: bool = False
-    count_of: str = ""
-
-
-def together(changes: Sequence[ProposedChange]) -> ProposedChange:
-    """Return changes that are made one after the other, as one; pods that several of them end are named together.
-
-    Of several numbers of devices for one request, the last is named.
-    """
-    if len(changes) == 1:
-        return changes[0]
-    last = {change.count_of: change for change in changes}
-    return ProposedChange(
-        joined([change.text for change in changes if not change.count_of or last[change.count_of] is change]),
-        tuple(change for proposal in changes for change in proposal.changes),
-        tuple(name for proposal in changes for name in proposal.ended),
-        any(proposal.harmful for proposal in changes),
-    )
-
-
-def joined(texts: Sequence[str]) -> str:
-    """Return what several changes say; what is ended stands at the end, in one list."""
-    ends = [text.removeprefix(ENDS) for text in texts if text.startswith(ENDS)]
-    other_texts = [text for text in texts if text and not text.startswith(ENDS)]
-    return ", ".join([*other_texts, *([ENDS + ", ".join(ends)] if ends else [])])
-
-
-def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
-    """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted; owner and age are left out."""
-    pods = (view.pod(*split_key(name)) for name in dict.fromkeys(names))
-    staying = (pod for pod in pods if pod is not None and not (pod.finished or pod.deleting))
-    return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in staying)
-
-
-NO_CHANGE: Final = ProposedChange("", ())
-
-
-class ClaimChanges:
-    """Changes of the claims of one pod, and ends of other claims."""
-
-    def __init__(self, view: ClusterView, pod: Pod) -> None:
-        self._view = view
-        self._pod = pod
-        members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
-        self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
-        found_claims = find_claims(pod, view.ledger)
-        alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
-        claims = (
-            (
-                claim
-                for of_entry in islice(alone, _MOST_CLAIMS)
-                if not isinstance(of_entry, Rejection)
-                for claim in of_entry
-            )
-            if isinstance(found_claims, Rejection)
-            else found_claims
-        )
-        self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
-        self._stored = dict[str, Json]()
-
-    def classes(self, claim: str, request: str) -> Iterator[str]:
-        for body in _bodies(self._claim(claim), request):
-            yield body.get("deviceClassName", "")
-
-    def counts(self, claim: str) -> Mapping[str, int]:
-        """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
-        counts_by_request: dict[str, int] = {}
-        for request in _requests_in(self._claim(claim)):
-            exact = request.get("exactly") or {}
-            if exact.get("allocationMode") == "ExactCount":
-                counts_by_request[request["name"]] = exact.get("count", 1)
-        return counts_by_request
-
-    def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
-        """Return the claim with another request; None if the claim is none of the API."""
-
-        def all_bodies(after: Json) -> None:
-            for body in _bodies(after, request):
-                edit(body)
-
-        return self.of_claim(claim, text, all_bodies)
-
-    def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> ProposedChange | None:
-        """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
-        before = self._claim(claim)
-        if before is None:
-            return None
-        after = copy.deepcopy(before)
-        after["metadata"]["uid"] += _OF_TRIAL
-        edit(after)
-        return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
-
-    def with_count(self, claim: str, request: str, number: int, where: str = "") -> ProposedChange | None:
-        """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
-        if claim == EXTENDED_LABEL:
-            return self._with_extended_resource(request, number)
-        change = self.of_request(
-            claim, request, f"ask for {number_of(number, 'device')}{where}", with_fields(count=number)
-        )
-        return None if change is None else change._replace(count_of=f"{claim}/{request}")
-
-    def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        container_request = next(requests_named(self._pod.extended_requests, request), None)
-        if before is None or container_request is None:
-            return None
-        after, (container, resource_request) = copy.deepcopy(before), container_request
-        resources = _containers(after)[container.index]["resources"]
-        for amounts in (resources.get("requests"), resources.get("limits")):
-            if amounts and resource_request.resource in amounts:
-                amounts[resource_request.resource] = str(number)
-        return ProposedChange(
-            f"ask for {number} of {resource_request.resource}", (ObjectChange(StoredKind.POD, before, after),)
-        )
-
-    def without_extended_resources(self) -> ProposedChange | None:
-        """Return the pod without the extended resources for which it gets devices."""
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        names = [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
-        if before is None or not names:
-            return None
-        after = copy.deepcopy(before)
-        for container in _containers(after):
-            for amounts in (container.get("resources") or {}).values():
-                for name in names if isinstance(amounts, dict) else ():
-                    amounts.pop(name, None)
-        return ProposedChange(f"do without {', '.join(names)}", (ObjectChange(StoredKind.POD, before, after),))
-
-    def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
-        """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
-        request, _, alternative = rejected.partition("/")
-        for body in _bodies(self._claim(claim), request) if alternative else ():
-            name = body.get("name")
-
-            def edit(after: Json, only: str = f"{request}/{name}") -> None:
-                for request_body in after["spec"]["devices"]["requests"]:
-                    if request_body["name"] == request:
-                        request_body["firstAvailable"] = list(_bodies(after, only))
-
-            change = None if name in (None, alternative) else self.of_claim(claim, "", edit)
-            if change is not None:
-                yield f"{request}/{name}", change
-
-    def without(self, places: Iterable[tuple[str, str]], text: str = "") -> ProposedChange | None:
-        """Return the pod without these requests (claim, request), and without the claims of which none is named.
-
-        Return None if the pod would ask for nothing, or if it asks by other means than its claims.
-        """
-        dropped: dict[str, set[str]] = {}
-        for claim, request in places:
-            dropped.setdefault(claim, set()).add(request.partition("/")[0])
-        labels = {entry.name for entry in self._pod.claims}
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        if before is None or not labels.issuperset(dropped):
-            return None
-        gone = {label for label, names in dropped.items() if "" in names or names >= self._requests(label)}
-        if gone == labels:
-            return None
-        changes = [self.of_claim(label, "", without_requests(dropped[label])) for label in dropped if label not in gone]
-        after = copy.deepcopy(before)
-        after["spec"]["resourceClaims"] = [
-            entry for entry in after["spec"]["resourceClaims"] if entry.get("name") not in gone
-        ]
-        changed = [change for proposal in changes if proposal is not None for change in proposal.changes]
-        return ProposedChange(text, (*changed, ObjectChange(StoredKind.POD, before, after)))
-
-    def _requests(self, claim: str) -> frozenset[str]:
-        """Return the names of the requests of a claim."""
-        return frozenset(request.get("name", "") for request in _requests_in(self._claim(claim)))
-
-    def _claim(self, label: str) -> Json | None:
-        """Return a claim of the pod, decoded once; None if it is none of the API."""
-        record = self._records.get(label)
-        if record is not None and label not in self._stored:
-            self._stored[label] = _claim_in(record)
-        return self._stored.get(label)
-
-    def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
-        """Return the device class with other expressions, by the present ones; None if it is not known."""
-        before = self._view.stored("deviceclasses", name)
-        if before is None:
-            return None
-        after = copy.deepcopy(before)
-        with_expressions(edits)(after["spec"])
-        return ProposedChange(text, (ObjectChange(StoredKind.CLASS, before, after),))
-
-    def can_be_ended(self, holder: Holder) -> bool:
-        """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""
-        return holder.can_be_ended and self._own.isdisjoint(holder.consumers)
-
-    def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
-        """Return the end of the pods that use these claims, which are deallocated; None if a claim is not known."""
-        changes: list[ObjectChange] = []
-        for holder in holders:
-            record = self._view.ledger.claims.by_key(*split_key(holder.claim))
-            if record is None or not record.raw:
-                return None
-            before = _claim_in(record)
-            changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
-        used = dict.fromkeys(name for holder in holders for name in holder.consumers)
-        of_staying = (name for holder in holders if not holder.leaving for name in holder.consumers)
-        pods = {name: self._view.pod(*split_key(name)) for name in of_staying}
-        ends = [name for name, pod in pods.items() if pod is None or not (pod.finished or pod.deleting)]
-        texts = []
-        for holder in (holder for holder in holders if holder.leaving):
-            whose = f", whose pods {'are' if 'being' in holder.leaving else 'have'} {holder.leaving}"
-            state = f"released{whose}" if holder.consumers else f"gone, which is {holder.leaving}"
-            texts.append(f"wait until claim {holder.claim} is {state}")
-        unused = [holder.claim for holder in holders if not (holder.consumers or holder.leaving)]
-        texts += [f"delete claim {claim}, which no pod uses" for claim in unused]
-        texts += [f"{ENDS}{', '.join(ends)}"] if ends else []
-        return ProposedChange(
-            ", ".join(texts), tuple(changes), tuple(self._pods(used)), harmful=bool(unused) or bool(ends)
-        )
-
-    def priority(self, holder: Holder) -> int:
-        """Return the highest priority of the pods that use the claim; 0 if none is known."""
-        return max((pod.priority for pod in staying_pods(self._view, self._pods(holder.consumers))), default=0)
-
-    def may_be_ended(self, *holders: Holder) -> bool:
-        """Return whether no PodDisruptionBudget forbids to evict the pods that use the claims."""
-        pods = (pod for holder in holders for pod in self._pods(holder.consumers))
-        return self._view.may_be_evicted(dict.fromkeys(pods))
-
-    def _pods(self, consumers: Iterable[str]) -> Iterator[str]:
-        """Yield the pods among the consumers, and the members of the PodGroups."""
-        for consumer in consumers:
-            if consumer.startswith(_GROUPS):
-                group = split_key(consumer.removeprefix(_GROUPS))
-                yield from (pod.key for pod in self._view.ledger.pods.members(*group))
-            else:
-                yield consumer
-
-
-def without_requests(names: Collection[str]) -> Callable[[Json], None]:
-    """Return an edit that takes requests out of a claim, and out of its constraints."""
-
-    def edit(claim: Json) -> None:
-        devices = claim["spec"]["devices"]
-        devices["requests"] = [request for request in devices["requests"] if request.get("name") not in names]
-        constraints = []
-        for constraint in devices.get("constraints") or ():
-            named = constraint.get("requests") or ()
-            remaining = [request for request in named if request.partition("/")[0] not in names]
-            if remaining or not named:
-                constraints.append({**constraint, "requests": remaining} if named else constraint)
-        devices["constraints"] = constraints
-
-    return edit
-
-
-def with_fields(**fields: str | int) -> EditRequest:
-    return lambda body: body.update(fields)
-
-
-def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
-    """Return an edit that asks for other amounts of capacities, in nano-units."""
-    written = {name: format_quantity(amount) for name, amount in amounts.items()}
-
-    def edit(body: Json) -> None:
-        capacity = body.setdefault("capacity", {})
-        capacity["requests"] = {**(capacity.get("requests") or {}), **written}
-
-    return edit
-
-
-def with_expressions(edits: Mapping[str, str]) -> EditRequest:
-    """Return an edit that replaces expressions of selectors, by the present ones."""
-
-    def edit(body: Json) -> None:
-        for selector in body.get("selectors") or ():
-            cel = selector.get("cel") or {}
-            if cel.get("expression") in edits:
-                cel["expression"] = edits[cel["expression"]]
-
-    return edit
-
-
-def _claim_in(record: ClaimRecord) -> Json:
-    return decode_shallow("ResourceClaim", record.raw)
-
-
-def _containers(pod: Json) -> Sequence[Json]:
-    """Return the init containers and the containers of a pod; an edited snapshot may lack either."""
-    return [container for field in ("initContainers", "containers") for container in pod["spec"].get(field) or ()]
-
-
-def _requests_in(claim: Json | None) -> Sequence[Json]:
-    return () if claim is None else claim.get("spec", {}).get("devices", {}).get("requests") or ()
-
-
-def _bodies(claim: Json | None, request: str) -> Iterator[Json]:
-    """Yield what a claim asks for under the name of a request, or of one of its alternatives."""
-    main, _, alternative = request.partition("/")
-    for request_body in _requests_in(claim):
-        if request_body.get("name") != main:
-            continue
-        if request_body.get("exactly"):
-            yield request_body["exactly"]
-        for option in request_body.get("firstAvailable") or ():
-            if not alternative or option.get("name") == alternative:
-                yield option
-
 
 MOST_TRIALS: Final = 96
 """Changes that are tried for one pod."""
@@ -498,3 +166,68 @@ def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended:
         for needs in added:
             fit.add(needs)
     return ""
+
+
+MOST_TOGETHER: Final = 24
+"""Holders whose end is considered at once."""
+
+
+class EndCost(NamedTuple):
+    """Whether a PodDisruptionBudget forbids it, how many holders are ended, the highest priority of their pods: less is better."""
+
+    forbidden: bool
+    holders: int
+    priority: int
+
+
+class EndedHolders:
+    """Finds which holders to end, with trials for one pod or its gang."""
+
+    def __init__(self, trials: Trials, claims: ClaimChanges) -> None:
+        self._trials = trials
+        self._claims = claims
+
+    def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> tuple[NextStep, EndCost] | None:
+        """Find the smallest set of holders whose end lets the pod fit, and its cost; prefer low priorities, and what frees least.
+
+        What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
+        """
+        order = self._in_order(share for share in shares if self._claims.can_be_ended(share.holder))
+        leaving = [holder for holder in order if holder.leaving][:MOST_TOGETHER]
+        staying = [holder for holder in order if not holder.leaving][:MOST_TOGETHER]
+        after_all = self._try_end([*leaving, *staying], nodes)
+        if after_all is None:
+            return None
+        verified = after_all.verified
+
+        def suffices(holders: Sequence[Holder]) -> bool:
+            step = None if self._trials.limit else self._try_end(holders, nodes)
+            return step is not None and step.verified == verified
+
+        awaited, ended = fewest_ends(leaving, staying, self._claims.may_be_ended, suffices)
+        step = self._try_end([*awaited, *ended], nodes, again=True) or after_all
+        return step, EndCost(
+            not self._claims.may_be_ended(*ended), len(ended), max(map(self._claims.priority, ended), default=0)
+        )
+
+    def _in_order(self, shares: Iterable[HolderShare]) -> list[Holder]:
+        """Return the holders, each once: those with the fewest pods first, then by priority, then those that free least.
+
+        A gang needs the end of several: the largest ones are fewer.
+        """
+        amounts: dict[str, int] = {}
+        by_claim: dict[str, Holder] = {}
+        for share in shares:
+            by_claim[share.holder.claim] = share.holder
+            amounts[share.holder.claim] = sum(amount for _, amount in share.counters)
+
+        def rank(holder: Holder) -> tuple[int, int, int, str]:
+            amount, priority = amounts[holder.claim], self._claims.priority(holder)
+            first, second = (-amount, priority) if self._trials.of_gang else (priority, amount)
+            return len(holder.consumers), first, second, holder.claim
+
+        return sorted(by_claim.values(), key=rank)
+
+    def _try_end(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
+        change = self._claims.ended(holders) if holders else None
+        return None if change is None else self._trials.try_change(change, nodes, again=again)

@@ -30,8 +30,6 @@ MOST_EVALUATED: Final = 500_000
 MOST_SEARCHED: Final = 10_000
 """On about how many of them a search is made; the others have the result of an equivalent node."""
 _LEAST_SAMPLE: Final = 64
-_PODS: Final = frozenset({"pods"})
-_NODES: Final = frozenset({"nodes"})
 MOST_SECONDS: Final = 60.0
 """After so much time no further pod is looked at; the limits that count end it sooner, unless searches are hard."""
 _MOST_NAMES: Final = 10
@@ -102,9 +100,9 @@ def waiting(
     Raises:
         UnreadKindsError: pods could not be read.
     """
-    readable = next((kind.namespace for kind in unread(view.origin, _PODS)), "") if namespace is None else ""
+    readable = next((kind.namespace for kind in unread(view.origin, {"pods"})), "") if namespace is None else ""
     namespace = namespace or readable or None
-    require(view.origin, _PODS, namespace)
+    require(view.origin, {"pods"}, namespace)
     waiting_pods = []
     for pod in view.ledger.pods.all():
         if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace):
@@ -136,7 +134,7 @@ def waiting(
     return WaitingReport(
         format=WAITING_FORMAT,
         origin=view.origin,
-        nodes=None if unread(view.origin, _NODES) else len(view.ledger.nodes),
+        nodes=None if unread(view.origin, {"nodes"}) else len(view.ledger.nodes),
         pods=len(waiting_pods),
         namespace=readable,
         causes=causes,

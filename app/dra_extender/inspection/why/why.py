@@ -5,6 +5,7 @@ decides about every node; its reasons are grouped by claim, request and reason.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from math import inf
 from typing import Final
@@ -12,28 +13,27 @@ from typing import Final
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
+from dra_extender.inspection.audit.claims import UsedClaim, used_claims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
-from dra_extender.inspection.objects import require, unread
+from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
+from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals, node_scores, preferred_attributes
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
+from dra_extender.inspection.why.changes import ENDS
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
-from dra_extender.inspection.why.gated import beside_gates
+from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.next_steps import reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
-from dra_extender.inspection.why.preemption import with_preemption
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     DEVICES_ONLY,
     FORMAT,
     Cause,
-    DeviceCondition,
     EndedPod,
     NextStep,
-    PodDevice,
     ReasonKind,
     WhyReport,
 )
@@ -46,71 +46,20 @@ from dra_extender.inspection.why.reported import (
     unbound_reasons,
     unjudged_filters,
 )
-from dra_extender.inspection.why.scores import node_scores, preferred_attributes
-from dra_extender.inspection.why.trials import ENDS, refused_together
-from dra_extender.ledger.pod_groups import GroupReservation
-from dra_extender.model.allocation import DeviceResult
-from dra_extender.model.allocation_snapshot import allocated_at, results_of
-from dra_extender.model.metadata import moment, seconds_of, split_key
-from dra_extender.model.pod import Pod
-from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
+from dra_extender.inspection.why.trials import refused_together
+from dra_extender.model.api_json import ModelError, decode
+from dra_extender.model.metadata import split_key
+from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
-
-_CLAIMS: Final = frozenset({"resourceclaims"})
-
-
-def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[PodDevice]:
-    """Yield the devices of the claims that the pod uses, with what their drivers report."""
-    for used in used_claims(pod):
-        claim = _claim(view, (pod.namespace, used.name)) if isinstance(used, UsedClaim) else None
-        if claim is None:
-            continue
-        for result in results_of(claim):
-            extended = subject_of(pod, EXTENDED_LABEL, result.request)
-            yield PodDevice(
-                subject=extended if claim.metadata.name == pod.extended_claim else used.subject,
-                claim="/".join(claim.metadata.key),
-                request=result.request,
-                device="/".join(result.device_id),
-                since=moment(seconds_of(allocated_at(claim))),
-                conditions=tuple(_conditions(claim, result)),
-            )
-
-
-def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
-    """Return why the kubelet would not start the bound pod, as far as the objects tell."""
-    if unread(view.origin, _CLAIMS, pod.namespace):
-        return ()
-    node = view.ledger.nodes.get(pod.node_name)
-    failures = admission_failures(pod, lambda key: _claim(view, key), GroupReservation.AUTO, node)
-    return tuple(f"{failure.subject}: {failure.why}" for failure in failures)
-
-
-def _claim(view: ClusterView, key: tuple[str, str]) -> ClaimHead | None:
-    record = view.ledger.claims.by_key(*key)
-    return None if record is None else record.claim
-
-
-def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:
-    share = (*result.device_id, result.share_id)
-    for status in claim.status.devices:
-        if (status.driver, status.pool, status.device, status.share_id) == share:
-            for condition in status.conditions or ():
-                yield DeviceCondition(
-                    type=condition.type, status=condition.status, reason=condition.reason, message=condition.message
-                )
-
 
 _OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
 _AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
-_PODS: Final = frozenset({"pods"})
-_USERS: Final = _PODS | _CLAIMS
 _KUBELET: Final = "kubelet"
 _MOST_NAMED: Final = 3
 _PENDING: Final = Readiness.PENDING.value
+_POD: Final = msgspec.json.Decoder(WholePod)
 
 
 class UnknownObjectError(LookupError):
@@ -127,11 +76,11 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     cause = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, cause)
+    node_steps = NodeSteps(view, pod).steps_for(cause)
     # What is done besides ends is no preemption.
+    sentence = _PREEMPTION.get(_preemption_policy(view, pod), "") if any(step.ends for step in node_steps) else ""
     node_steps = tuple(
-        step
-        for found in NodeSteps(view, pod).steps_for(cause)
-        for step in (with_preemption(view, pod, [found], for_devices=False) if found.text.startswith(ENDS) else [found])
+        _with_preemption(pod, step, sentence) if step.text.startswith(ENDS) else step for step in node_steps
     )
     if cause.result is None:
         return _with_steps(view, report, (*report.next, *node_steps))
@@ -142,10 +91,12 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     fits = cause.cause is Cause.NOT_DEVICES
     of_allocation = not cause.result.codes - _OF_THE_ALLOCATION
     branches = () if fits or (of_allocation and cause.result.fits) else reasons.branches()
-    device_steps = () if fits or cause.awaited else with_preemption(view, pod, reasons.steps(), for_devices=True)
-    if cause.cause is Cause.NODES:
-        # The pod has its devices somewhere: only what lets it use a node helps.
-        device_steps = tuple(step for step in device_steps if step.verified == DEVICES_AND_NODES)
+    device_steps = [
+        _with_preemption(pod, step, _NOT_FOR_DEVICES)
+        for step in (() if fits or cause.awaited else reasons.steps())
+        # If the pod has its devices somewhere, only what lets it use a node helps.
+        if cause.cause is not Cause.NODES or step.verified == DEVICES_AND_NODES
+    ]
     drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in cause.awaited)
     steps = (
         *report.next,
@@ -174,7 +125,7 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
         UnknownObjectError: there is no such pod.
         UnreadKindsError: pods could not be read.
     """
-    require(view.origin, _PODS, namespace)
+    require(view.origin, {"pods"}, namespace)
     pod = view.pod(namespace, name)
     if pod is None:
         hint = name_hint((namespace, name), ((pod.namespace, pod.name) for pod in view.ledger.pods.all()))
@@ -191,8 +142,8 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
         UnknownObjectError: there is no such claim, or no pod uses it.
         UnreadKindsError: pods or claims could not be read.
     """
-    require(view.origin, _USERS, namespace)
-    if _claim(view, (namespace, name)) is None:
+    require(view.origin, {"pods", "resourceclaims"}, namespace)
+    if view.claim(namespace, name) is None:
         hint = name_hint((namespace, name), (record.claim.metadata.key for record in view.ledger.claims.records()))
         raise UnknownObjectError(f"claim {namespace}/{name} does not exist in {view.origin.source}{hint}")
     users = [
@@ -293,6 +244,32 @@ def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
         absent = absent_scheduler(view, member, view.facts(member.namespace, member.name), view.acting_schedulers)
         if absent:
             yield f"{member.name}: {absent}"
+
+
+_NOT_FOR_DEVICES: Final = "kube-scheduler preempts no pod for devices"
+_PREEMPTION: Final = {
+    "Never": "kube-scheduler does not preempt it: the pod's preemptionPolicy is Never",
+    "PreemptLowerPriority": "kube-scheduler may preempt it by itself",
+}
+
+
+def _preemption_policy(view: ClusterView, pod: Pod) -> str:
+    """Return the pod's preemption policy, which an API server fills in; empty if it is not known."""
+    with suppress(ModelError):
+        data = view.encoded("pods", pod.name, pod.namespace) or b""
+        return decode("Pod", _POD, data).spec.preemption_policy or ""
+    return ""
+
+
+def _with_preemption(pod: Pod, step: NextStep, sentence: str) -> NextStep:
+    """Return the step with this sentence about each pod that it ends, if preemption could end them all.
+
+    A pod of equal or higher priority is never preempted, and a gang is preempted for in another way.
+    """
+    if pod.pod_group is not None or any(ended.priority >= pod.priority for ended in step.ends):
+        return step
+    ends = tuple(msgspec.structs.replace(ended, preemption=sentence) for ended in step.ends)
+    return msgspec.structs.replace(step, ends=ends)
 
 
 def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:

@@ -1,4 +1,4 @@
-"""Why a bound pod is on its node: what prioritize would give the node now, beside the best other one, and what was preferred."""
+"""A pod that is bound: its devices, why its kubelet would not start it, and why it is on its node."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,12 +7,18 @@ from dra_extender.allocator.demand.alignment import meets
 from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.objects import DEVICES, unread
-from dra_extender.inspection.why.report import NodeScore, PreferredAttribute
-from dra_extender.model.allocation_snapshot import results_of
+from dra_extender.inspection.why.report import DeviceCondition, NodeScore, PodDevice, PreferredAttribute
+from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import decode_shallow
+from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -74,4 +80,41 @@ def preferred_attributes(view: ClusterView, pod: Pod) -> Iterator[PreferredAttri
                     attribute=preference.attribute,
                     agree=meets(preference, attributes),
                     values=tuple(sorted(values.items())),
+                )
+
+
+def allocated_devices(view: ClusterView, pod: Pod) -> Iterator[PodDevice]:
+    """Yield the devices of the claims that the pod uses, with what their drivers report."""
+    for used in used_claims(pod):
+        claim = view.claim(pod.namespace, used.name) if isinstance(used, UsedClaim) else None
+        if claim is None:
+            continue
+        for result in results_of(claim):
+            extended = subject_of(pod, EXTENDED_LABEL, result.request)
+            yield PodDevice(
+                subject=extended if claim.metadata.name == pod.extended_claim else used.subject,
+                claim="/".join(claim.metadata.key),
+                request=result.request,
+                device="/".join(result.device_id),
+                since=moment(seconds_of(allocated_at(claim))),
+                conditions=tuple(_conditions(claim, result)),
+            )
+
+
+def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
+    """Return why the kubelet would not start the bound pod, as far as the objects tell."""
+    if unread(view.origin, {"resourceclaims"}, pod.namespace):
+        return ()
+    node = view.ledger.nodes.get(pod.node_name)
+    failures = admission_failures(pod, lambda key: view.claim(*key), GroupReservation.AUTO, node)
+    return tuple(f"{failure.subject}: {failure.why}" for failure in failures)
+
+
+def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:
+    share = (*result.device_id, result.share_id)
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device, status.share_id) == share:
+            for condition in status.conditions or ():
+                yield DeviceCondition(
+                    type=condition.type, status=condition.status, reason=condition.reason, message=condition.message
                 )
