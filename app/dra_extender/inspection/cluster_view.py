@@ -155,15 +155,16 @@ class ClusterView:
         if options is None and reported is not None:
             self.options = replace(self.options, binding_timeout_seconds=reported)
         self._clock = self.cluster.clock
+        # All use cases, of which none is started: an answer is what the code of the service decides.
         self.extender = Extender(self.ledger, self.cluster, _metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
         # The ledger takes over newer versions alone, so what a trial writes is newer than all objects.
         versions = (version_number(record.claim.metadata.resource_version) for record in self.ledger.claims.records())
         self.cluster.store.skip_versions(max(versions, default=0))
-        self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
-        place_holds(self.ledger, self.held)
-        self._held = len(self.ledger.holds)
+        self.hold_report = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
+        place_holds(self.ledger, self.hold_report)
+        self._hold_count = len(self.ledger.holds)
 
     def use_policy(self, overlay: Overlay) -> None:
         """Put a policy on the devices."""
@@ -173,7 +174,7 @@ class ClusterView:
 
     @property
     def holders(self) -> Holders:
-        until = {hold.claim_uid: hold.until for hold in self.held.holds}
+        until = {hold.claim_uid: hold.until for hold in self.hold_report.holds}
         return Holders(self.ledger, until, knows_pods=not unread(self.origin, {"pods"}))
 
     @property
@@ -246,7 +247,7 @@ class ClusterView:
     @cached_property
     def acting_schedulers(self) -> frozenset[str]:
         """Return the schedulers that have placed a pod, reported why they have not, or have devices for one."""
-        with_devices = {uid for hold in self.held.holds for _, uid in hold.pods}
+        with_devices = {uid for hold in self.hold_report.holds for _, uid in hold.pods}
         with_devices |= {
             consumer.uid for record in self.ledger.claims.records() for consumer in record.claim.status.reserved_for
         }
@@ -345,8 +346,8 @@ class ClusterView:
 
     def hold_again(self) -> None:
         """Hold what the extender holds; an evaluation releases what is held for its pod and gang."""
-        if len(self.ledger.holds) < self._held:
-            place_holds(self.ledger, self.held)
+        if len(self.ledger.holds) < self._hold_count:
+            place_holds(self.ledger, self.hold_report)
 
     @contextmanager
     def changed(self, changes: Sequence[ObjectChange]) -> Iterator[None]:

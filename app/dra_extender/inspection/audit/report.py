@@ -80,7 +80,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         {kind: number for kind, number in counts.items() if kind not in missing},
         [finding for finding in findings if namespace in (None, finding.namespace or namespace)],
         (*left_out, *unjudged.checks(missing)),
-        held_devices(view.ledger, view.held),
+        held_devices(view.ledger, view.hold_report),
     )
 
 

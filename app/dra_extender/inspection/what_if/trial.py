@@ -178,7 +178,7 @@ class Trial:
         if policy is not None:
             self.view.use_policy(policy)
         self.view.extender.learn_expected()
-        self.held = held_devices(self.view.ledger, self.view.held)
+        self.held = held_devices(self.view.ledger, self.view.hold_report)
         self._candidates = CandidateNodes(self.view)
         # Pods that the trial places are no trace of their scheduler.
         self._acting = self.view.acting_schedulers

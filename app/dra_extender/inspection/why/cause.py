@@ -42,7 +42,8 @@ _REPORTED_KINDS: Final = (
     ReasonKind.DEVICES,
 )
 _OPEN, _CLOSED, _WITHOUT_DEVICES, _EXCLUDED = range(4)
-"""How far a node is: first that which nothing but devices keeps the pod from."""
+"""Ranks of nodes, the closest first: devices alone keep the pod away; the node is closed; it has no such device; affinity
+excludes it."""
 _NO_DEVICES: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.NO_DEVICES})
 
 Distance = tuple[int, int, float]
@@ -87,7 +88,7 @@ def reported_by_closeness(reported: Sequence[ReportedReason]) -> Sequence[Report
 _UNKNOWN: Final = "whether a node has its devices is not known"
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
-_OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE, Code.POD_GROUP_MISSING})
+_GANG_CODES: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE, Code.POD_GROUP_MISSING})
 SELECTED_DEVICES: Final = frozenset(NEAREST_MISS_FIRST) - {Code.SELECTOR_FAILED, Code.SELECTOR_INVALID}
 """Codes about devices that the selectors select."""
 OF_DEVICES: Final = SELECTED_DEVICES | {
@@ -140,7 +141,7 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     result = view.evaluate(pod, nodes)
     judged = judge_nodes(view, pod, tuple(result.fits))
     all_allocated = not isinstance(claims, Rejection) and 0 < len(claims) == len(allocated)
-    cause, summary = _with_devices(view, result, judged, awaited, allocated if all_allocated else ())
+    cause, summary = _cause_by_devices(view, result, judged, awaited, allocated if all_allocated else ())
     return PodCause(
         cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, all_allocated
     )
@@ -196,7 +197,7 @@ def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
     return None
 
 
-def _with_devices(
+def _cause_by_devices(
     view: ClusterView,
     result: FilterResult,
     judged: "JudgedNodes",
@@ -213,7 +214,7 @@ def _with_devices(
         return Cause.NOT_DEVICES, f"devices would suffice on {judged.open} of {nodes} nodes"
     if result.fits:
         return Cause.NODES, f"has its devices on {len(result.fits)} of {nodes} nodes, and may use none of them"
-    if codes & _OF_GANGS:
+    if codes & _GANG_CODES:
         return Cause.POD_GROUP, fits
     if codes and not codes & OF_DEVICES and all(group.rejection.claim for group in result.why()):
         return Cause.CLAIMS, fits

@@ -109,7 +109,7 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
         yield GangMembers(state=MemberState.ALLOCATED, names=_names(allocated))
     if with_holds:
         holds = [view.ledger.holds.of_pod(pod.uid) for pod in with_holds]
-        ends = {hold.claim_uid: hold.until for hold in view.held.holds}
+        ends = {hold.claim_uid: hold.until for hold in view.hold_report.holds}
         until = (ends[hold.claim_uid] for of_pod in holds for hold in of_pod if hold.claim_uid in ends)
         yield GangMembers(
             state=MemberState.PLACED,

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
+
+import msgspec
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
@@ -80,6 +82,11 @@ class ReasonFacts(NamedTuple):
     @property
     def place(self) -> Place:
         return self.rejection.claim, self.rejection.request
+
+    def with_further(self, sentences: Iterable[str]) -> Self:
+        """Add sentences about what else stands in the way."""
+        further = (*self.reason.further, *sentences)
+        return self._replace(reason=msgspec.structs.replace(self.reason, further=further))
 
     @property
     def option(self) -> SearchableRequest | None:

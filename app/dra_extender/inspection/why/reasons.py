@@ -18,7 +18,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
 from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
-from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange
+from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedChange
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
@@ -56,10 +56,13 @@ _MOST_FURTHER_REQUESTS: Final = 3
 
 
 class Reasons:
-    """The reasons of one evaluation of one pod, as the cluster is when they are made."""
+    """The reasons against one pod, as the cluster is when they are made."""
 
     def __init__(self, view: ClusterView, pod: Pod, result: FilterResult, trials: Trials | None = None) -> None:
-        """`trials`: those of changes that have been made already."""
+        """Find the reasons in a result, and evaluate the pod again for alternatives and requests of which it does not speak.
+
+        `trials`: those of changes that have been made already; of such a pod the result alone counts.
+        """
         self._view = view
         self._pod = pod
         self._result = result
@@ -74,11 +77,11 @@ class Reasons:
             nodes[text].append(node)
         for group in rejections_by_closeness(view, pod, result):
             for facts in self._facts(group, nodes.get(group.rejection.summary, [group.example])):
-                further = tuple(self._further.sentences(facts, group.example))
-                self._known.append(facts._replace(reason=msgspec.structs.replace(facts.reason, further=further)))
-        self._known.extend(list(self._of_other_alternatives()))
-        self._known.extend(() if self._trials.applied_change.changes else self._of_further_requests())
-        self._known = list(self._with_unreached_pools())
+                self._known.append(facts.with_further(self._further.sentences(facts, group.example)))
+        if not self._trials.applied_change.changes:
+            self._known += list(self._of_other_alternatives())
+            self._known += self._of_further_requests()
+            self._name_unreached_pools()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ class Reasons:
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
-        reasons_by_request = dict[tuple[str, str], list[ReasonFacts]]()
+        reasons_by_request = dict[Place, list[ReasonFacts]]()
         for facts in self._known:
             reasons_by_request.setdefault(facts.place, []).append(facts)
         return tuple(
@@ -167,50 +170,47 @@ class Reasons:
         )
 
     def _facts(self, group: RejectionGroup, nodes: Sequence[str]) -> Iterator[ReasonFacts]:
-        rejection, demand = group.rejection, self._result.demand
-        option = None if demand is None else demand.option(rejection.claim, rejection.request)
-        if demand is not None and option is not None:
-            if len(self._known) >= _MOST_EXPLAINED:
-                self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
-            elif rejection.code is Code.NO_MATCH:
-                search = NoMatch(self._view, option)
-                drivers = {part.driver for part in self._view.ledger.slices.by_name.values()}
-                for misses in search.groups(nodes):
-                    text = rejection.code.value if misses.driver is None else f"no device of driver {misses.driver}"
-                    text += (
-                        "" if misses.driver is None or misses.driver in drivers else names_there(misses.driver, drivers)
-                    )
-                    reason = _reason(rejection, misses.nodes, text)
-                    if misses.candidates:
-                        reason = msgspec.structs.replace(reason, nearest=search.described(misses.candidates[0]))
-                    yield ReasonFacts(rejection, reason, demand, misses.nodes, candidates=misses.candidates)
-                self._notes[search.limit] = None
-                return
-            elif rejection.code in SELECTED_DEVICES:
-                yield self._accounted(group, demand, option, nodes)
-                return
-        yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
+        facts = ReasonFacts(group.rejection, self._plain(group, nodes), self._result.demand, nodes)
+        if facts.demand is None or facts.option is None:
+            yield facts
+        elif len(self._known) >= _MOST_EXPLAINED:
+            self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
+            yield facts
+        elif facts.rejection.code is Code.NO_MATCH:
+            yield from self._unmatched(facts, facts.option)
+        elif facts.rejection.code in SELECTED_DEVICES:
+            yield self._accounted(group, facts.demand, facts.option, nodes)
+        else:
+            yield facts
 
-    def _with_unreached_pools(self) -> Iterator[ReasonFacts]:
-        """Yield the reasons, the first one against each request with the pools that no node can use."""
-        places = set[tuple[str, str]]()
-        for facts in self._known:
-            place, option = facts.place, facts.option
-            if option is None or place in places or self._trials.applied_change.changes:
-                yield facts
-                continue
-            places.add(place)
-            further = (*facts.reason.further, *unreached_pools(self._view, option))
-            yield facts._replace(reason=msgspec.structs.replace(facts.reason, further=further))
+    def _unmatched(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ReasonFacts]:
+        """Yield the nodes where the selectors mean no device, by what the nearest devices lack."""
+        search, drivers = (
+            NoMatch(self._view, option),
+            {part.driver for part in self._view.ledger.slices.by_name.values()},
+        )
+        for misses in search.groups(facts.nodes):
+            text = facts.rejection.code.value
+            if misses.driver is not None:
+                there = "" if misses.driver in drivers else names_there(misses.driver, drivers)
+                text = f"no device of driver {misses.driver}{there}"
+            reason = _reason(facts.rejection, misses.nodes, text)
+            if misses.candidates:
+                reason = msgspec.structs.replace(reason, nearest=search.described(misses.candidates[0]))
+            yield facts._replace(reason=reason, nodes=misses.nodes, candidates=misses.candidates)
+        self._notes[search.limit] = None
+
+    def _name_unreached_pools(self) -> None:
+        """Add the pools that no node can use to the first reason against each request."""
+        places = set[Place]()
+        for index, facts in enumerate(self._known):
+            if facts.option is not None and facts.place not in places:
+                places.add(facts.place)
+                self._known[index] = facts.with_further(unreached_pools(self._view, facts.option))
 
     def _of_other_alternatives(self) -> Iterator[ReasonFacts]:
         """Yield the reasons against the alternatives of which the search did not speak, on the nodes where it did not."""
-        if self._trials.applied_change.changes:
-            return
-        claims, alternatives = (
-            ClaimChanges(self._view, self._pod),
-            dict[tuple[str, str], tuple[ProposedChange, list[str]]](),
-        )
+        claims, alternatives = ClaimChanges(self._view, self._pod), dict[Place, tuple[ProposedChange, list[str]]]()
         for facts in self._known:
             for name, change in claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
                 alternatives.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
@@ -221,7 +221,7 @@ class Reasons:
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
         """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        claims, places, further, last = ClaimChanges(self._view, self._pod), set[tuple[str, str]](), [], self._known
+        claims, places, further, last = ClaimChanges(self._view, self._pod), set[Place](), [], self._known
         for _ in range(_MOST_FURTHER_REQUESTS):
             places |= {facts.place for facts in last}
             change = claims.without(places) if last else None

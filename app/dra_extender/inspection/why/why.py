@@ -53,9 +53,9 @@ from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
 
-_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
-_AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
-_OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
+_CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
+_CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
+_ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _KUBELET: Final = "kubelet"
 _MOST_NAMED: Final = 3
 _PENDING: Final = Readiness.PENDING.value
@@ -88,12 +88,12 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         report, reasons = _with_gang(view, pod, report, cause.result)
     else:
         reasons = Reasons(view, pod, cause.result)
-    fits = cause.cause is Cause.NOT_DEVICES
-    of_allocation = not cause.result.codes - _OF_THE_ALLOCATION
-    branches = () if fits or (of_allocation and cause.result.fits) else reasons.branches()
+    devices_suffice = cause.cause is Cause.NOT_DEVICES
+    of_allocation = not cause.result.codes - _ALLOCATION_CODES
+    branches = () if devices_suffice or (of_allocation and cause.result.fits) else reasons.branches()
     device_steps = [
         _with_preemption(pod, step, _NOT_FOR_DEVICES)
-        for step in (() if fits or cause.awaited else reasons.steps())
+        for step in (() if devices_suffice or cause.awaited else reasons.steps())
         # If the pod has its devices somewhere, only what lets it use a node helps.
         if cause.cause is not Cause.NODES or step.verified == DEVICES_AND_NODES
     ]
@@ -101,7 +101,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     steps = (
         *report.next,
         *(NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers),
-        *(reported_advice(report.reported) if fits else ()),
+        *(reported_advice(report.reported) if devices_suffice else ()),
         *node_steps,
         *device_steps,
     )
@@ -166,10 +166,11 @@ def pod_of_claim(view: ClusterView, namespace: str, name: str) -> tuple[str, str
 def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     """Report the cause, and what the pod, kube-scheduler, Events and the running extender say."""
     facts = view.facts(pod.namespace, pod.name)
-    ended = pod_cause.cause in _AT_ITS_END
+    ended = pod_cause.cause in _CAUSES_AT_END
     message = "" if ended else scheduler_message(view, pod, facts)
-    reported, fits = reported_reasons(message), pod_cause.cause is Cause.NOT_DEVICES
-    bound, starts = pod_cause.cause is Cause.BOUND, pod_cause.cause is Cause.BOUND and pod.phase == PENDING
+    reported = reported_reasons(message)
+    devices_suffice, bound = pod_cause.cause is Cause.NOT_DEVICES, pod_cause.cause is Cause.BOUND
+    starts = bound and pod.phase == PENDING
     events = reported_events(view, pod, facts, pod_cause.cause)
     look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
     absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
@@ -191,13 +192,15 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         scores=node_scores(view, pod) if bound else (),
         preferred=tuple(preferred_attributes(view, pod)) if bound else (),
         next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
-        usable=tuple(sorted(pod_cause.usable))[:EXAMPLES] if fits else (),
-        unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated) if fits and not absent else (),
+        usable=tuple(sorted(pod_cause.usable))[:EXAMPLES] if devices_suffice else (),
+        unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated)
+        if devices_suffice and not absent
+        else (),
         unjudged=() if ended else tuple(unjudged_filters(view.encoded("pods", pod.name, pod.namespace) or b"")),
         beside=pod_cause.node_reasons,
         awaited=pod_cause.awaited,
         notes=(
-            *held_notes(view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
+            *held_notes(view.hold_report, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
             *(beside_gates(view, pod) if pod_cause.cause is Cause.GATED else ()),
             *map(str, view.unreadable),
         ),
@@ -228,7 +231,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     if crowded:
         report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, crowded))
     gang = gang_report(view, diagnosis, reasons.branches(), node_reasons)
-    if report.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
+    if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), _MOST_NAMED))
