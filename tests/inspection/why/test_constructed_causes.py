@@ -187,6 +187,25 @@ def gang_with_room_for_one_beside_a_holder(made: MadeCluster) -> None:
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
 
 
+def gang_with_a_gated_member(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.objects["pods"][-1]["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+
+
+def gang_with_a_member_without_its_claim(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.objects["pods"][-1]["spec"]["resourceClaims"][0]["resourceClaimName"] = "absent"
+
+
+def driver_version_too_low(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.objects["resourceslices"][-1]["spec"]["devices"][0]["attributes"] = {"driverVersion": {"version": "1.2.0"}}
+    lowest = f'device.attributes["{GPU}"].driverVersion.compareTo(semver("2.0.0")) >= 0'
+    made.pod("train", request("r", "gpu", lowest))
+
+
 def held_and_the_other_tainted(made: MadeCluster) -> None:
     broken = {"key": "example.com/x", "effect": "NoSchedule"}
     made.gpus("n1", device("gpu-0"), device("gpu-1", taints=[broken]))
@@ -286,6 +305,12 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     gang_with_room_for_one: (["train-1 does not fit on n1 beside the other members: Insufficient cpu"], ["fits n1"]),
     gang_with_room_for_one_beside_a_holder: (["1 of 2 placed", "held by ml/old"], ["end ml/old"]),
     gang_with_a_device_of_its_own: (["1 of 2 placed", "held by ml/train-1"], ["next"]),
+    gang_with_a_gated_member: (
+        ["wait until the scheduling gates of train-1 are removed: example.com/quota ok, the gang fits"],
+        ["ask for", "create"],
+    ),
+    gang_with_a_member_without_its_claim: (["next train-1: create ResourceClaim ml/absent"], ["ok, the gang fits"]),
+    driver_version_too_low: (["ask for driverVersion >= 1.2.0 ok on n1"], ["held by"]),
     held_and_the_other_tainted: (["also matching devices are in use: gpu-0", "example.com/x"], []),
     tainted_on_a_closed_node: (["gpu-0 has taint example.com/x:NoSchedule", "uncordon n1"], ["end ml/"]),
     amount_beyond_every_device: (["capacity", "80Gi"], ["held by", "end ml/"]),

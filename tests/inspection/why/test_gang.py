@@ -75,19 +75,23 @@ def test_what_is_held_stays_held_after_an_answer() -> None:
 
 OBSTACLES = [
     pytest.param(
-        {"schedulingGates": [{"name": "example.com/wait"}]}, "pod has scheduling gates: example.com/wait", id="gate"
+        {"schedulingGates": [{"name": "example.com/wait"}]},
+        "pod has scheduling gates: example.com/wait",
+        "wait until the scheduling gates of train-2 are removed: example.com/wait",
+        id="gate",
     ),
     pytest.param(
         {"nodeSelector": {"zone": "b"}},
         "kube-scheduler finds no node for the pod: 0/2 nodes are available: 2 node(s) didn't match Pod's node "
         "affinity/selector.",
+        "train-2: ask for no node selector and no node affinity",
         id="selector",
     ),
 ]
 
 
-@pytest.mark.parametrize(("fields", "text"), OBSTACLES)
-def test_member_that_cannot_come_is_said_first_and_nobody_is_called_placed(fields: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("fields", "text", "step"), OBSTACLES)
+def test_member_that_cannot_come_is_said_first_with_what_helps(fields: dict[str, Any], text: str, step: str) -> None:
     report = why(view(**fields), NAMESPACE, "train-0")
 
     assert report.cause is Cause.POD_GROUP
@@ -97,11 +101,11 @@ def test_member_that_cannot_come_is_said_first_and_nobody_is_called_placed(field
     assert (unready.state, unready.names, unready.text) == (MemberState.UNREADY, ("train-2",), text)
     assert {each.state for each in others} == {MemberState.WAITING}
     assert report.branches == ()
-    assert report.next == ()
+    assert [each.text for each in report.next] == [step]
 
 
-@pytest.mark.parametrize(("fields", "text"), OBSTACLES)
-def test_member_that_the_gang_does_not_need_blocks_nobody(fields: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("fields", "text", "step"), OBSTACLES)
+def test_member_that_the_gang_does_not_need_blocks_nobody(fields: dict[str, Any], text: str, step: str) -> None:
     made = view(**fields)
     made.ledger.pod_groups.put(read_pod_group(msgspec.json.encode(pod_group("team", NAMESPACE, min_count=2))))
     report = why(made, NAMESPACE, "train-0")
@@ -109,6 +113,7 @@ def test_member_that_the_gang_does_not_need_blocks_nobody(fields: dict[str, Any]
     assert report.gang is not None
     assert [each.state for each in report.gang.members] == [MemberState.PLACED, MemberState.UNREADY]
     assert report.gang.members[-1].text == text
+    assert step not in [each.text for each in report.next]
 
 
 def test_member_that_cannot_come_has_its_own_cause() -> None:

@@ -8,7 +8,7 @@ from tests.controlplane.objects import DRIVER
 from tests.support.inspection.made_cluster import NAMESPACE, Json, MadeCluster
 
 _POD = "train"
-_OPERATORS = {"==": "{name} == {value}", ">=": '{name}.compareTo(quantity("{value}")) >= 0'}
+_OPERATORS = {"==": "{name} == {value}", ">=": '{name}.compareTo({type}("{value}")) >= 0'}
 
 
 def follow(made: MadeCluster, text: str) -> MadeCluster:
@@ -60,6 +60,12 @@ def _wait_for_release(made: MadeCluster, name: str, *_: str) -> None:
     for claim in made.objects["resourceclaims"]:
         if claim["metadata"]["name"] == name:
             claim["status"] = {}
+
+
+def _remove_gates(made: MadeCluster, name: str) -> None:
+    for pod in made.objects["pods"]:
+        if pod["metadata"]["name"] == name:
+            del pod["spec"]["schedulingGates"]
 
 
 def _tolerate(made: MadeCluster, key: str, value: str | None, effect: str) -> None:
@@ -135,9 +141,10 @@ def _reselect(selecting: list[Json], name: str, operator: str, value: str) -> No
     for body in selecting:
         for selector in body.get("selectors", ()):
             if re.search(rf"{re.escape(asked)}\b", selector["cel"]["expression"]):
-                kind = "attributes" if operator == "==" else "capacity"
+                value_type = "semver" if "semver(" in selector["cel"]["expression"] else "quantity"
+                kind = "attributes" if operator == "==" or value_type == "semver" else "capacity"
                 place = f'device.{kind}["{DRIVER}"].{name}'
-                selector["cel"]["expression"] = _OPERATORS[operator].format(name=place, value=value)
+                selector["cel"]["expression"] = _OPERATORS[operator].format(name=place, value=value, type=value_type)
 
 
 def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
@@ -189,6 +196,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"end ([^/ ]+)/([^/ ]+)", _end),
     (rf"delete claim {NAMESPACE}/(\S+), which no pod uses", _delete_claim),
     (rf"wait until claim {NAMESPACE}/(\S+) is released, whose pods (have ended|are being deleted)", _wait_for_release),
+    (r"wait until the scheduling gates of (\S+) are removed: .+", _remove_gates),
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),

@@ -1,21 +1,29 @@
-"""The plan of a gang for people: which members have a place, which one blocks the gang, and why the others wait."""
+"""The plan of a gang for people: which members have a place, which one blocks the gang, why the others wait, and what helps."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.allocator.state.reasons import Code
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.why.changes import ENDS, ProposedChange
 from dra_extender.inspection.why.names import existing_names
+from dra_extender.inspection.why.next_steps import advice
+from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
-from dra_extender.model.api_json import number_of
+from dra_extender.inspection.why.trials import Trials
+from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import GangDiagnosis
 
 _MOST_NAMES: Final = 100
 _HELD: Final = "held"
+_MOST_HELPED: Final = 3
+"""Members for which a step is named."""
 
 
 def gang_report(
@@ -55,11 +63,38 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
     return summary
 
 
-def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
-    """Return how many members have to be created, if too few exist."""
+def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: GangReport) -> Iterator[NextStep]:
+    """Yield how many members have to be created, and what helps other members than the pod without which the gang cannot start."""
     lacking = gang.min_count - gang.total
-    members = "member" if lacking == 1 else "members"
-    return (NextStep(text=f"create {lacking} more {members} of PodGroup {gang.pod_group}"),) if lacking > 0 else ()
+    if lacking > 0:
+        yield NextStep(text=f"create {number_of(lacking, 'more member')} of PodGroup {gang.pod_group}")
+    unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid] if diagnosis.cannot_start else []
+    gated = [member for member, rejection in unready if rejection.code is Code.POD_GATED]
+    if gated:
+        yield _without_gates(view, pod, gated)
+    for member, rejection in unready[:_MOST_HELPED]:
+        if rejection.code is Code.NO_NODE:
+            steps = NodeSteps(view, member).steps_on_all()[:1]
+        else:
+            text = advice(view, member, rejection)
+            steps = (NextStep(text=text, harmful=text.startswith(ENDS)),) if text else ()
+        for step in steps:
+            # Whether the gang fits then was not tried.
+            yield msgspec.structs.replace(step, text=f"{member.name}: {step.text}", nodes=(), verified="")
+
+
+def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> NextStep:
+    """Return that the scheduling gates of members have to be removed, and whether the gang fits then."""
+    gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
+    names = listed([member.name for member in gated], _MOST_HELPED)
+    text = f"wait until the scheduling gates of {names} are removed: {gates}"
+    stored = (view.stored("pods", member.name, member.namespace) for member in gated)
+    changes = [
+        ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], "schedulingGates": []}})
+        for before in stored
+        if before is not None
+    ]
+    return Trials(view, pod).try_change(ProposedChange(text, tuple(changes)), ()) or NextStep(text=text)
 
 
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:

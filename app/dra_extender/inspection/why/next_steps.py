@@ -1,6 +1,6 @@
 """What would help against one reason: changes that are tried before they are named, and advice where nothing can be tried.
 
-A further cause gets its changes in `NextSteps._ways`, or a sentence in `_advice`.
+A further cause gets its changes in `NextSteps._ways`, or a sentence in `advice`.
 """
 
 import re
@@ -40,7 +40,14 @@ from dra_extender.inspection.why.changes import (
 )
 from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason, ReportedReason
+from dra_extender.inspection.why.report import (
+    DEVICES_AND_NODES,
+    HolderShare,
+    NextStep,
+    NodeReason,
+    PoolGap,
+    ReportedReason,
+)
 from dra_extender.inspection.why.reported import creation_events
 from dra_extender.inspection.why.trials import EndCost, EndedHolders, Trials
 from dra_extender.model.pod import Pod
@@ -125,7 +132,7 @@ class NextSteps:
             if step is not None:
                 helped = True
                 yield step
-        advised = _advice(self._view, self._pod, facts) or self._absent_driver(facts)
+        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool) or self._absent_driver(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in _HELD:
@@ -413,9 +420,8 @@ _SPELT: Final = frozenset({Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES}
 """Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
 
 
-def _advice(view: ClusterView, pod: Pod, facts: ReasonFacts) -> str:
+def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | None = None) -> str:
     """Return what helps against a reason, without a trial; empty where nothing can be said."""
-    rejection, pool = facts.rejection, facts.reason.pool
     match rejection.code:
         case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
             claim = f"ResourceClaim {rejection.detail}"

@@ -59,9 +59,13 @@ class NodeSteps:
         if cause.cause is Cause.NODES and cause.result is not None:
             return self.steps_on(tuple(cause.result.fits))
         if cause.cause is Cause.NO_DEVICES and not cause.usable and cause.node_reasons:
-            names = sorted(self._view.ledger.nodes)
-            return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
+            return self.steps_on_all()
         return ()
+
+    def steps_on_all(self) -> tuple[NextStep, ...]:
+        """Return the changes that help on any node, as far as _MOST_NODES of them show it."""
+        names = sorted(self._view.ledger.nodes)
+        return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
 
     def steps_on(self, nodes: Sequence[str]) -> tuple[NextStep, ...]:
         """Return the changes that help on these nodes, those first that harm nobody."""
