@@ -1,5 +1,5 @@
 import msgspec
-from dra_extender.inspection.audit.findings import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM
+from dra_extender.inspection.audit.findings import Invariant
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.model.device import CounterConsumption
@@ -99,10 +99,10 @@ def test_consumers_are_pods_and_pod_groups_of_their_api_groups() -> None:
 
 def test_a_bound_pod_needs_its_claims() -> None:
     good = published((), ())
-    assert rules([], good, [POD]) == [KUBELET]
-    assert rules([claim("c0", "g0", node="n1")], good, [POD]) == [AWAY]
+    assert rules([], good, [POD]) == [Invariant.KUBELET]
+    assert rules([claim("c0", "g0", node="n1")], good, [POD]) == [Invariant.AWAY]
     other = pod_from({"metadata": {"name": "q", "namespace": "default", "uid": "q"}, "spec": {"nodeName": "n0"}})
-    assert rules([claim("c0", "g0", consumer="q")], good, [POD, other]) == [KUBELET]
+    assert rules([claim("c0", "g0", consumer="q")], good, [POD, other]) == [Invariant.KUBELET]
 
 
 def test_node_selector_that_cannot_be_read_is_a_finding() -> None:
@@ -113,7 +113,7 @@ def test_node_selector_that_cannot_be_read_is_a_finding() -> None:
     raw = {**msgspec.to_builtins(allocation), "nodeSelector": broken}
     status = msgspec.structs.replace(odd.status, allocation=msgspec.convert(raw, AllocationResult))
     odd = msgspec.structs.replace(odd, status=status)
-    assert rules([odd], published(()), [POD]) == [AWAY]
+    assert rules([odd], published(()), [POD]) == [Invariant.AWAY]
 
 
 def extended_pod(told: str = "", node: str = "n0") -> Pod:
@@ -142,21 +142,21 @@ def test_an_extended_resource_is_listed_by_the_node_or_the_pod_was_told_of_a_cla
     def found(pod: Pod, node: Node, *claims: ResourceClaim) -> list[str]:
         return [each.rule for each in audit(claims, published(()), [pod], [node])]
 
-    assert found(extended_pod(), NODE) == [AWAY]
+    assert found(extended_pod(), NODE) == [Invariant.AWAY]
     assert found(extended_pod(), listing) == []
-    assert found(extended_pod("x0"), NODE) == [KUBELET]
+    assert found(extended_pod("x0"), NODE) == [Invariant.KUBELET]
     assert found(extended_pod("x0"), NODE, special("x0")) == []
 
 
 def test_a_pod_has_no_second_claim_for_extended_resources() -> None:
     both = [special("x0"), special("x1")]
     good = published((), ())
-    assert rules(both, good, [extended_pod("x1")]) == [UNUSED_EXTENDED_CLAIM]
-    assert rules(both, good, [extended_pod(node="")]) == [UNUSED_EXTENDED_CLAIM]
+    assert rules(both, good, [extended_pod("x1")]) == [Invariant.UNUSED_EXTENDED_CLAIM]
+    assert rules(both, good, [extended_pod(node="")]) == [Invariant.UNUSED_EXTENDED_CLAIM]
     assert rules([both[0]], good, [extended_pod(node="")]) == []
-    assert rules([both[0]], good, []) == ["reservation of nobody", UNUSED_EXTENDED_CLAIM]
+    assert rules([both[0]], good, []) == ["reservation of nobody", Invariant.UNUSED_EXTENDED_CLAIM]
     over = msgspec.structs.replace(extended_pod("x1"), phase="Succeeded")
-    assert UNUSED_EXTENDED_CLAIM not in rules(both, good, [over])
+    assert Invariant.UNUSED_EXTENDED_CLAIM not in rules(both, good, [over])
 
 
 def test_pairwise_overlap_of_groups_is_not_enough() -> None:
@@ -265,4 +265,4 @@ def test_a_claim_of_a_pod_group_is_reserved_for_a_group_that_exists_and_serves_i
     assert found(member, [group]) == []
     assert found(member, None) == []
     assert found(member, []) == ["reservation of nobody"]
-    assert found(POD, [group]) == [KUBELET]
+    assert found(POD, [group]) == [Invariant.KUBELET]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from dra_extender.inspection.audit.claims import admission_failures
-from dra_extender.inspection.audit.findings import KUBELET
+from dra_extender.inspection.audit.findings import Invariant
 from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
@@ -156,7 +156,7 @@ def test_which_kubelets_accept_groups_is_told_or_known_by_node(
 ) -> None:
     node = Node(name="n0", declared_features=(GROUP_RESERVATIONS_FEATURE,) if declared else ())
     found = audit([claim(FOR_GROUP)], [], [pod(group="team")], [node], None, kubelets)
-    assert [each.rule for each in found] == ([] if fine else [KUBELET])
+    assert [each.rule for each in found] == ([] if fine else [Invariant.KUBELET])
 
 
 @pytest.mark.parametrize(

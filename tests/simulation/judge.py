@@ -10,15 +10,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from dra_extender.inspection.audit.claims import UsedClaim, used_claims
-from dra_extender.inspection.audit.findings import (
-    AWAY,
-    DEVICE_TWICE,
-    KUBELET,
-    NEIGHBOURS,
-    NO_FINALIZER,
-    UNREADABLE,
-    InvariantViolation,
-)
+from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.ledger.guard_index import is_guard
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceHolding
@@ -38,9 +30,9 @@ from tests.support.model.reading import pod_from
 
 RIVAL: Final = "rival-"
 """How names of the rival's pods and claims begin."""
-_OF_CLAIMS: Final = frozenset({UNREADABLE, NO_FINALIZER})
-_OF_PODS: Final = frozenset({AWAY, KUBELET})
-_OF_POOLS: Final = NEVER - _OF_CLAIMS - {NEIGHBOURS}
+_OF_CLAIMS: Final = frozenset({Invariant.UNREADABLE, Invariant.NO_FINALIZER})
+_OF_PODS: Final = frozenset({Invariant.AWAY, Invariant.KUBELET})
+_OF_POOLS: Final = NEVER - _OF_CLAIMS - {Invariant.NEIGHBOURS}
 ALWAYS: Final = NEVER | _OF_PODS
 _NEIGHBOURS: Final = ("neighbours",)
 """Where any device has a rule about its neighbours, these rules are judged over the whole cluster."""
@@ -184,7 +176,7 @@ class Judge:
             yield from self._of_pod(objects[StoredKind.POD].get(cast("Key", rest[0])))
         elif self._referring.get(_NEIGHBOURS):
             found = self._audit(_values(objects[StoredKind.CLAIM]), _values(objects[StoredKind.SLICE]))
-            yield from _texts(each for each in found if each.rule == NEIGHBOURS)
+            yield from _texts(each for each in found if each.rule == Invariant.NEIGHBOURS)
 
     def _of_pod(self, pod: Pod | None) -> Iterator[str]:
         if pod is None or not pod.node_name or pod.finished:
@@ -254,5 +246,5 @@ def _values(objects: dict[Key, Any]) -> list[Any]:
 def _texts(found: Any) -> Iterator[str]:
     """Rules that hold at every moment; the rival may store what a pod of ours has that is not bound yet."""
     for each in found:
-        if each.rule in ALWAYS and not (each.rule == DEVICE_TWICE and RIVAL in each.detail):
+        if each.rule in ALWAYS and not (each.rule == Invariant.DEVICE_TWICE and RIVAL in each.detail):
             yield str(each)

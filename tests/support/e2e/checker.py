@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator.state.features import Features
-from dra_extender.inspection.audit.findings import AWAY, KUBELET, InvariantViolation
+from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
@@ -47,7 +47,7 @@ NEVER: Final = frozenset(
     }
 )
 """Rules that hold at every moment; the others may be broken while a controller still cleans up after a pod."""
-NEVER_TWICE: Final = frozenset({AWAY, KUBELET})
+NEVER_TWICE: Final = frozenset({Invariant.AWAY, Invariant.KUBELET})
 """As NEVER, but about objects of several kinds: one look may meet them at different moments."""
 _LEDGER: Final = (NODES, DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, POD_GROUPS, RESOURCE_CLAIMS, PODS)
 _NOT_FOUND = 404

@@ -4,20 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.audit.findings import (
-    AWAY,
-    FOREIGN_CONSUMER,
-    KUBELET,
-    NO_CONSUMER,
-    NO_FINALIZER,
-    NO_SUCH_CONSUMER,
-    ORPHANED,
-    UNUSED_EXTENDED_CLAIM,
-    AuditFinding,
-    Check,
-    InvariantViolation,
-    finding,
-)
+from dra_extender.inspection.audit.findings import AuditFinding, Check, Invariant, InvariantViolation, finding
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
@@ -141,18 +128,18 @@ def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantVio
         return
     name = claim_name(claim)
     if FINALIZER not in claim.metadata.finalizers:
-        yield InvariantViolation(rule=NO_FINALIZER, about=name, detail="it would never be cleaned up")
+        yield InvariantViolation(rule=Invariant.NO_FINALIZER, about=name, detail="it would never be cleaned up")
     if not claim.status.reserved_for:
-        yield InvariantViolation(rule=NO_CONSUMER, about=name, detail="reservedFor is empty")
+        yield InvariantViolation(rule=Invariant.NO_CONSUMER, about=name, detail="reservedFor is empty")
     for consumer in claim.status.reserved_for:
         if is_guard_reservation(consumer):
             continue
         if (consumer.api_group, consumer.resource) not in _CONSUMERS:
             detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
-            yield InvariantViolation(rule=FOREIGN_CONSUMER, about=name, detail=detail)
+            yield InvariantViolation(rule=Invariant.FOREIGN_CONSUMER, about=name, detail=detail)
         elif not is_live(consumer):
             detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
-            yield InvariantViolation(rule=NO_SUCH_CONSUMER, about=name, detail=detail)
+            yield InvariantViolation(rule=Invariant.NO_SUCH_CONSUMER, about=name, detail=detail)
 
 
 def pod_violations(
@@ -162,10 +149,10 @@ def pod_violations(
     if not pod.node_name or pod.finished:
         return
     for failure in admission_failures(pod, find_claim, kubelets, node):
-        rule = ORPHANED if failure.missing and pod.phase == _RUNNING else KUBELET
+        rule = Invariant.ORPHANED if failure.missing and pod.phase == _RUNNING else Invariant.KUBELET
         yield InvariantViolation(rule=rule, about=pod.key, detail=f"{failure.subject}: {failure.why}")
     for what in _lacking_on_node(pod, find_claim, node):
-        yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
+        yield InvariantViolation(rule=Invariant.AWAY, about=pod.key, detail=what)
 
 
 def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: bool) -> InvariantViolation | None:
@@ -183,7 +170,7 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
         why = f"pod {pod.key} has another"
     else:
         return None
-    return InvariantViolation(rule=UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
+    return InvariantViolation(rule=Invariant.UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
 
 
 def _lacking_on_node(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:

@@ -24,9 +24,9 @@ from dra_extender.inspection.audit.claims import (
     used_claims,
 )
 from dra_extender.inspection.audit.findings import (
-    UNREADABLE,
     AuditFinding,
     Check,
+    Invariant,
     InvariantViolation,
     finding,
     finding_of,
@@ -168,7 +168,7 @@ def _claims(cluster: AuditedCluster) -> Steps:
     for record in _present(ledger):
         claim = record.claim
         if record.unreadable and claim.status.allocation is not None and not record.has_status:
-            violation = InvariantViolation(rule=UNREADABLE, about=claim_name(claim), detail=record.unreadable)
+            violation = InvariantViolation(rule=Invariant.UNREADABLE, about=claim_name(claim), detail=record.unreadable)
             yield finding_of(violation)
         yield from map(finding_of, claim_violations(claim, partial(is_live, ledger, claim.metadata.namespace)))
         yield from map(finding_of, _extended(claim, ledger))

@@ -62,31 +62,35 @@ class Check(StrEnum):
     POLICY_WITHOUT_EFFECT = "policy_without_effect", _WARNING, "resourceslices"
 
 
-_RULES: Final[dict[str, tuple[Check, str]]] = {}
+class Invariant(StrEnum):
+    """A rule that API objects can break, in words, with the check that it belongs to."""
 
+    check: Check
+    kind: str
 
-def _rule(text: str, check: Check, about: str) -> str:
-    """Declare a rule that API objects can break: the check it belongs to, and the kind of object that a violation is about."""
-    _RULES[text] = check, about
-    return text
+    def __new__(cls, text: str, check: Check, kind: str) -> Self:
+        """Declare a rule; `kind` is that of the object that a violation is about."""
+        rule = str.__new__(cls, text)
+        rule._value_ = text
+        rule.check, rule.kind = check, kind
+        return rule
 
-
-DEVICE_TWICE: Final = _rule("device in two claims", Check.DOUBLE_ALLOCATION, "device")
-SHARE_TWICE: Final = _rule("share in two claims", Check.DOUBLE_ALLOCATION, "device")
-CAPACITY_EXCEEDED: Final = _rule("capacity exceeded", Check.CAPACITY, "device")
-COUNTER_OVERDRAWN: Final = _rule("counter overdrawn", Check.COUNTERS, "counter set")
-TWO_NODES: Final = _rule("device bound to a node has shares on another", Check.NODE_BINDING, "device")
-GROUPS_CONFLICT: Final = _rule("compatibility groups in conflict", Check.GROUPS, "counter set")
-NEIGHBOURS: Final = _rule("neighbours not compatible", Check.NEIGHBOURS, "device")
-UNREADABLE: Final = _rule("allocation that cannot be read", Check.UNREADABLE_ALLOCATION, "claim")
-NO_FINALIZER: Final = _rule("allocation without finalizer", Check.FINALIZER, "claim")
-NO_CONSUMER: Final = _rule("allocation without consumer", Check.ORPHANED_CLAIM, "claim")
-FOREIGN_CONSUMER: Final = _rule("reservation that the controller-manager cannot read", Check.STALE_RESERVATION, "claim")
-NO_SUCH_CONSUMER: Final = _rule("reservation of nobody", Check.STALE_RESERVATION, "claim")
-KUBELET: Final = _rule("kubelet would not start the pod", Check.UNRESERVED_POD, "pod")
-ORPHANED: Final = _rule("claim of a running pod is gone", Check.MISSING_CLAIM, "pod")
-AWAY: Final = _rule("bound pod without its devices", Check.UNRESERVED_POD, "pod")
-UNUSED_EXTENDED_CLAIM: Final = _rule("claim for extended resources that nobody uses", Check.ORPHANED_CLAIM, "claim")
+    DEVICE_TWICE = "device in two claims", Check.DOUBLE_ALLOCATION, "device"
+    SHARE_TWICE = "share in two claims", Check.DOUBLE_ALLOCATION, "device"
+    CAPACITY_EXCEEDED = "capacity exceeded", Check.CAPACITY, "device"
+    COUNTER_OVERDRAWN = "counter overdrawn", Check.COUNTERS, "counter set"
+    TWO_NODES = "device bound to a node has shares on another", Check.NODE_BINDING, "device"
+    GROUPS_CONFLICT = "compatibility groups in conflict", Check.GROUPS, "counter set"
+    NEIGHBOURS = "neighbours not compatible", Check.NEIGHBOURS, "device"
+    UNREADABLE = "allocation that cannot be read", Check.UNREADABLE_ALLOCATION, "claim"
+    NO_FINALIZER = "allocation without finalizer", Check.FINALIZER, "claim"
+    NO_CONSUMER = "allocation without consumer", Check.ORPHANED_CLAIM, "claim"
+    FOREIGN_CONSUMER = "reservation that the controller-manager cannot read", Check.STALE_RESERVATION, "claim"
+    NO_SUCH_CONSUMER = "reservation of nobody", Check.STALE_RESERVATION, "claim"
+    KUBELET = "kubelet would not start the pod", Check.UNRESERVED_POD, "pod"
+    ORPHANED = "claim of a running pod is gone", Check.MISSING_CLAIM, "pod"
+    AWAY = "bound pod without its devices", Check.UNRESERVED_POD, "pod"
+    UNUSED_EXTENDED_CLAIM = "claim for extended resources that nobody uses", Check.ORPHANED_CLAIM, "claim"
 
 
 class InvariantViolation(Value, frozen=True, rename=None):
@@ -124,5 +128,5 @@ def finding(check: Check, about: str, detail: str) -> AuditFinding:
 
 
 def finding_of(violation: InvariantViolation) -> AuditFinding:
-    check, kind = _RULES[violation.rule]
-    return finding(check, f"{kind} {violation.about}", f"{violation.rule}: {violation.detail}")
+    rule = next(rule for rule in Invariant if rule == violation.rule)
+    return finding(rule.check, f"{rule.kind} {violation.about}", f"{rule}: {violation.detail}")

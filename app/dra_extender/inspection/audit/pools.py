@@ -17,16 +17,7 @@ from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import ProgramCache
-from dra_extender.inspection.audit.findings import (
-    CAPACITY_EXCEEDED,
-    COUNTER_OVERDRAWN,
-    DEVICE_TWICE,
-    GROUPS_CONFLICT,
-    NEIGHBOURS,
-    SHARE_TWICE,
-    TWO_NODES,
-    InvariantViolation,
-)
+from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import Device, DeviceId, PoolId
@@ -34,11 +25,11 @@ from dra_extender.model.resource_slice import ResourceSlice
 
 _MOST_CLAIMS: Final = 8
 _RULES: Final = {
-    DEVICE: DEVICE_TWICE,
-    CAPACITY: CAPACITY_EXCEEDED,
-    COUNTERS: COUNTER_OVERDRAWN,
-    GROUPS: GROUPS_CONFLICT,
-    NODE: TWO_NODES,
+    DEVICE: Invariant.DEVICE_TWICE,
+    CAPACITY: Invariant.CAPACITY_EXCEEDED,
+    COUNTERS: Invariant.COUNTER_OVERDRAWN,
+    GROUPS: Invariant.GROUPS_CONFLICT,
+    NODE: Invariant.TWO_NODES,
 }
 
 
@@ -60,7 +51,7 @@ def pool_violations(
         shares = [holding.share_id for holding in holdings if not holding.admin]
         if len(shares) > 1 and all(shares) and len(set(shares)) < len(shares):
             about = "/".join((*pool_id, device))
-            yield InvariantViolation(rule=SHARE_TWICE, about=about, detail="")
+            yield InvariantViolation(rule=Invariant.SHARE_TWICE, about=about, detail="")
         yield None
 
 
@@ -90,7 +81,7 @@ def neighbour_violations(
                     problem = _incompatibility(rule.expression, published.get(neighbour), programs)
                 if problem and (reported_pools is None or device_id[:2] in reported_pools):
                     detail = f"compatible only with {rule.expression}, {problem} {neighbour[2]}"
-                    yield InvariantViolation(rule=NEIGHBOURS, about="/".join(device_id), detail=detail)
+                    yield InvariantViolation(rule=Invariant.NEIGHBOURS, about="/".join(device_id), detail=detail)
                 yield None
 
 
