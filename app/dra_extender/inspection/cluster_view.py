@@ -43,6 +43,7 @@ from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key,
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
+from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport
@@ -302,6 +303,11 @@ class ClusterView:
     def claim(self, namespace: str, name: str) -> ClaimHead | None:
         record = self.ledger.claims.by_key(namespace, name)
         return None if record is None else record.claim
+
+    def readiness(self, claim: ClaimHead) -> ClaimReadiness:
+        """Return what the binding conditions of a claim's devices say now."""
+        timeout = self.options.binding_timeout_seconds
+        return evaluate_conditions(claim, now=self.now, waiting_since=self.now, timeout=timeout)
 
     def evaluate(self, pod: Pod, nodes: Sequence[str] | None = None) -> FilterResult:
         """Evaluate these nodes, or all, for the pod as a change has left it; keep no plan of its gang.

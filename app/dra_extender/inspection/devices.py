@@ -25,7 +25,7 @@ from dra_extender.model.device import CounterConsumption, Device, DeviceId, Pool
 from dra_extender.model.metadata import Moment, split_key
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.claims.preconditions import conditional_devices, evaluate_conditions
+from dra_extender.scheduling.claims.preconditions import conditional_devices
 
 AT_ALLOCATION: Final = "at allocation"
 NOW: Final = "now"
@@ -415,8 +415,7 @@ def _conditions(view: ClusterView, device: DeviceId, held_by: Sequence[HeldDevic
         record = view.ledger.claims.by_key(*split_key(held_device.holder.claim))
         if record is None or held_device.holding.admin or not conditional_devices(record.claim):
             continue
-        timeout = view.options.binding_timeout_seconds
-        verdict = evaluate_conditions(record.claim, now=view.now, waiting_since=view.now, timeout=timeout)
+        verdict = view.readiness(record.claim)
         for problem in verdict.problems:
             if problem.device == device:
                 yield ConditionState(

@@ -21,12 +21,18 @@ def meant_name(missing: str, names: Iterable[str]) -> str | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
+def nearest_name_text(missing: str, names: Iterable[str]) -> str:
+    """Return `; nearest name a`, or nothing if it is not clear which name was meant."""
+    near = meant_name(missing, names)
+    return "" if near is None else f"; nearest name {near}"
+
+
 def names_there(missing: str, names: Iterable[str]) -> str:
     """Return what exists instead of a name that does not: `; nearest name a`, or `; there are a, b`, its neighbours in order."""
     ordered = sorted(names)
-    near = meant_name(missing, ordered)
-    if near is not None:
-        return f"; nearest name {near}"
+    nearest = nearest_name_text(missing, ordered)
+    if nearest:
+        return nearest
     first = max(0, min(bisect(ordered, missing) - 1, len(ordered) - _MOST_NAMED))
     return f"; there are {listed([*ordered[first:], *ordered[:first]], _MOST_NAMED)}" if ordered else ""
 
@@ -41,8 +47,7 @@ def name_hint(key: tuple[str, str], keys: Iterable[tuple[str, str]]) -> str:
     elsewhere = ["/".join(filter(None, other)) for other in existing if other[1] == name]
     if elsewhere:
         return f"; there is {listed(elsewhere, _MOST_NAMED)}"
-    near = meant_name(name, (other for of_namespace, other in existing if of_namespace == namespace))
-    return "" if near is None else f"; nearest name {near}"
+    return nearest_name_text(name, (other for of_namespace, other in existing if of_namespace == namespace))
 
 
 def is_slip(written: str, name: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.demand.alignment import DOMAIN
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
-from dra_extender.inspection.near_names import meant_name, names_there
+from dra_extender.inspection.near_names import meant_name, names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.lint.read import LintFile, PlacedFinding, list_at, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
@@ -122,10 +122,11 @@ class _ExistingObjects:
         self._compared += len(names)
         if self._compared > _MOST_COMPARED:
             return ""
-        if missing.kind in self.complete:
-            return names_there(missing.name, names)
-        near = meant_name(missing.name, names)
-        return f"; nearest name {near}" if near else ""
+        return (
+            names_there(missing.name, names)
+            if missing.kind in self.complete
+            else nearest_name_text(missing.name, names)
+        )
 
 
 def unknown_names(

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
@@ -75,12 +77,16 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         "pods": len(ledger.pods),
         "deviceclasses": len(ledger.classes),
     }
-    return _report(
-        view.origin,
-        {kind: number for kind, number in counts.items() if kind not in missing},
-        [finding for finding in findings if namespace in (None, finding.namespace or namespace)],
-        (*left_out, *unjudged.checks(missing)),
-        held_devices(view.ledger, view.hold_report),
+    in_namespace = [finding for finding in findings if namespace in (None, finding.namespace or namespace)]
+    not_judged = (*left_out, *unjudged.checks(missing))
+    return AuditReport(
+        format=FORMAT,
+        origin=view.origin,
+        verdict=_verdict(in_namespace, not_judged),
+        objects={kind: number for kind, number in counts.items() if kind not in missing},
+        findings=tuple(in_namespace),
+        unjudged=not_judged,
+        held=held_devices(view.ledger, view.hold_report),
     )
 
 
@@ -92,23 +98,8 @@ def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
     """
     first_findings = frozenset(first.findings)
     both = tuple(finding for finding in second.findings if finding in first_findings)
-    return _report(second.origin, second.objects, both, second.unjudged, second.held)
+    return msgspec.structs.replace(second, findings=both, verdict=_verdict(both, second.unjudged))
 
 
-def _report(
-    origin: Origin,
-    objects: dict[str, int],
-    findings: Sequence[AuditFinding],
-    unjudged: tuple[UnjudgedCheck, ...],
-    holds: tuple[HeldDevices, ...],
-) -> AuditReport:
-    verdict = Soundness.UNSOUND if findings else Soundness.UNKNOWN if unjudged else Soundness.SOUND
-    return AuditReport(
-        format=FORMAT,
-        origin=origin,
-        verdict=verdict,
-        objects=objects,
-        findings=tuple(findings),
-        unjudged=unjudged,
-        held=holds,
-    )
+def _verdict(findings: Sequence[AuditFinding], unjudged: Sequence[UnjudgedCheck]) -> Soundness:
+    return Soundness.UNSOUND if findings else Soundness.UNKNOWN if unjudged else Soundness.SOUND

@@ -23,6 +23,7 @@ from dra_extender.inspection.why.node import NodeDevicesReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
+    CapacityNeed,
     Cause,
     CounterNeed,
     EndedPod,
@@ -256,13 +257,12 @@ def place_of(nearest: NearestDevice) -> str:
 def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
     """Yield what keeps the device away; `now` is when the objects were read, seconds since the epoch."""
     if nearest.shortage is not None:
-        yield from _short_lines(nearest.shortage, nearest.holders, now)
+        yield from _counter_lines(nearest.shortage, nearest.holders, now)
     elif nearest.counter_set:
         yield from _group_lines(nearest, now)
     elif nearest.capacity is not None:
         for lacking in (nearest.capacity, *nearest.further_capacities):
-            remaining, total = quantity_text(lacking.left), quantity_text(lacking.total)
-            yield f"{lacking.capacity}: needs {quantity_text(lacking.needed)}, {remaining} of {total} left"
+            yield f"{lacking.capacity}: {_need_text(lacking)}"
             yield from _held_lines(nearest.holders, lacking.capacity, now)
     else:
         if nearest.detail:
@@ -272,10 +272,13 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         yield from _held_lines(nearest.holders, None, now)
 
 
-def _short_lines(need: CounterNeed, holders: Sequence[HolderShare], now: float, also: str = "") -> Iterator[str]:
-    remaining, total = quantity_text(need.left), quantity_text(need.total)
-    yield f"{also}{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {remaining} of {total} left"
+def _counter_lines(need: CounterNeed, holders: Sequence[HolderShare], now: float) -> Iterator[str]:
+    yield f"{need.counter_set} {need.counter}: {_need_text(need)}"
     yield from _held_lines(holders, need.counter, now)
+
+
+def _need_text(need: CounterNeed | CapacityNeed) -> str:
+    return f"needs {quantity_text(need.needed)}, {quantity_text(need.left)} of {quantity_text(need.total)} left"
 
 
 def gap_line(pool: PoolGap) -> str:
@@ -315,7 +318,8 @@ def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         ]
         yield f"counters would suffice: {', '.join(remaining)}"
     if nearest.insufficient is not None:
-        yield from _short_lines(nearest.insufficient, nearest.drawing, now, "also ")
+        also, *held = _counter_lines(nearest.insufficient, nearest.drawing, now)
+        yield from (f"also {also}", *held)
 
 
 def _owner_text(share: HolderShare, now: float) -> str:

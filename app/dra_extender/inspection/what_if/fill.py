@@ -183,26 +183,24 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
     nodes: Counter[str] = Counter()
     unjudged: tuple[str, ...] = ()
     end = trial.view.monotonic + MOST_SECONDS
+    # Nothing is stranded, and nothing keeps a copy away, until one does not fit.
+    result = Fill(subject=subject.name, copies=0, bounded=True)
     for number in range(1, most + 1):
         pod = _copy(trial, subject, number)
         outcome = await trial.place(pod)
         if outcome.kind is not OutcomeKind.LANDS:
             parts, complete = stranded(trial, pod)
-            return Fill(
-                subject=subject.name,
-                copies=number - 1,
-                nodes=tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items())),
-                reasons=counted(Counter(trial.refusals(pod).texts.values())) or outcome.reasons,
-                stranded=parts,
-                stranded_in_part=not complete,
-                unjudged=unjudged,
+            reasons = counted(Counter(trial.refusals(pod).texts.values())) or outcome.reasons
+            result = msgspec.structs.replace(
+                result, bounded=False, reasons=reasons, stranded=parts, stranded_in_part=not complete
             )
+            break
         nodes[outcome.node] += 1
         unjudged = outcome.unjudged
         if trial.view.monotonic > end:
             break
     by_node = tuple(NodeFill(node=node, copies=copies) for node, copies in sorted(nodes.items()))
-    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=by_node, unjudged=unjudged)
+    return msgspec.structs.replace(result, copies=nodes.total(), nodes=by_node, unjudged=unjudged)
 
 
 def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:

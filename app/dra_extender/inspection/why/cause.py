@@ -18,7 +18,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED, NodeFilter, NodeRefusal
 from dra_extender.scheduling.claims.extended_need import existing_claim, subject_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 
 _FILTERS: Final = (
@@ -244,10 +244,10 @@ def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ..
 
 def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
     """Yield devices of allocated claims that are reserved for the pod and not ready."""
-    timeout, now = view.options.binding_timeout_seconds, view.now
+    assumed_timeout = view.options.binding_timeout_seconds if view.assumes_binding_timeout else None
     for found_claim in allocated:
         claim = found_claim.record.claim
-        verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
+        verdict = view.readiness(claim)
         if verdict.readiness is Readiness.READY:
             continue
         for device in verdict.problems:
@@ -261,7 +261,7 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
                 state=verdict.readiness.value,
                 message=device.message,
                 limit=Moment(verdict.deadline),
-                assumed_timeout=timeout if view.assumes_binding_timeout else None,
+                assumed_timeout=assumed_timeout,
                 since=moment(seconds_of(allocated_at(claim))),
             )
 

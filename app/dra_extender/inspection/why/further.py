@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
+from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text, toleration_text
@@ -19,7 +19,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.near_names import is_slip, names_there
 from dra_extender.inspection.why.cause import EXAMPLES
-from dra_extender.inspection.why.nearest import NearestDevices
+from dra_extender.inspection.why.nearest import NearestDevices, TypedValue
 from dra_extender.inspection.why.next_steps import ReasonFacts
 from dra_extender.inspection.why.report import NearestDevice
 from dra_extender.ledger.ledger import Ledger
@@ -34,8 +34,6 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import why_unusable_on
 
-TypedValue = tuple[str, Any]
-"""A value of an attribute, and its type."""
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 80
 
@@ -260,14 +258,9 @@ class FurtherReasons:
         by_value = dict[TypedValue, list[DeviceDiagnosis]]()
         for diagnosis in self._nearest.diagnose(demand, (label, option.name), [node.name]):
             for device in diagnosis.devices:
-                published = self._nearest.published(device.device_id)
-                attribute = (
-                    None
-                    if published is None or device.code not in (None, Code.IN_USE)
-                    else lookup(constraint.attribute, device.device_id[0], published)
-                )
-                for value in () if attribute is None else value_set(attribute):
-                    by_value.setdefault(value, []).append(device)
+                if device.code in (None, Code.IN_USE):
+                    for value in self._nearest.values(device.device_id, constraint.attribute):
+                        by_value.setdefault(value, []).append(device)
         return by_value
 
     def _of_other_devices(self, facts: ReasonFacts, demand: Demand, node: Node) -> Iterator[str]:

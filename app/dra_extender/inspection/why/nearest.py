@@ -1,12 +1,13 @@
 """The device that came closest on the nodes of one reason, and who is in its way."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace as replace_fields
 
+from dra_extender.allocator.demand.constraints import lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectorList
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
@@ -29,6 +30,8 @@ from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 
+TypedValue = tuple[str, Any]
+"""A value of an attribute, after its type."""
 MOST_COMPARED: Final = 2_000
 """How many different devices are compared with what is asked for."""
 _MOST_CANDIDATES: Final = 4
@@ -283,6 +286,12 @@ class NearestDevices:
     def published(self, device_id: DeviceId) -> Device | None:
         published = self._view.published_pool(device_id[:2]).published
         return next((device for part in published for device in part.devices if device.name == device_id[2]), None)
+
+    def values(self, device_id: DeviceId, attribute: str) -> Collection[TypedValue]:
+        """Return the values that a device has of an attribute."""
+        device = self.published(device_id)
+        published = None if device is None else lookup(attribute, device_id[0], device)
+        return () if published is None else value_set(published)
 
     def published_nearest(self, nearest: NearestDevice) -> Device | None:
         """Return the device that an answer names; names of pools, and of devices that no API server admits, may have slashes."""

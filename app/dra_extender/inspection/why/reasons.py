@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -283,7 +282,9 @@ class Reasons:
             return None
         # A device without the attribute is excluded by the constraint alone, before the search.
         combinations = Counter(
-            self._values(named[0], device.device_id)
+            tuple(
+                sorted((kind, str(value)) for kind, value in self._nearest.values(device.device_id, named[0].attribute))
+            )
             for device in diagnosis.devices
             if device.code in (None, Code.CONSTRAINT)
         )
@@ -299,12 +300,6 @@ class Reasons:
         return ConstraintValues(
             constraint=named[0].text(), node=diagnosis.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])
         )
-
-    def _values(self, constraint: Constraint, device_id: tuple[str, str, str]) -> tuple[tuple[str, str], ...]:
-        """Return the type and the text of each value that the device has of the attribute."""
-        device = self._nearest.published(device_id)
-        attribute = None if device is None else lookup(constraint.attribute, device_id[0], device)
-        return () if attribute is None else tuple(sorted((kind, str(value)) for kind, value in value_set(attribute)))
 
     def _plain(self, group: RejectionGroup, nodes: Sequence[str]) -> NodeReason:
         rejection = group.rejection

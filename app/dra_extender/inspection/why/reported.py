@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import meant_name
+from dra_extender.inspection.near_names import nearest_name_text
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason, UnjudgedFilter
 from dra_extender.model.api_json import ModelError, decode, listed
@@ -168,8 +168,8 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     name = pod.scheduler_name
     if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
         return ""
-    near = meant_name(name, acting)
-    hint = f"; nearest name {near}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
+    others = f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
+    hint = nearest_name_text(name, acting) or others
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
     return f"no scheduler named {name} has acted on any pod of {where}{hint}"
