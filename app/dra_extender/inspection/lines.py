@@ -5,15 +5,17 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from textwrap import wrap
-from typing import Final, ParamSpec
+from typing import Final, Protocol, TypeVar
 
 from dra_extender.inspection.objects import JUDGED, NAMED, GateState, Origin, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
 
-P = ParamSpec("P")
+R_contra = TypeVar("R_contra", contravariant=True)
+Part = str | Callable[[int], Iterable[str]]
+"""A line of an answer, or what lays lines out in so many columns."""
 
 WIDTH: Final = 80
 """Columns for which answers are laid out where the terminal does not say."""
@@ -27,19 +29,34 @@ _COLUMN: Final = 9
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
+class TextOf(Protocol[R_contra]):
+    """Returns an answer as text, in so many columns."""
+
+    def __call__(self, report: R_contra, width: int = WIDTH) -> str: ...
+
+
 def answer_text(lines: Iterable[str]) -> str:
     """Return the lines of an answer, each with its line break; control characters are escaped."""
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def as_text(lines: Callable[P, Iterator[str]]) -> Callable[P, str]:
-    """Return the function that returns an answer as text, of one that yields its lines."""
+def as_text(parts: Callable[[R_contra], Iterator[Part]]) -> TextOf[R_contra]:
+    """Return the function that returns an answer as text, in so many columns, of one that yields its parts."""
 
-    @wraps(lines)
-    def text(*args: P.args, **kwargs: P.kwargs) -> str:
-        return answer_text(lines(*args, **kwargs))
+    @wraps(parts)
+    def text(report: R_contra, width: int = WIDTH) -> str:
+        laid_out = ((part,) if isinstance(part, str) else part(width) for part in parts(report))
+        return answer_text(line for lines in laid_out for line in lines)
 
     return text
+
+
+def paragraph(text: str, indent: str = "") -> Part:
+    return partial(wrapped, text, indent)
+
+
+def paragraphs(texts: Iterable[str], indent: str = "") -> Iterator[Part]:
+    return (paragraph(text, indent) for text in texts)
 
 
 def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
@@ -56,11 +73,10 @@ def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
             before = " " * len(label)
 
 
-def beside_labels(rows: Sequence[tuple[str, Sequence[str]]], width: int, gap: str = _GAP) -> Iterator[str]:
+def beside_labels(rows: Sequence[tuple[str, Sequence[str]]], indent: str = INDENT, gap: str = _GAP) -> Iterator[Part]:
     """Yield labels in one column as wide as the widest, and the lines of each, wrapped, in a column beside it."""
     column = max((len(label) for label, _ in rows), default=0)
-    for label, lines in rows:
-        yield from beside_label(f"{INDENT}{label:<{column}}{gap}", lines, width)
+    return (partial(beside_label, f"{indent}{label:<{column}}{gap}", lines) for label, lines in rows)
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -128,11 +144,11 @@ def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
     )
 
 
-def unknown_lines(origin: Origin, columns: int) -> Iterator[str]:
-    """Yield the lines that come first in an answer about pods that wait if kinds that it depends on could not be read."""
+def unknown_parts(origin: Origin) -> Iterator[Part]:
+    """Yield what comes first in an answer about pods that wait if kinds that it depends on could not be read."""
     missing = unread(origin, JUDGED)
     if missing:
-        yield from wrapped(f"not known: {unknown_text(missing)}", "", columns)
+        yield paragraph(f"not known: {unknown_text(missing)}")
 
 
 def _gates(origin: Origin) -> str:

@@ -1,13 +1,14 @@
 """The answer of an audit as lines for a terminal of 80 columns: findings by severity and check."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from dra_extender.inspection.audit.findings import Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, as_text, wrapped
+from dra_extender.inspection.lines import INDENT, Part, as_text, paragraph
 from dra_extender.model.api_json import number_of
 
 _NAMES: Final = {
@@ -20,7 +21,7 @@ _NAMES: Final = {
 
 
 @as_text
-def audit_tree(report: AuditReport, width: int = WIDTH) -> Iterator[str]:
+def audit_tree(report: AuditReport) -> Iterator[Part]:
     looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
     errors = sum(finding.severity is CheckSeverity.ERROR for finding in report.findings)
     headline = {
@@ -28,18 +29,18 @@ def audit_tree(report: AuditReport, width: int = WIDTH) -> Iterator[str]:
         Soundness.UNKNOWN: "nothing found, but not everything could be judged",
         Soundness.UNSOUND: f"{number_of(errors, 'error')}, {number_of(len(report.findings) - errors, 'warning')}",
     }[report.verdict]
-    yield from wrapped(f"{headline} ({looked_at or 'no kind could be read whole'})", "", width)
+    yield paragraph(f"{headline} ({looked_at or 'no kind could be read whole'})")
     for check, group in groupby(report.findings, key=lambda finding: finding.check):
         findings = tuple(group)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
         for finding in findings:
-            yield from wrapped(finding.about, INDENT, width)
-            yield from wrapped(finding.detail, INDENT * 2, width)
-    yield from held_lines(report.held, width)
+            yield paragraph(finding.about, INDENT)
+            yield paragraph(finding.detail, INDENT * 2)
+    yield partial(held_lines, report.held)
     for unjudged in report.unjudged:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
-        yield from wrapped(f"not judged: {checks}", "", width)
-        yield from wrapped(unjudged.reason, INDENT, width)
+        yield paragraph(f"not judged: {checks}")
+        yield paragraph(unjudged.reason, INDENT)
 
 
 def _label(check: Check) -> str:

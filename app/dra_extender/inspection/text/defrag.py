@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
 from dra_extender.inspection.defrag.report import DefragReport, Finding
-from dra_extender.inspection.lines import INDENT, WIDTH, as_text, wrapped
+from dra_extender.inspection.lines import INDENT, Part, as_text, paragraph, paragraphs
 from dra_extender.inspection.text.what_if import (
     fate_lines,
     outcome_text,
@@ -22,8 +23,8 @@ _PROGRAM: Final = ("kubectl", "dra", "what-if")
 
 
 @as_text
-def text(report: DefragReport, width: int = WIDTH) -> Iterator[str]:
-    yield from wrapped(_summary(report), "", width)
+def text(report: DefragReport) -> Iterator[Part]:
+    yield paragraph(_summary(report))
     moved = [
         PodRow(pod=move.pod, before=move.before, after=move.after, evicted=True, claims=move.claims)
         for move in report.moves
@@ -32,31 +33,30 @@ def text(report: DefragReport, width: int = WIDTH) -> Iterator[str]:
         yield ""
         header = ("POD", "FROM", "TO")
         rows = [(row.pod, outcome_text(row.before), outcome_text(row.after)) for row in moved]
-        yield from three_columns([header, *rows], width)
+        yield partial(three_columns, [header, *rows])
     if report.lands is not None:
         yield ""
-        yield from wrapped(f"{report.pod} {outcome_text(report.lands)}", "", width)
+        yield paragraph(f"{report.pod} {outcome_text(report.lands)}")
     lost = [move.pod for move in report.moves if not move.controller]
     if lost:
         yield ""
         is_single = len(lost) == 1
         sentence = "has no controller: create it again" if is_single else "have no controller: create them again"
-        yield from wrapped(f"{listed(lost, _MOST_PODS)} {sentence} after the end", "", width)
+        yield paragraph(f"{listed(lost, _MOST_PODS)} {sentence} after the end")
     subject = [] if report.lands is None else [PodRow(pod=report.pod, before=_ABSENT, after=report.lands)]
-    yield from unjudged_lines([*moved, *subject], width)
-    yield from fate_lines(moved, width)
+    yield from unjudged_lines([*moved, *subject])
+    yield from fate_lines(moved)
     if report.finding is Finding.NONE:
-        yield from _hindrances(report, width)
+        yield from _hindrances(report)
     if report.moves:
         yield ""
         yield "played by"
-        yield from _command((*_PROGRAM, *report.what_if), width)
+        yield partial(_command, (*_PROGRAM, *report.what_if))
     notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
     notes += report.notes
     if notes:
         yield ""
-    for note in notes:
-        yield from wrapped(f"note: {note}", "", width)
+    yield from paragraphs(f"note: {note}" for note in notes)
 
 
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
@@ -72,17 +72,17 @@ def _summary(report: DefragReport) -> str:
     return f"{report.goal} after {number_of(len(report.moves), 'move')}; {fewest}"
 
 
-def _hindrances(report: DefragReport, width: int) -> Iterator[str]:
+def _hindrances(report: DefragReport) -> Iterator[Part]:
     """Yield what stands in the way: reasons that no move changes, and pods that may not be moved."""
     if report.reasons:
         yield ""
-        yield from wrapped(f"{report.pod} fits nowhere, though all pods that may be moved have ended", "", width)
-        yield from reason_lines(report.reasons, width)
+        yield paragraph(f"{report.pod} fits nowhere, though all pods that may be moved have ended")
+        yield from reason_lines(report.reasons)
     if report.staying:
         yield ""
         yield "pods that stay"
     for staying in report.staying:
-        yield from wrapped(f"{listed(staying.pods, _MOST_PODS)}: {staying.reason}", INDENT, width)
+        yield paragraph(f"{listed(staying.pods, _MOST_PODS)}: {staying.reason}", INDENT)
 
 
 def _command(words: Sequence[str], width: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.lines import age_text, as_text, clock_text, csv_text, table_text
+from dra_extender.inspection.lines import Part, age_text, answer_text, as_text, clock_text, csv_text, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import PHYSICAL_DEVICE
@@ -147,9 +147,12 @@ _BAR: Final = 10
 _SHARED: Final = "several nodes"
 
 
-@as_text
-def devices_tree(report: DevicesReport, now: float) -> Iterator[str]:
-    """Lay the report out as lines; `now` is when the objects were read, seconds since the epoch."""
+def devices_tree(report: DevicesReport, now: float) -> str:
+    """Return the report as a tree; `now` is when the objects were read, seconds since the epoch."""
+    return answer_text(_tree_lines(report, now))
+
+
+def _tree_lines(report: DevicesReport, now: float) -> Iterator[str]:
     if not report.pools:
         yield "no devices"
     for node, pools in groupby(report.pools, key=lambda pool: pool.node):
@@ -230,7 +233,7 @@ def usage_wide(report: UsageReport) -> str:
 
 
 @as_text
-def usage_tree(report: UsageReport) -> Iterator[str]:
+def usage_tree(report: UsageReport) -> Iterator[Part]:
     if not (report.rows or report.drivers):
         yield "no devices"
     for namespace, group in groupby(report.rows, key=lambda row: row.namespace):

@@ -2,13 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, as_text, beside_labels, wrapped
+from dra_extender.inspection.lines import INDENT, Part, as_text, beside_labels, paragraph, paragraphs
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     Fate,
@@ -36,15 +37,14 @@ _FATES: Final = {
 
 
 @as_text
-def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
+def table(report: WhatIfReport) -> Iterator[Part]:
     after = _counts(pod.after for pod in report.pods)
     if report.changes:
         summary = f"with the changes {after}; without them {_counts(pod.before for pod in report.pods)}"
     else:
         summary = f"next {after}" if report.pods else "no pod waits for devices"
-    yield from wrapped(summary, "", width)
-    for sentence in report.changes:
-        yield from wrapped(sentence, INDENT, width)
+    yield paragraph(summary)
+    yield from paragraphs(report.changes, INDENT)
 
     def differs(row: PodRow) -> bool:
         return row.evicted or (row.before.kind, row.before.node) != (row.after.kind, row.after.node)
@@ -53,34 +53,32 @@ def table(report: WhatIfReport, width: int = WIDTH) -> Iterator[str]:
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
-        yield from three_columns(
-            [header, *((row.pod, outcome_text(row.before), outcome_text(row.after)) for row in shown)], width
-        )
+        rows = ((row.pod, outcome_text(row.before), outcome_text(row.after)) for row in shown)
+        yield partial(three_columns, (header, *rows))
     same = len(report.pods) - len(shown)
     if same and report.changes:
         yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
     elif same:
         plain = _counts(pod.after for pod in report.pods if pod.plain)
         yield f"of those that ask for no devices {plain}"
-    yield from _waiting([row for row in shown if row.after.kind is OutcomeKind.WAITS], width)
-    yield from unjudged_lines(shown, width)
+    yield from _waiting([row for row in shown if row.after.kind is OutcomeKind.WAITS])
+    yield from unjudged_lines(shown)
     for row in shown:
         if row.after.conditions:
             yield ""
-            yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
-    yield from fate_lines([row for row in shown if row.evicted], width)
+            yield paragraph(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported")
+    yield from fate_lines([row for row in shown if row.evicted])
     if report.fill is not None:
         yield ""
-        yield from _fill(report.fill, width)
+        yield from _fill(report.fill)
     if report.held:
         yield ""
-        yield from held_lines(report.held, width)
+        yield partial(held_lines, report.held)
     notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
     notes += report.notes
     if notes:
         yield ""
-    for note in notes:
-        yield from wrapped(f"note: {note}", "", width)
+    yield from paragraphs(f"note: {note}" for note in notes)
 
 
 def _counts(outcomes: Iterable[PodOutcome]) -> str:
@@ -120,7 +118,7 @@ def three_columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[
             yield INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
 
 
-def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+def _waiting(rows: Sequence[PodRow]) -> Iterator[Part]:
     """Yield why pods wait, once for all pods with the same reasons."""
     by_reasons: dict[tuple[ReasonCount, ...], list[str]] = defaultdict(list)
     for row in rows:
@@ -128,11 +126,11 @@ def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
             by_reasons[row.after.reasons].append(row.pod)
     for reasons, pods in by_reasons.items():
         yield ""
-        yield from wrapped(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}", "", width)
-        yield from reason_lines(reasons, width)
+        yield paragraph(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}")
+        yield from reason_lines(reasons)
 
 
-def unjudged_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+def unjudged_lines(rows: Sequence[PodRow]) -> Iterator[Part]:
     """Say of pods that land what was not looked at, once for all pods with the same marks."""
     by_marks: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
@@ -141,12 +139,11 @@ def unjudged_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     for marks, pods in by_marks.items():
         yield ""
         verb = "lands" if len(pods) == 1 else "land"
-        yield from wrapped(f"{listed(pods, _MOST_PODS)} {verb} as far as devices go; not looked at:", "", width)
-        for mark in marks:
-            yield from wrapped(mark, INDENT, width)
+        yield paragraph(f"{listed(pods, _MOST_PODS)} {verb} as far as devices go; not looked at:")
+        yield from paragraphs(marks, INDENT)
 
 
-def fate_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+def fate_lines(rows: Sequence[PodRow]) -> Iterator[Part]:
     """Yield what becomes of the claims of evicted pods, once for all of one fate."""
     by_fate: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -155,41 +152,38 @@ def fate_lines(rows: Sequence[PodRow], width: int) -> Iterator[str]:
             by_fate[_FATES[claim.fate] + users].append(f"{row.pod.partition('/')[0]}/{claim.claim}")
     for fate, claims in by_fate.items():
         yield ""
-        yield from wrapped(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}", "", width)
-        yield from wrapped(fate, INDENT, width)
+        yield paragraph(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}")
+        yield paragraph(fate, INDENT)
 
 
-def reason_lines(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
+def reason_lines(reasons: Iterable[ReasonCount], indent: str = INDENT) -> Iterator[Part]:
     rows = [(number_of(reason.nodes, "node") if reason.nodes else "", [reason.text]) for reason in reasons]
-    return beside_labels(rows, width, INDENT if any(label for label, _ in rows) else "")
+    return beside_labels(rows, indent, INDENT if any(label for label, _ in rows) else "")
 
 
-def _fill(fill: Fill, width: int) -> Iterator[str]:
+def _fill(fill: Fill) -> Iterator[Part]:
     at_least = "at least " if fill.bounded else ""
     copies = f"{fill.copies} {'copy' if fill.copies == 1 else 'copies'}"
-    yield from wrapped(
-        f"fill with {fill.subject}: {at_least}{copies} more {'fits' if fill.copies == 1 else 'fit'}", "", width
-    )
+    yield paragraph(f"fill with {fill.subject}: {at_least}{copies} more {'fits' if fill.copies == 1 else 'fit'}")
     if fill.nodes:
         listed = [f"{node.node} {node.copies}" for node in fill.nodes[:_MOST_NODES]]
         more = len(fill.nodes) - _MOST_NODES
         text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
-        yield from wrapped(f"on {text}", INDENT, width)
+        yield paragraph(f"on {text}", INDENT)
     if fill.unjudged:
-        yield from wrapped(f"as far as devices go; not looked at: {'; '.join(fill.unjudged)}", INDENT, width)
+        yield paragraph(f"as far as devices go; not looked at: {'; '.join(fill.unjudged)}", INDENT)
     if fill.bounded:
-        yield from wrapped("the count ends at this bound", INDENT, width)
+        yield paragraph("the count ends at this bound", INDENT)
         return
     yield f"{INDENT}no more, because"
-    for line in reason_lines(fill.reasons, width - len(INDENT)):
-        yield INDENT + line
-    yield from _stranded(fill.stranded, width)
+    yield from reason_lines(fill.reasons, INDENT * 2)
+    yield from _stranded(fill.stranded)
     if fill.stranded_in_part:
         text = "not all nodes were looked at for what is stranded: the selectors take too long"
-        yield from wrapped(text, INDENT, width)
+        yield paragraph(text, INDENT)
 
 
-def _stranded(stranded: Sequence[Stranded], width: int) -> Iterator[str]:
+def _stranded(stranded: Sequence[Stranded]) -> Iterator[Part]:
     if not stranded:
         yield f"{INDENT}stranded: nothing"
         return
@@ -199,15 +193,13 @@ def _stranded(stranded: Sequence[Stranded], width: int) -> Iterator[str]:
         places = list(group)
         nodes = [place.node for place in places if place.node != SEVERAL_NODES]
         where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
-        yield from wrapped(f"{where}: {text}", INDENT * 2, width)
+        yield paragraph(f"{where}: {text}", INDENT * 2)
         amounts = _amounts(places)
         if amounts:
-            yield from wrapped(amounts, INDENT * 4, width)
+            yield paragraph(amounts, INDENT * 4)
         examples = ", ".join(nodes[:_MOST_DEVICES])
         if examples:
-            yield from wrapped(
-                f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", INDENT * 4, width
-            )
+            yield paragraph(f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", INDENT * 4)
 
 
 def _amounts(places: Iterable[Stranded]) -> str:

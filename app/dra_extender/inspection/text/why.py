@@ -1,6 +1,7 @@
 """The answers to `why` as lines for a terminal of 80 columns; lines are wrapped and never cut."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,14 +11,15 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.lines import (
     INDENT,
-    WIDTH,
+    Part,
     age_text,
     as_text,
     beside_label,
     beside_labels,
     clock_text,
-    unknown_lines,
-    wrapped,
+    paragraph,
+    paragraphs,
+    unknown_parts,
 )
 from dra_extender.inspection.why.node import NodeDevicesReport
 from dra_extender.inspection.why.report import (
@@ -47,50 +49,45 @@ _IN_SECONDS: Final = 600
 
 
 @as_text
-def tree(report: WhyReport, width: int = WIDTH) -> Iterator[str]:
-    yield from unknown_lines(report.origin, width)
+def tree(report: WhyReport) -> Iterator[Part]:
+    yield from unknown_parts(report.origin)
     waits = not (report.node or report.awaited or report.cause in (Cause.FINISHED, Cause.DELETING))
     waiting = f"Pending {age_text(report.age)}, " if waits and report.age is not None else ""
     scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
-    yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
-    yield from _reported(report, width)
+    yield paragraph(f"{report.pod}  {waiting}{scheduler}{report.summary}")
+    yield from _reported(report)
     if report.scheduler_absent:
-        yield from wrapped(report.scheduler_absent, INDENT, width)
+        yield paragraph(report.scheduler_absent, INDENT)
     for event in report.events:
         age = "" if event.age is None else f"{age_text(event.age)} ago, "
-        yield from wrapped(f"Event {age}{event.subject}: {event.reason}: {event.message}", INDENT, width)
+        yield paragraph(f"Event {age}{event.subject}: {event.reason}: {event.message}", INDENT)
     if report.usable:
         nodes = listed(report.usable, _MOST_NAMES)
         unbound = f"; not bound yet: {'; '.join(report.unbound)}" if report.unbound else ""
         fits = (report.unbound or report.scheduler_absent) and not report.unjudged
-        yield from wrapped(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT, width)
+        yield paragraph(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT)
         if report.unjudged and not report.reported:
             unjudged = ", ".join(unjudged.text for unjudged in report.unjudged)
-            yield from wrapped(f"kube-scheduler also looks at {unjudged}, which is not judged here", INDENT, width)
-    yield from labelled(report.beside, report.origin.taken_at, width)
+            yield paragraph(f"kube-scheduler also looks at {unjudged}, which is not judged here", INDENT)
+    yield from labelled(report.beside, report.origin.taken_at)
     if report.gang is not None:
-        yield from _gang(report.gang, width)
+        yield from _gang(report.gang)
     for device in report.devices:
-        yield from _allocated(device, report.origin.taken_at, width)
-    for preferred in report.preferred:
-        yield from wrapped(_preferred_text(preferred), INDENT, width)
+        yield from _allocated(device, report.origin.taken_at)
+    yield from paragraphs(map(_preferred_text, report.preferred), INDENT)
     if report.scores:
-        yield from wrapped(_scores_text(report.scores), INDENT, width)
-    for refused in report.refused:
-        yield from wrapped(f"its kubelet would not start it: {refused}", INDENT, width)
+        yield paragraph(_scores_text(report.scores), INDENT)
+    yield from paragraphs((f"its kubelet would not start it: {refused}" for refused in report.refused), INDENT)
     for awaited in report.awaited:
-        yield from _awaited(awaited, report, width)
+        yield from _awaited(awaited, report)
     for branch in report.branches:
         if branch.claim:
             option_text = f" ({branch.wanted})" if branch.wanted else ""
-            yield from wrapped(
-                f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}", "", width
-            )
-        yield from labelled(branch.reasons, report.origin.taken_at, width)
+            yield paragraph(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{option_text}")
+        yield from labelled(branch.reasons, report.origin.taken_at)
     for step in report.next:
-        yield from step_lines(step, INDENT, width, in_gang=report.gang is not None)
-    for note in report.notes:
-        yield from wrapped(f"note: {note}", INDENT, width)
+        yield from _step(step, in_gang=report.gang is not None)
+    yield from paragraphs((f"note: {note}" for note in report.notes), INDENT)
 
 
 def subject_text(subject: str, claim: str, request: str) -> str:
@@ -98,18 +95,18 @@ def subject_text(subject: str, claim: str, request: str) -> str:
     return subject or (f"claim {claim}, request {request}" if request else f"claim {claim}")
 
 
-def _reported(report: WhyReport, width: int) -> Iterator[str]:
+def _reported(report: WhyReport) -> Iterator[Part]:
     """Yield what kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
     about = [reason for reason in report.reported if reason.kind is not ReasonKind.DEVICES or not report.branches]
     if not about or any(event.message == report.said for event in report.events):
         return
     texts = [f"{reason.nodes} {reason.text}" if reason.nodes else reason.text for reason in about]
-    yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
+    yield paragraph(f"kube-scheduler reports: {', '.join(texts)}", INDENT)
 
 
-def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
+def labelled(reasons: Sequence[NodeReason], now: float) -> Iterator[Part]:
     """Yield reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
-    return beside_labels([(number_of(reason.nodes, "node"), list(_reason(reason, now))) for reason in reasons], width)
+    return beside_labels([(number_of(reason.nodes, "node"), list(_reason(reason, now))) for reason in reasons])
 
 
 def _reason(reason: NodeReason, now: float) -> Iterator[str]:
@@ -131,7 +128,7 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     yield from reason.further
 
 
-def _gang(gang: GangReport, width: int) -> Iterator[str]:
+def _gang(gang: GangReport) -> Iterator[Part]:
     states = [member.state.value for member in gang.members]
     names = [_names(member.names) for member in gang.members]
     columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
@@ -140,7 +137,7 @@ def _gang(gang: GangReport, width: int) -> Iterator[str]:
         where = f"on {_names(tuple(dict.fromkeys(member.nodes)))}" if member.nodes else ""
         until = "" if member.until is None else f"until {clock_text(member.until)}"
         text = " ".join(part for part in (member.text, where, until) if part)
-        yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
+        yield partial(beside_label, f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text])
 
 
 def _names(names: Sequence[str]) -> str:
@@ -159,9 +156,9 @@ _MOST_NAMES: Final = 3
 _NAMES_COLUMN: Final = 16
 
 
-def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:
+def _awaited(awaited: AwaitedDevice, report: WhyReport) -> Iterator[Part]:
     subject = subject_text(awaited.subject, awaited.claim, awaited.request)
-    yield from wrapped(f"└ {subject}: {awaited.device}", "", width)
+    yield paragraph(f"└ {subject}: {awaited.device}")
     names = ", ".join(awaited.conditions)
     seconds = awaited.limit - report.origin.taken_at
     shown = f"{int(seconds)}s" if seconds < _IN_SECONDS else age_text(seconds)
@@ -172,16 +169,16 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
         "timed out": f"waits for {names}, not reported in time{doubt}",
     }.get(awaited.state, f"waits for {names}, not reported yet{limit}")
-    yield from wrapped(text, INDENT, width)
+    yield paragraph(text, INDENT)
 
 
-def _allocated(device: PodDevice, now: float, width: int) -> Iterator[str]:
+def _allocated(device: PodDevice, now: float) -> Iterator[Part]:
     age = "" if device.since is None else f", allocated {age_text(max(0.0, now - device.since))} ago"
     asks = f"└ {device.subject} ({device.claim}), request {device.request}: {device.device}{age}"
-    yield from wrapped(asks, "", width)
+    yield paragraph(asks)
     for condition in device.conditions:
         details = "".join(f": {text}" for text in (condition.reason, condition.message) if text)
-        yield from wrapped(f"driver reports {condition.type} {condition.status}{details}", INDENT, width)
+        yield paragraph(f"driver reports {condition.type} {condition.status}{details}", INDENT)
 
 
 def _preferred_text(preferred: PreferredAttribute) -> str:
@@ -213,17 +210,15 @@ def _scores_text(scores: Sequence[NodeScore]) -> str:
     return f"why {own.node}: prioritize gives it {texts[0]} of 10 now, the best other node, {other_scores[0].node}, {texts[1]}"
 
 
-def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool) -> Sequence[str]:
-    """Return a next step, and where it was found to help; or that it helps a gang."""
+def _step(step: NextStep, *, in_gang: bool) -> Iterator[Part]:
+    """Yield a next step, and where it was found to help; or that it helps a gang."""
     where = (
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     )
-    lines = [*wrapped(f"next  {step.text}{where}{doubt_text(step)}", indent, width)]
-    for end in step.ends[:_MOST_ENDED]:
-        lines += wrapped(f"{end.pod}: {price_text(end)}", indent + _BELOW_NEXT, width)
+    yield paragraph(f"next  {step.text}{where}{doubt_text(step)}", INDENT)
+    yield from paragraphs((f"{end.pod}: {price_text(end)}" for end in step.ends[:_MOST_ENDED]), _BELOW_NEXT)
     if len(step.ends) > _MOST_ENDED:
-        lines.append(f"{indent}{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods")
-    return lines
+        yield f"{_BELOW_NEXT}and {len(step.ends) - _MOST_ENDED} more pods"
 
 
 def doubt_text(step: NextStep) -> str:
@@ -245,7 +240,7 @@ def price_text(ended: EndedPod) -> str:
 _MOST_HOLDERS: Final = 4
 _MOST_ENDED: Final = 4
 _ELSE: Final = "what else kube-scheduler reports"
-_BELOW_NEXT: Final = " " * len("next  ")
+_BELOW_NEXT: Final = INDENT + " " * len("next  ")
 
 
 def place_of(nearest: NearestDevice) -> str:
@@ -351,45 +346,39 @@ def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
 
 
 @as_text
-def waiting_tree(report: WaitingReport, width: int = WIDTH) -> Iterator[str]:
+def waiting_tree(report: WaitingReport) -> Iterator[Part]:
     count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
-    yield from unknown_lines(report.origin, width)
+    yield from unknown_parts(report.origin)
     place = f" in namespace {report.namespace}" if report.namespace else ""
     nodes = "" if report.nodes is None else f"; {number_of(report.nodes, 'node')}"
-    yield from wrapped(f"{count}{place}{nodes}", "", width)
+    yield paragraph(f"{count}{place}{nodes}")
     labels = [number_of(cause.pods, "pod") for cause in report.causes]
     column = max(map(len, labels), default=0)
     for label, cause in zip(labels, report.causes, strict=True):
-        yield from _cause_lines(f"{label:>{column}}  ", cause, width)
-    for note in report.notes:
-        yield from wrapped(f"note: {note}", INDENT, width)
+        yield from _cause_lines(f"{label:>{column}}  ", cause)
+    yield from paragraphs((f"note: {note}" for note in report.notes), INDENT)
 
 
-def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
-    below = " " * len(label)
+def _cause_lines(label: str, row: WaitingCause) -> Iterator[Part]:
     option_text = f" ({row.wanted})" if row.wanted else ""
-    lines = [f"{row.cause}: {row.text}{option_text}"]
+    yield paragraph(f"{row.cause}: {row.text}{option_text}", label)
     age = "" if row.age is None else f" {age_text(row.age)}"
     detail = f": {row.detail}" if row.detail else ""
-    lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}")
-    for line in lines:
-        for part in wrapped(line, "", width - len(label)):
-            yield label + part
-            label = below
+    yield paragraph(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}", " " * len(label))
 
 
 @as_text
-def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
+def node_tree(report: NodeDevicesReport) -> Iterator[Part]:
     suffices = "does not fit" if report.beside else "devices would suffice"
     verdict = suffices if report.fits else report.text or "does not fit"
-    yield from wrapped(f"{report.pod} on {report.node}  {verdict}", "", width)
+    yield paragraph(f"{report.pod} on {report.node}  {verdict}")
     if report.beside:
-        yield from wrapped(f"beside devices: {', '.join(report.beside)}", INDENT, width)
+        yield paragraph(f"beside devices: {', '.join(report.beside)}", INDENT)
     for pool in report.pools:
-        yield from wrapped(f"incomplete: {gap_line(pool)}", INDENT, width)
+        yield paragraph(f"incomplete: {gap_line(pool)}", INDENT)
     for request in report.requests:
         subject = subject_text(request.subject, request.claim, request.request)
-        yield from wrapped(f"└ {subject} ({request.wanted}): {request.free} free by themselves", "", width)
+        yield paragraph(f"└ {subject} ({request.wanted}): {request.free} free by themselves")
         rows: list[tuple[str, list[str]]] = []
         for row in request.devices:
             groups = f" [{', '.join(row.device.declared)}]" if row.device.declared else ""
@@ -397,8 +386,7 @@ def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> Iterator[str]:
             if row.code != Code.NO_MATCH.name or not lines:
                 lines.insert(0, (row.text or "ok") + groups)
             rows.append((row.device.device.partition("/")[2], lines))
-        yield from beside_labels(rows, width)
+        yield from beside_labels(rows)
         if not request.devices:
             yield f"{INDENT}no devices"
-    for note in report.notes:
-        yield from wrapped(f"note: {note}", INDENT, width)
+    yield from paragraphs((f"note: {note}" for note in report.notes), INDENT)
