@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
@@ -12,7 +11,7 @@ from dra_extender.model.node import Node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.allocator.building import NODE, Held, demand_of, pools_of
+from tests.support.allocator.building import NODE, Held, allocate, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
 from tests.support.examples import examples
 from tests.support.model.reading import plain

@@ -28,32 +28,6 @@ _MAX_PREFERRED_STEPS: Final = 2_000
 """Steps in the preferred order: a search that finds a solution nearly always takes about as many steps as there are devices."""
 
 
-def allocate(
-    demand: Demand,
-    node: Node,
-    pools: NodePools,
-    usage: Usage,
-    *,
-    deadline: Callable[[], bool] | None = None,
-    new_share_id: Callable[[], str] | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
-    release: ReleaseBehaviour = OWN,
-    find_order: FindDeviceOrder | None = None,
-) -> Placement | NoFit:
-    """Search without pauses; `NodeSearch` documents the arguments and the result."""
-    search = NodeSearch(
-        demand,
-        node,
-        pools,
-        usage,
-        new_share_id=new_share_id,
-        max_steps=max_steps,
-        release=release,
-        find_order=find_order,
-    )
-    return search.decide(deadline)
-
-
 class NodeSearch:
     """A search for the first solution for all claims of a pod on one node, which may be paused.
 

@@ -1,3 +1,5 @@
+"""The cluster behind an API server, as the service uses it."""
+
 import asyncio
 from collections.abc import Mapping
 from math import inf

@@ -246,9 +246,7 @@ class Discovery:
     async def _gates(self) -> dict[str, bool] | None:
         """Return the feature gates by name; None if the server does not publish them."""
         try:
-            page = await self._transport.send(
-                ApiCall(RequestIntent("get", "/metrics"), "GET", "/metrics", self._timeouts.page)
-            )
+            page = await self._get("/metrics", self._timeouts.page)
         except ApiCallError as failed:
             _LOG.info("feature gates of the API server are not readable", problem=str(failed))
             return None
@@ -256,26 +254,26 @@ class Discovery:
 
     async def _allocation_groups(self) -> Support:
         """Return whether the schema has groups in allocations; a gate that is off shows only in what is written."""
-        path = f"/openapi/v3/apis/{RESOURCE_GROUP}/v1"
         try:
-            document = await self._transport.send(ApiCall(RequestIntent("get", path), "GET", path, self._timeouts.page))
+            document = await self._get(f"/openapi/v3/apis/{RESOURCE_GROUP}/v1", self._timeouts.page)
             return Support.KEPT if has_allocation_groups(document) else Support.DROPPED
         except (ApiCallError, msgspec.DecodeError, UnicodeDecodeError) as failed:
             _LOG.info("schema of the API server is not readable", problem=str(failed))
             return Support.UNKNOWN
 
+    async def _get(self, path: str, seconds: float) -> bytes:
+        return await self._transport.send(ApiCall(RequestIntent("get", path), "GET", path, seconds))
+
     async def _read(self, path: str, shape: type[_Shape]) -> _Shape:
-        intent = RequestIntent("get", path)
         try:
-            body = await self._transport.send(ApiCall(intent, "GET", path, self._timeouts.read))
-            return msgspec.json.decode(body, type=shape)
+            return msgspec.json.decode(await self._get(path, self._timeouts.read), type=shape)
         except ApiCallError as failed:
             if failed.code == HTTPStatus.NOT_FOUND:
                 raise _AbsentError(str(failed)) from failed
             raise failed.as_cluster_error() from failed
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise ServerUnavailableError(
-                f"{intent}: the answer cannot be read, is this an API server? {problem}"
+                f"get {path}: the answer cannot be read, is this an API server? {problem}"
             ) from problem
 
 

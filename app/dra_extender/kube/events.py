@@ -120,7 +120,9 @@ class RecentSeries:
     def record(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
         """Return the series of this text: the known one with one more count, or a new one."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
-        texts = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
+        texts = self._namespaces.setdefault(
+            pod.namespace, LruCache(self._of_namespace, on_evict=lambda _, series: self._removed(series.pod.namespace))
+        )
         series = texts.get((pod.uid, kind, reason, note))
         if series is not None and now - series.last <= self._window:
             series.count += 1
@@ -144,9 +146,6 @@ class RecentSeries:
         if texts is not None and texts.get(series.key) is series:
             del texts[series.key]
             self._removed(series.pod.namespace)
-
-    def _evicted(self, _: _Key, series: Series) -> None:
-        self._removed(series.pod.namespace)
 
     def _removed(self, namespace: str) -> None:
         self._size -= 1

@@ -7,12 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ApiObjects, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.model.api_json import Value
-from dra_extender.scheduling.ports.cluster import NotFoundError, ServerUnavailableError
+from dra_extender.model.api_json import Value, reader
+from dra_extender.scheduling.ports.cluster import NotFoundError
 
 SECRETS: Final = ResourceKind("secrets", "v1")
 TYPE: Final = "kubernetes.io/tls"
@@ -22,6 +21,9 @@ class _Secret(Value, frozen=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     type: str = TYPE
     data: dict[str, str] | None = None
+
+
+_read_secret: Final = reader("Secret", _Secret)
 
 
 class StoredSecret(NamedTuple):
@@ -50,16 +52,11 @@ class SecretStore:
     async def read(self, name: str) -> StoredSecret | None:
         """Return the Secret; None if there is none.  Values that are not base64 count as absent."""
         try:
-            answer = await self._api.send(self._api.call("get", SECRETS, self._namespace, name))
-        except ApiCallError as failed:
-            problem = failed.as_cluster_error()
-            if isinstance(problem, NotFoundError):
-                return None
-            raise problem from failed
-        try:
-            secret = msgspec.json.decode(answer, type=_Secret)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
-            raise ServerUnavailableError(f"Secret {name} cannot be read: {unreadable}") from unreadable
+            secret = await self._api.perform_and_read(
+                self._api.call("get", SECRETS, self._namespace, name), _read_secret
+            )
+        except NotFoundError:
+            return None
         decoded = {}
         for key, value in (secret.data or {}).items():
             try:
@@ -78,7 +75,4 @@ class SecretStore:
             "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
         }
         verb, body = "create" if before is None else "update", msgspec.json.encode(secret)
-        try:
-            await self._api.send(self._api.call(verb, SECRETS, self._namespace, name, body))
-        except ApiCallError as failed:
-            raise failed.as_cluster_error() from failed
+        await self._api.perform(self._api.call(verb, SECRETS, self._namespace, name, body))

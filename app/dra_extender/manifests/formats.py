@@ -9,7 +9,10 @@ from typing import Any, Final, NamedTuple, assert_never
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
-from dra_extender.manifests.names import (
+from dra_extender.manifests.problems import shown
+from dra_extender.model.api_json import MAX_PARAMETERS
+from dra_extender.model.fields import Format
+from dra_extender.model.names import (
     is_driver_name,
     is_extended_resource,
     is_fully_qualified_name,
@@ -21,9 +24,6 @@ from dra_extender.manifests.names import (
     is_semantic_version,
     is_subdomain,
 )
-from dra_extender.manifests.problems import shown
-from dra_extender.model.api_json import MAX_PARAMETERS
-from dra_extender.model.fields import Format
 
 MAX_BYTES: Final = 64
 """The longest value of an attribute."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dra_extender.cel.values.quantity import NANO, parse_quantity
-from dra_extender.manifests.names import is_node_allocatable, is_subdomain
 from dra_extender.manifests.problems import Problem, shown
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import Value
@@ -20,6 +19,7 @@ from dra_extender.model.device import (
     ResourceOverhead,
 )
 from dra_extender.model.fields import fields_of
+from dra_extender.model.names import is_node_allocatable, is_subdomain
 from dra_extender.model.node_selector import NODE_NAME_FIELD, FieldRequirement, NodeSelectorRequirement
 from dra_extender.model.objects import WorkloadSpec
 from dra_extender.model.pod import GroupResourceClaim, PodResourceClaim, WholePodSpec

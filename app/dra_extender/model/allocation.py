@@ -1,3 +1,5 @@
+"""Allocations: the devices of a claim as they are written, and what they take out of their pools."""
+
 from dataclasses import dataclass
 from typing import Annotated, Final
 

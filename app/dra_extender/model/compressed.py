@@ -1,3 +1,5 @@
+"""Long lists of values in little memory."""
+
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, overload

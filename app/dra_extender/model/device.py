@@ -1,3 +1,5 @@
+"""Devices of a slice: as the API server sends them, and compact, with equal parts shared."""
+
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final
 

@@ -1,3 +1,5 @@
+"""DeviceClasses: selectors and configuration that requests name."""
+
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 

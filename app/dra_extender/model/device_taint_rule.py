@@ -1,3 +1,5 @@
+"""DeviceTaintRules: taints that an administrator puts on devices of any driver."""
+
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 

@@ -1,3 +1,5 @@
+"""Names of nodes in a request, decoded as far as they are read."""
+
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Annotated, Final, overload

@@ -4,7 +4,6 @@ It distinguishes our allocations from those of other schedulers, which set the s
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -13,20 +12,15 @@ from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import Value, reader
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 
+Path = tuple[str, ...]
+"""Names of fields that lead to a part of a claim."""
+
+ALLOCATION: Final[Path] = ("f:status", "f:allocation")
+RESERVATIONS: Final[Path] = ("f:status", "f:reservedFor")
+FINALIZER_ENTRY: Final[Path] = ("f:metadata", "f:finalizers", f'v:"{FINALIZER}"')
+SNAPSHOT: Final[Path] = ("f:metadata", "f:annotations", f"f:{SNAPSHOT_ANNOTATION}")
+EXTENDED: Final[Path] = ("f:metadata", "f:annotations", f"f:{EXTENDED_ANNOTATION}")
 _ENTRY: Final = "k:"
-READ: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "manager": None,
-        "fieldsV1": {
-            "f:metadata": {
-                "f:finalizers": {f'v:"{FINALIZER}"': None},
-                "f:annotations": {f"f:{SNAPSHOT_ANNOTATION}": None, f"f:{EXTENDED_ANNOTATION}": None},
-            },
-            "f:status": {"f:allocation": {}, "f:reservedFor": None},
-        },
-    }
-)
-"""What `writers_of` reads of an entry, by the names of fields; None stands for a whole value."""
 
 
 class Writers(Value, frozen=True, rename=None):
@@ -68,35 +62,29 @@ def writers_of(raw: bytes) -> Writers:
     Raises:
         ModelError: not a claim with managed fields as the API server keeps them.
     """
-    allocation: set[str] = set()
-    finalizer: set[str] = set()
-    snapshot: set[str] = set()
-    extended: set[str] = set()
-    reservations: dict[str, set[str]] = {}
-    for entry in _read_managers(raw).metadata.managed_fields:
-        status, metadata = _part(entry.fields, "f:status"), _part(entry.fields, "f:metadata")
-        if "f:allocation" in status:
-            allocation.add(entry.manager)
-        if f'v:"{FINALIZER}"' in _part(metadata, "f:finalizers"):
-            finalizer.add(entry.manager)
-        if f"f:{SNAPSHOT_ANNOTATION}" in _part(metadata, "f:annotations"):
-            snapshot.add(entry.manager)
-        if f"f:{EXTENDED_ANNOTATION}" in _part(metadata, "f:annotations"):
-            extended.add(entry.manager)
-        for uid in _entries(_part(status, "f:reservedFor")):
-            reservations.setdefault(uid, set()).add(entry.manager)
+    entries = _read_managers(raw).metadata.managed_fields
+
+    def managers(path: Path) -> frozenset[str]:
+        return frozenset(entry.manager for entry in entries if path[-1] in _part(entry.fields, path[:-1]))
+
+    reservations: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        for uid in _entries(_part(entry.fields, RESERVATIONS)):
+            reservations[uid] = reservations.get(uid, frozenset()) | {entry.manager}
     return Writers(
-        allocation=frozenset(allocation),
-        finalizer=frozenset(finalizer),
-        snapshot=frozenset(snapshot),
-        extended=frozenset(extended),
-        reservations={uid: frozenset(managers) for uid, managers in reservations.items()},
+        allocation=managers(ALLOCATION),
+        finalizer=managers(FINALIZER_ENTRY),
+        snapshot=managers(SNAPSHOT),
+        extended=managers(EXTENDED),
+        reservations=reservations,
     )
 
 
-def _part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = fields.get(name)
-    return part if isinstance(part, dict) else {}
+def _part(fields: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    for name in path:
+        below = fields.get(name)
+        fields = below if isinstance(below, dict) else {}
+    return fields
 
 
 def _entries(fields: Mapping[str, Any]) -> Iterator[str]:

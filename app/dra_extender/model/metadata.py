@@ -1,3 +1,5 @@
+"""Metadata, conditions and times, which objects of all kinds have."""
+
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType

@@ -1,3 +1,5 @@
+"""Nodes: what decisions read of them, and what kube-scheduler's own filters read besides."""
+
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 

@@ -1,18 +1,16 @@
-import re
+"""Node selectors, by the rules of kube-scheduler."""
+
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Final
 
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.fields import Described, Items, LabelKey, LabelValue, Mark, Name, OneOf, Word
+from dra_extender.model.names import MAX_LABEL, MAX_SUBDOMAIN, is_label_key, is_label_value
 
 NODE_NAME_FIELD: Final = "metadata.name"
 
-_NAME: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_NAME: Final = 63
-_LONGEST_PREFIX: Final = 253
-_LONGEST_KEY: Final = _LONGEST_PREFIX + len("/") + _LONGEST_NAME
+_LONGEST_KEY: Final = MAX_SUBDOMAIN + len("/") + MAX_LABEL
 _DIGITS: Final = 19
 
 
@@ -82,10 +80,10 @@ def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
     Raises:
         ModelError: the requirement is malformed.
     """
-    if len(requirement.key) > _LONGEST_KEY or not _is_label_key(requirement.key):
+    if len(requirement.key) > _LONGEST_KEY or not _is_key(requirement.key):
         raise ModelError(f"node selector: {requirement.key!r} is no name of a label")
     for value in requirement.values or ():
-        if value and (len(value) > _LONGEST_NAME or not _is_name(value)):
+        if len(value) > MAX_LABEL or not _is_value(value):
             raise ModelError(f"node selector: {value!r} is no value of a label")
     count = len(requirement.values or ())
     match requirement.operator:
@@ -102,17 +100,8 @@ def check_label_requirement(requirement: NodeSelectorRequirement) -> None:
 
 
 # Nothing asks about longer texts, because the caches keep the texts.
-@lru_cache(maxsize=4096)
-def _is_label_key(key: str) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        return False
-    return _is_name(name)
-
-
-@lru_cache(maxsize=4096)
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+_is_key: Final = lru_cache(maxsize=4096)(is_label_key)
+_is_value: Final = lru_cache(maxsize=4096)(is_label_value)
 
 
 def _integer(text: str) -> int | None:

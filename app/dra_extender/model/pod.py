@@ -239,13 +239,6 @@ class ExtendedClaimStatus(Value, frozen=True):
     resource_claim_name: Subdomain = ""
 
 
-class _Condition(Value, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 _STARTED: Final = ("PodReadyToStartContainers", "True")
 _SCHEDULED: Final = "PodScheduled"
 _GATED: Final = "SchedulingGated"
@@ -261,7 +254,7 @@ class PodStatus(Value, frozen=True):
     nominated_node_name: Name | None = None
     resource_claim_statuses: Annotated[tuple[PodClaimStatus, ...], Mark.WHOLE] | None = None
     extended_resource_claim_status: Annotated[ExtendedClaimStatus, Mark.WHOLE, Gate.EXTENDED_RESOURCES] | None = None
-    conditions: Annotated[tuple[_Condition, ...], Described(tuple[Condition, ...])] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class PodObject(Value, frozen=True):
@@ -281,7 +274,7 @@ class PodObject(Value, frozen=True):
         requested = sum(len(container.requests) for container in requesting)
         extended = status.extended_resource_claim_status
         scheduled = next(
-            (condition for condition in status.conditions or () if condition.type == _SCHEDULED), _Condition()
+            (condition for condition in status.conditions or () if condition.type == _SCHEDULED), Condition()
         )
         member_waits = group is not None and not spec.node_name
         return Pod(
@@ -318,7 +311,7 @@ class WholePod(Value, frozen=True):
     status: PodStatus = PodStatus()
 
 
-def _report(scheduled: _Condition) -> str:
+def _report(scheduled: Condition) -> str:
     """Return the message of the condition PodScheduled if kube-scheduler found no node for the pod."""
     return scheduled.message[:_MOST_MESSAGE] if scheduled.reason == _UNSCHEDULABLE else ""
 

@@ -1,3 +1,5 @@
+"""PodGroups: gangs, and claims that their pods share."""
+
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 

@@ -1,3 +1,5 @@
+"""ResourceClaims: what is asked for, what is allocated, and for whom."""
+
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 

@@ -1,3 +1,5 @@
+"""ResourceSlices: as the API server sends them, and compact as they are kept."""
+
 from typing import Annotated, Any
 
 import msgspec

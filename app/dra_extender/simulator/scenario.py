@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import NamedClaim
 from dra_extender.allocator.pools.pools import node_pools
@@ -109,16 +109,16 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             return _error(node, str(problem))
         shares = (f"share-{number}" for number in itertools.count())
         end = time.monotonic() + timeout
-        result = allocate(
+        search = NodeSearch(
             demand,
             node,
             pools,
             usage,
-            deadline=lambda: time.monotonic() > end,
             new_share_id=lambda: next(shares),
             max_steps=sys.maxsize,
             release=UPSTREAM,
         )
+        result = search.decide(lambda: time.monotonic() > end)
         return _placed(node, result) if isinstance(result, Placement) else _refused(node, result)
 
     def pool_slices(pool_id: PoolId) -> Sequence[ResourceSlice]:

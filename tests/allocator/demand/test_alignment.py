@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.alignment import PreferencesError, meets, read_preferences
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, reads_of
@@ -22,6 +21,7 @@ from tests.support.allocator.building import (
     NODE,
     Held,
     Json,
+    allocate,
     ask,
     claim_of,
     demand_of,

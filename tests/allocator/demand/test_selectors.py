@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim, is_read, reads_of
 from dra_extender.allocator.demand.selectors import SelectorError, SelectorList, SelectorVerdicts
@@ -22,6 +21,7 @@ from tests.support.allocator.building import (
     CLASSES,
     NODE,
     Held,
+    allocate,
     ask,
     claim_of,
     demand_of,

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.fragmentation import units
 from dra_extender.allocator.fragmentation.kinds import MOST_SHAPES, Kind, NodeAmounts, heaviest, kind_of
 from dra_extender.allocator.fragmentation.loss import Fragmentation
@@ -21,6 +20,7 @@ from tests.support.allocator.building import (
     NODE,
     Held,
     Json,
+    allocate,
     amount_of,
     claim_of,
     consuming,

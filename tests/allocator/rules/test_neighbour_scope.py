@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import MAX_NEIGHBOURS
 from dra_extender.allocator.rules.node_view import NodeView
@@ -23,6 +22,7 @@ from tests.support.allocator.building import (
     NODE,
     Held,
     Json,
+    allocate,
     ask,
     claim_of,
     consuming,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.violations import DEVICE, NODE, pool_violation, published_pool
 from dra_extender.allocator.state.features import UPSTREAM, Features
@@ -21,6 +20,7 @@ from tests.support.allocator.building import (
     DRIVER,
     Held,
     Json,
+    allocate,
     ask,
     claim_of,
     contradictions,

@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import NANO
@@ -12,6 +11,7 @@ from dra_extender.model.allocation import Placement
 from tests.support.allocator.building import (
     NODE,
     Held,
+    allocate,
     amount_of,
     ask,
     claim_of,

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from dra_extender.allocator.allocate import NodeSearch, allocate
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.state.reasons import Code, NoFit, SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.allocator.building import (
     NODE,
     Held,
+    allocate,
     claim_of,
     demand_of,
     either,

@@ -4,7 +4,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.search.feasibility import Bounds
 from dra_extender.allocator.search.pruning import locations
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.allocator.building import (
     NODE,
     Held,
+    allocate,
     ask,
     claim_of,
     consuming,

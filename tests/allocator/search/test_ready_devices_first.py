@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.allocate import NodeSearch, allocate
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.state.features import OWN, UPSTREAM, Features
 from dra_extender.allocator.state.reasons import Code, SearchPaused
 from dra_extender.model.allocation import Placement
@@ -16,6 +16,7 @@ from tests.support.allocator.building import (
     NODE,
     Held,
     Json,
+    allocate,
     ask,
     claim_of,
     demand_of,

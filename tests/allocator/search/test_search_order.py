@@ -4,13 +4,13 @@ import sys
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.reasons import Code
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
     NODE,
     Held,
+    allocate,
     ask,
     claim_of,
     demand_of,

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.device import Device
@@ -13,7 +12,7 @@ from dra_extender.model.resource_claim import ResourceClaim
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.allocator.building import NODE, Held, demand_of, pools_of
+from tests.support.allocator.building import NODE, Held, allocate, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
 from tests.support.examples import examples
 

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.cel.values.quantity import NANO
@@ -15,6 +14,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 from tests.support.allocator.building import (
     NODE,
     Held,
+    allocate,
     claim_of,
     consuming,
     counters_of,

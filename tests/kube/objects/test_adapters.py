@@ -337,7 +337,7 @@ async def test_a_secret_that_is_not_there_is_none(store: SecretStore) -> None:
 
 async def test_a_secret_that_cannot_be_read_is_no_reason_to_replace_it(faults: Faults, store: SecretStore) -> None:
     faults.plan("get", "secrets", Fault(answer=(200, b'{"data": 7}')))
-    with pytest.raises(ServerUnavailableError, match="Secret tls cannot be read"):
+    with pytest.raises(ServerUnavailableError, match="get secrets space/tls: the answer cannot be read: Secret:"):
         await store.read("tls")
 
 

@@ -1,7 +1,7 @@
 """Claims follow the pods that use them, as kube-controller-manager makes them."""
 
 import pytest
-from dra_extender.manifests.names import is_label
+from dra_extender.model.names import is_label
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind

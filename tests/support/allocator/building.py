@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.pools.pools import NodePools, Pool, node_pools
 from dra_extender.allocator.rules.violations import Violation, usage_violations
 from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import NoFit, Rejection
-from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
+from dra_extender.allocator.state.usage import PoolUsage, Usage, any_compatibility_rule
 from dra_extender.cel.program import ProgramCache
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
@@ -168,6 +168,19 @@ def refusal(*claims: ResourceClaim, features: Features | None = None) -> Rejecti
     found = build_demand(named(*claims), CLASSES, _PROGRAMS, features or Features())
     assert isinstance(found, Rejection)
     return found
+
+
+def allocate(
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Callable[[], bool] | None = None,
+    **options: Any,
+) -> Placement | NoFit:
+    """Search without pauses; the options are those of NodeSearch."""
+    return NodeSearch(demand, node, pools, usage, **options).decide(deadline)
 
 
 def ask(

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from dra_extender.allocator.allocate import allocate
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
@@ -13,7 +12,7 @@ from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.members import GangMember
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle
 
-from tests.support.allocator.building import Held, demand_of, pools_of
+from tests.support.allocator.building import Held, allocate, demand_of, pools_of
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.demand.build import build_demand
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
@@ -25,7 +24,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict
 
-from tests.support.allocator.building import contradictions
+from tests.support.allocator.building import allocate, contradictions
 from tests.support.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
 Json = dict[str, Any]

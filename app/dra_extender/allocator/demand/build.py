@@ -63,7 +63,7 @@ def build_demand(
     """Validate the claims of one pod, which are allocated together, and build the demand for any number of searches.
 
     `verdicts` keeps selector verdicts between pods; without it they last as long as the demand.  What depends on a node (mode All,
-    selectors that do not compile or fail on a device) is checked by `allocate`.  Compiling expressions is charged to `budget`;
+    selectors that do not compile or fail on a device) is checked by `NodeSearch`.  Compiling expressions is charged to `budget`;
     `programs` keeps what was compiled before the budget was spent.  The budget is checked before each further claim.  `prepared`
     collects the claims that are ready by their index, so that another call with the same claims, classes and features continues
     after a pause.  `preferences` are those of the administrator's policy.

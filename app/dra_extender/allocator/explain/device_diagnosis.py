@@ -1,7 +1,7 @@
 """Diagnoses of the devices of a node for one request: each device by itself beside what is held, before anything is picked.
 
 `diagnose_devices` gives every device, `survey` the number of devices by reason.  Conflicts between the picks of one pod are in the
-rejections of `allocate` only.
+rejections of `NodeSearch` only.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping

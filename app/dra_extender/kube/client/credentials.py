@@ -1,3 +1,5 @@
+"""Where the API server is and who asks: kubeconfig, service account or options."""
+
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping

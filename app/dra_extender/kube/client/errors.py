@@ -1,3 +1,5 @@
+"""Failed requests: what the API server said, and what a caller can do."""
+
 import asyncio
 import os
 import socket

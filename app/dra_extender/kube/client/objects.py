@@ -1,15 +1,20 @@
+"""The kinds of objects, their paths, and requests about single objects."""
+
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import JSON, ApiCall, ApiTransport
-from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.model.api_json import ModelError
+from dra_extender.scheduling.ports.cluster import RequestRejectedError, ServerUnavailableError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +144,16 @@ class ApiObjects:
                         raise failed.as_cluster_error() from failed
                 await asyncio.sleep(pause)
                 attempt = replace(call, seconds=end - loop.time())
+
+    async def perform_and_read(self, call: ApiCall, read: Callable[[bytes], T]) -> T:
+        """Perform a request, and return what `read` makes of the answer.
+
+        Raises:
+            ServerUnavailableError: the answer cannot be read.
+            ClusterError: as `perform`.
+        """
+        answer = await self.perform(call)
+        try:
+            return read(answer)
+        except ModelError as problem:
+            raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem

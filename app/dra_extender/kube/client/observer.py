@@ -1,3 +1,5 @@
+"""The counts of the adapters."""
+
 from typing import Protocol
 
 

@@ -1,3 +1,5 @@
+"""Pauses between tries."""
+
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

@@ -1,3 +1,5 @@
+"""How to reach an API server: kubeconfig, TLS, time limits, watches."""
+
 from dataclasses import dataclass, field
 from pathlib import Path
 

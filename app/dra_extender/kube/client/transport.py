@@ -1,3 +1,5 @@
+"""HTTP to one API server: connections, headers, time limits, and the fence before writes."""
+
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,3 +1,5 @@
+"""The EndpointSlice that names the leader."""
+
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""ResourceClaims: reads, and writes that respell nothing of other writers."""
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final

@@ -1,3 +1,5 @@
+"""Pods and PodGroups: reads, bindings, and writes of their status."""
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -5,11 +7,11 @@ import msgspec
 
 from dra_extender.kube.client.objects import PODS, ApiObjects, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiTransport
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.kube.client.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.model.api_json import Value, reader
 from dra_extender.model.pod import Pod, PodClaimStatus, read_pod
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
+from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError
 
 
 class KubePods:
@@ -19,11 +21,7 @@ class KubePods:
         self._api = ApiObjects(transport, settings)
 
     async def read(self, namespace: str, name: str) -> Pod:
-        call = self._api.call("get", PODS, namespace, name)
-        try:
-            return read_pod(await self._api.perform(call))
-        except ModelError as problem:
-            raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
+        return await self._api.perform_and_read(self._api.call("get", PODS, namespace, name), read_pod)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         binding = {
@@ -36,7 +34,7 @@ class KubePods:
         await self._api.perform(self._api.call("create", PODS, namespace, name, body, subresource="binding"))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        await self._patch_status(namespace, name, uid, {"nominatedNodeName": node or None})
+        await self._api.perform(self._status_patch(namespace, name, uid, {"nominatedNodeName": node or None}))
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
@@ -45,22 +43,16 @@ class KubePods:
             dict(zip(("containerName", "resourceName", "requestName"), mapping, strict=True)) for mapping in mappings
         ]
         status = {"resourceClaimName": claim, "requestMappings": listed}
-        stored = await self._patch_status(namespace, name, uid, {"extendedResourceClaimStatus": status})
-        try:
-            return read_pod(stored).extended_claim == claim
-        except ModelError as problem:
-            raise ServerUnavailableError(
-                f"patch pods/status {namespace}/{name}: the answer cannot be read: {problem}"
-            ) from problem
+        call = self._status_patch(namespace, name, uid, {"extendedResourceClaimStatus": status})
+        return (await self._api.perform_and_read(call, read_pod)).extended_claim == claim
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
         await _record_claims(self._api, PODS, namespace, name, {"uid": uid, "resourceVersion": version}, claims)
 
-    async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, object]) -> bytes:
+    def _status_patch(self, namespace: str, name: str, uid: str, status: Mapping[str, object]) -> ApiCall:
         # The UID of a pod cannot be changed, so that a patch for another one is refused.
         body = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
-        call = self._api.call("patch", PODS, namespace, name, body, subresource="status", content_type=MERGE_PATCH)
-        return await self._api.perform(call)
+        return self._api.call("patch", PODS, namespace, name, body, subresource="status", content_type=MERGE_PATCH)
 
 
 class KubePodGroups:
@@ -79,11 +71,7 @@ class KubePodGroups:
         return "" if kind is None else kind.group_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        call = self._api.call("get", self._kind(), namespace, name)
-        try:
-            return read_pod_group(await self._api.perform(call))
-        except ModelError as problem:
-            raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
+        return await self._api.perform_and_read(self._api.call("get", self._kind(), namespace, name), read_pod_group)
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         meta = group.metadata
@@ -115,7 +103,7 @@ class _WithStatus(Value, frozen=True):
     status: _Status = _Status()
 
 
-_DECODER: Final = msgspec.json.Decoder(_WithStatus)
+_read_status: Final = reader("status", _WithStatus)
 
 
 async def _record_claims(
@@ -138,11 +126,7 @@ async def _record_claims(
     entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(claims.items())]
     body = msgspec.json.encode({"metadata": precondition, "status": {"resourceClaimStatuses": entries}})
     call = api.call("patch", kind, namespace, name, body, subresource="status", content_type=STRATEGIC_MERGE_PATCH)
-    answer = await api.perform(call)
-    try:
-        stored = decode(str(call.intent), _DECODER, answer).status.resource_claim_statuses
-    except ModelError as problem:
-        raise ServerUnavailableError(f"the answer cannot be read: {problem}") from problem
+    stored = (await api.perform_and_read(call, _read_status)).status.resource_claim_statuses
     stored_claims = {entry.name: entry.resource_claim_name for entry in stored}
     lost = [entry for entry, claim in sorted(claims.items()) if stored_claims.get(entry) != claim]
     if lost:

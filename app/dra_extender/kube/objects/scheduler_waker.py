@@ -1,3 +1,5 @@
+"""Requeues of rejected pods, by an annotation of a DeviceClass."""
+
 from typing import Final
 
 import msgspec

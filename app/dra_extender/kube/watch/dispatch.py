@@ -1,3 +1,5 @@
+"""The way from an object of a watch to its sink: each version once, and no object stops the others."""
+
 from collections.abc import Set as AbstractSet
 from sys import intern
 

@@ -1,3 +1,5 @@
+"""A list and watch without end: it resumes, lists again, and retries."""
+
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing

@@ -1,19 +1,13 @@
 """Who wrote which part of a claim, kept in `metadata.managedFields` as far as the service reads it."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.managed_fields import ALLOCATION, EXTENDED, FINALIZER_ENTRY, RESERVATIONS, SNAPSHOT, Path
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from dra_extender.simulator.apiserver.objects import Json, part
-
-Path = tuple[str, ...]
-
-_ALLOCATION: Final = ("f:status", "f:allocation")
-_FINALIZER: Final = ("f:metadata", "f:finalizers", f'v:"{FINALIZER}"')
-_SNAPSHOT: Final = ("f:metadata", "f:annotations", f"f:{SNAPSHOT_ANNOTATION}")
-_EXTENDED: Final = ("f:metadata", "f:annotations", f"f:{EXTENDED_ANNOTATION}")
 
 
 def note_writer(old: Json, new: Json, manager: str) -> None:
@@ -37,16 +31,16 @@ def _parts(claim: Json) -> dict[Path, Any]:
     metadata, status = part(claim, "metadata"), part(claim, "status")
     parts: dict[Path, Any] = {}
     if status.get("allocation") is not None:
-        parts[_ALLOCATION] = status["allocation"]
+        parts[ALLOCATION] = status["allocation"]
     if FINALIZER in (metadata.get("finalizers") or ()):
-        parts[_FINALIZER] = True
+        parts[FINALIZER_ENTRY] = True
     if SNAPSHOT_ANNOTATION in part(metadata, "annotations"):
-        parts[_SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
+        parts[SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
     if EXTENDED_ANNOTATION in part(metadata, "annotations"):
-        parts[_EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
+        parts[EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
     for consumer in status.get("reservedFor") or ():
         key = msgspec.json.encode({"uid": consumer.get("uid")}).decode()
-        parts["f:status", "f:reservedFor", f"k:{key}"] = consumer
+        parts[*RESERVATIONS, f"k:{key}"] = consumer
     return parts
 
 

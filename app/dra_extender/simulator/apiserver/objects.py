@@ -1,49 +1,53 @@
-from collections.abc import Mapping
+"""The kinds of stored objects, their keys, and parts of them as JSON."""
+
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
 from dra_extender.manifests import api_defaults
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.objects import WRITTEN
 
 Json = dict[str, Any]
 """One API object, or a part of it, as decoded JSON."""
 
 NAMESPACE = "default"
+_RESOURCE: Final = "resource.k8s.io/v1"
 
 
 class StoredKind(StrEnum):
-    """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the sinks use."""
+    """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the sinks use.
 
-    NODE = "nodes"
-    SLICE = "resourceslices"
-    CLASS = "deviceclasses"
-    TAINT_RULE = "devicetaintrules"
-    TEMPLATE = "resourceclaimtemplates"
-    CLAIM = "resourceclaims"
-    POD_GROUP = "podgroups"
-    POD = "pods"
-    NAMESPACE = "namespaces"
-    LEASE = "leases"
-    ENDPOINT_SLICE = "endpointslices"
-    EVENT = "events"
-    BUDGET = "poddisruptionbudgets"
-    SECRET = "secrets"  # noqa: S105 - the plural of a kind
+    `singular` is `kind` as objects spell it, e.g. ResourceClaim.
+    """
 
-    @property
-    def singular(self) -> str:
-        """`kind` as objects spell it, e.g. ResourceClaim."""
-        return _SINGULAR[self]
+    singular: str
+    api_version: str
+    namespaced: bool
 
-    @property
-    def api_version(self) -> str:
-        return _API_VERSION.get(self, "resource.k8s.io/v1")
+    def __new__(cls, plural: str, singular: str = "", api_version: str = _RESOURCE, namespaced: bool = True) -> Self:
+        kind = str.__new__(cls, plural)
+        kind._value_ = plural
+        kind.singular, kind.api_version, kind.namespaced = singular, api_version, namespaced
+        return kind
 
-    @property
-    def namespaced(self) -> bool:
-        return self not in _CLUSTER_SCOPED
+    NODE = "nodes", "Node", "v1", False
+    SLICE = "resourceslices", "ResourceSlice", _RESOURCE, False
+    CLASS = "deviceclasses", "DeviceClass", _RESOURCE, False
+    TAINT_RULE = "devicetaintrules", "DeviceTaintRule", _RESOURCE, False
+    TEMPLATE = "resourceclaimtemplates", "ResourceClaimTemplate"
+    CLAIM = "resourceclaims", "ResourceClaim"
+    POD_GROUP = "podgroups", "PodGroup", "scheduling.k8s.io/v1beta1"
+    POD = "pods", "Pod", "v1"
+    NAMESPACE = "namespaces", "Namespace", "v1", False
+    LEASE = "leases", "Lease", "coordination.k8s.io/v1"
+    ENDPOINT_SLICE = "endpointslices", "EndpointSlice", "discovery.k8s.io/v1"
+    EVENT = "events", "Event", "events.k8s.io/v1"
+    BUDGET = "poddisruptionbudgets", "PodDisruptionBudget", "policy/v1"
+    SECRET = "secrets", "Secret", "v1"
 
     @property
     def has_status(self) -> bool:
@@ -51,50 +55,7 @@ class StoredKind(StrEnum):
         return self in (StoredKind.NODE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD, StoredKind.NAMESPACE)
 
 
-_SINGULAR = {
-    StoredKind.NODE: "Node",
-    StoredKind.SLICE: "ResourceSlice",
-    StoredKind.CLASS: "DeviceClass",
-    StoredKind.TAINT_RULE: "DeviceTaintRule",
-    StoredKind.TEMPLATE: "ResourceClaimTemplate",
-    StoredKind.CLAIM: "ResourceClaim",
-    StoredKind.POD_GROUP: "PodGroup",
-    StoredKind.POD: "Pod",
-    StoredKind.NAMESPACE: "Namespace",
-    StoredKind.LEASE: "Lease",
-    StoredKind.ENDPOINT_SLICE: "EndpointSlice",
-    StoredKind.EVENT: "Event",
-    StoredKind.BUDGET: "PodDisruptionBudget",
-    StoredKind.SECRET: "Secret",
-}
-_API_VERSION = {
-    StoredKind.NODE: "v1",
-    StoredKind.POD: "v1",
-    StoredKind.POD_GROUP: "scheduling.k8s.io/v1beta1",
-    StoredKind.NAMESPACE: "v1",
-    StoredKind.LEASE: "coordination.k8s.io/v1",
-    StoredKind.ENDPOINT_SLICE: "discovery.k8s.io/v1",
-    StoredKind.EVENT: "events.k8s.io/v1",
-    StoredKind.BUDGET: "policy/v1",
-    StoredKind.SECRET: "v1",
-}
-_CLUSTER_SCOPED = (
-    StoredKind.NODE,
-    StoredKind.SLICE,
-    StoredKind.CLASS,
-    StoredKind.TAINT_RULE,
-    StoredKind.NAMESPACE,
-)
-_OF_COMPONENTS = (
-    StoredKind.NAMESPACE,
-    StoredKind.LEASE,
-    StoredKind.ENDPOINT_SLICE,
-    StoredKind.EVENT,
-    StoredKind.BUDGET,
-    StoredKind.SECRET,
-)
-
-KIND_OF = {kind.singular: kind for kind in StoredKind if kind not in _OF_COMPONENTS}
+KIND_OF = {kind.singular: kind for kind in StoredKind if kind.singular in WRITTEN}
 """`kind` as objects spell it -> the kinds that scheduling is about."""
 
 
@@ -142,6 +103,23 @@ def group_name(pod: Json) -> str | None:
 def controller_uid(thing: Json) -> str | None:
     owners = part(thing, "metadata").get("ownerReferences") or []
     return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
+
+
+def named_claims(pod: Json) -> Iterator[tuple[str, str]]:
+    """Yield the pod's name for each of its claims, and the name of the claim, empty until that is recorded."""
+    recorded = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in part(pod, "status").get("resourceClaimStatuses") or []
+    }
+    for entry in pod["spec"].get("resourceClaims") or []:
+        yield entry["name"], entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
+
+
+def set_condition(pod: Json, condition: Json) -> None:
+    """Put a condition in the place of the one of its type, in place."""
+    status = pod.setdefault("status", {})
+    other_conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != condition["type"]]
+    status["conditions"] = [*other_conditions, condition]
 
 
 def with_claims(owner: Json, claims: Mapping[str, str]) -> Json:

@@ -13,7 +13,16 @@ from dra_extender.model.metadata import time_text, version_number
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part, read_object_head
+from dra_extender.simulator.apiserver.objects import (
+    Json,
+    Key,
+    StoredKind,
+    fill_in,
+    key_of,
+    part,
+    read_object_head,
+    set_condition,
+)
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 from dra_extender.simulator.apiserver.validation import (
     InvalidError,
@@ -395,12 +404,8 @@ class Store:
 
 def _assign(pod: Json, node: str, now: str) -> None:
     pod["spec"]["nodeName"] = node
-    status = pod.setdefault("status", {})
-    status.pop("nominatedNodeName", None)
-    other_conditions = [
-        condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"
-    ]
-    status["conditions"] = [*other_conditions, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
+    set_condition(pod, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now})
+    pod["status"].pop("nominatedNodeName", None)
 
 
 def _copy(thing: Json) -> Json:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.manifests.names import is_label, is_pool_name, is_subdomain
 from dra_extender.model.api_json import MAX_PARAMETERS, ModelError
+from dra_extender.model.names import is_label, is_pool_name, is_subdomain
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import RequestRejectedError

@@ -1,3 +1,5 @@
+"""The delivery of stored changes to sinks."""
+
 import asyncio
 from collections import deque
 from collections.abc import Mapping

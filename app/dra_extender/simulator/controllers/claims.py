@@ -16,6 +16,7 @@ from dra_extender.simulator.apiserver.objects import (
     controller_uid,
     group_name,
     key_of,
+    named_claims,
     part,
     with_claims,
 )
@@ -273,14 +274,8 @@ class ClaimController:
 
 
 def claims_of(pod: Json) -> Iterator[Key]:
-    """Yield keys of the claims that the pod uses, as far as they are named already."""
-    namespace = pod["metadata"]["namespace"]
-    statuses = part(pod, "status").get("resourceClaimStatuses") or []
-    recorded = {status["name"]: status.get("resourceClaimName") for status in statuses}
-    for entry in pod["spec"].get("resourceClaims") or []:
-        name = entry.get("resourceClaimName") or recorded.get(entry["name"])
-        if name:
-            yield Key(StoredKind.CLAIM, namespace, name)
+    """Return the keys of the claims that the pod uses, as far as they are named already."""
+    return (Key(StoredKind.CLAIM, pod["metadata"]["namespace"], name) for _, name in named_claims(pod) if name)
 
 
 def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:

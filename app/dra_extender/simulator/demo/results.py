@@ -14,7 +14,7 @@ from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, named_claims, part
 from dra_extender.simulator.scheduler.loop import PodWaiting, SchedulingLoop, foreign_scheduler
 
 
@@ -167,14 +167,8 @@ def _claim_uses(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
 
 def _named(pod: Json) -> Iterator[tuple[str, str]]:
     """Yield the pod's names for its claims, and what they are called; the one for its extended resources comes last."""
-    status = part(pod, "status")
-    recorded = {
-        claim_status["name"]: claim_status.get("resourceClaimName")
-        for claim_status in status.get("resourceClaimStatuses") or []
-    }
-    for entry in pod["spec"].get("resourceClaims") or []:
-        yield entry["name"], entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
-    extended = part(status, "extendedResourceClaimStatus").get("resourceClaimName")
+    yield from named_claims(pod)
+    extended = part(pod, "status", "extendedResourceClaimStatus").get("resourceClaimName")
     if extended:
         yield _EXTENDED, extended
 

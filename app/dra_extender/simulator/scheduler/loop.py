@@ -10,7 +10,7 @@ import msgspec
 from dra_extender.model.api_json import ModelError
 from dra_extender.nodefit.node_fit import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part, set_condition
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
 from dra_extender.simulator.controllers.claims import ClaimController, is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
@@ -237,7 +237,7 @@ class SchedulingLoop:
             if pod["spec"].get("schedulingGroup") and self._store.find(outcome.pod) is not None:
                 self._wakes_before_slices = self._cluster.waker.calls
                 self._store.edit_unchecked(
-                    outcome.pod, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"})
+                    outcome.pod, lambda pod: set_condition(pod, {"type": STARTED, "status": "True"})
                 )
             return
         self._parked[uid] = _Parked(*signals, outcome, _failures_after(outcome, failures))
@@ -246,7 +246,13 @@ class SchedulingLoop:
         # A changed text is a change of the pod, and so one more attempt.
         reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
-        self._store.edit_unchecked(outcome.pod, lambda pod: _set_condition(pod, condition))
+
+        def report(pod: Json) -> None:
+            set_condition(pod, condition)
+            if reason == "SchedulerError":
+                pod["status"].pop("nominatedNodeName", None)
+
+        self._store.edit_unchecked(outcome.pod, report)
 
     async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
         """Return the node for the pod; with `wait` the pod is not to be tried, for this reason."""
@@ -340,11 +346,3 @@ def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
     return (
         f"the pod is for scheduler {name!r}, and only pods for {', '.join(scheduler_names)} are scheduled here; {hint}"
     )
-
-
-def _set_condition(pod: Json, condition: Json) -> None:
-    status = pod.setdefault("status", {})
-    other_conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != condition["type"]]
-    status["conditions"] = [*other_conditions, condition]
-    if condition.get("reason") == "SchedulerError":
-        status.pop("nominatedNodeName", None)
