@@ -116,6 +116,22 @@ def test_member_that_the_gang_does_not_need_blocks_nobody(fields: dict[str, Any]
     assert step not in [each.text for each in report.next]
 
 
+def test_many_gated_members_are_not_tried_without_their_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=3))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"), device("gpu-2"))
+    for number in range(3):
+        gates = {"schedulingGates": [{"name": "example.com/wait"}]} if number else {}
+        made.pod(f"train-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "team"}, **gates)
+    text = "wait until the scheduling gates of train-1, train-2 are removed: example.com/wait"
+    (tried,) = why(made.view(), NAMESPACE, "train-0").next
+    monkeypatch.setattr("dra_extender.inspection.why.gang._MOST_UNGATED", 1)
+    (advised,) = why(made.view(), NAMESPACE, "train-0").next
+
+    assert (tried.text, tried.nodes, advised.text, advised.nodes) == (text, ("n1",), text, ())
+
+
 def test_member_that_cannot_come_has_its_own_cause() -> None:
     report = why(view(nodeSelector={"zone": "b"}), NAMESPACE, "train-2")
 

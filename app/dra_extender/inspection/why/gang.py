@@ -24,6 +24,8 @@ _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 _MOST_HELPED: Final = 3
 """Members for which a step is named."""
+_MOST_UNGATED: Final = 64
+"""Members with scheduling gates that are tried without them."""
 
 
 def gang_report(
@@ -88,6 +90,8 @@ def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> NextSte
     gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
     names = listed([member.name for member in gated], _MOST_HELPED)
     text = f"wait until the scheduling gates of {names} are removed: {gates}"
+    if len(gated) > _MOST_UNGATED:
+        return NextStep(text=text)
     stored = (view.stored("pods", member.name, member.namespace) for member in gated)
     changes = [
         ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], "schedulingGates": []}})
