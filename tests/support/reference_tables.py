@@ -45,18 +45,21 @@ def _default(value: object) -> str:
 def _range(field: FieldInfo) -> str:
     if isinstance(field.annotation, EnumType):
         return ", ".join(f"`{each.value}`" for each in field.annotation)
-    words = [word for bound in field.metadata if (word := _bound(bound))]
-    return ", ".join(words) or "-"
+    match field.metadata:
+        case [Ge(ge=least), Le(le=most)]:
+            return f"{least} to {most}"
+        case bounds:
+            return ", ".join(word for bound in bounds if (word := _bound(bound))) or "-"
 
 
 def _bound(bound: object) -> str:
     match bound:
         case Ge(ge=value):
-            return f"from {value}"
+            return f"at least {value}"
         case Gt(gt=value):
             return f"above {value}"
         case Le(le=value):
-            return f"to {value}"
+            return f"at most {value}"
         case Lt(lt=value):
             return f"below {value}"
     return ""
