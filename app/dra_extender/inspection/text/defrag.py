@@ -7,9 +7,10 @@ from itertools import chain
 from typing import Final
 
 from dra_extender.inspection.defrag.report import DefragReport, Finding
-from dra_extender.inspection.lines import INDENT, Part, as_text, paragraph, paragraphs
+from dra_extender.inspection.lines import INDENT, Part, as_text, paragraph
 from dra_extender.inspection.text.what_if import (
     fate_lines,
+    note_parts,
     outcome_text,
     reason_lines,
     three_columns,
@@ -52,11 +53,7 @@ def text(report: DefragReport) -> Iterator[Part]:
         yield ""
         yield "played by"
         yield partial(_command, (*_PROGRAM, *report.what_if))
-    notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
-    notes += report.notes
-    if notes:
-        yield ""
-    yield from paragraphs(f"note: {note}" for note in notes)
+    yield from note_parts(report.verified, report.notes)
 
 
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)

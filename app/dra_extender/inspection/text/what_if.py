@@ -74,11 +74,15 @@ def table(report: WhatIfReport) -> Iterator[Part]:
     if report.held:
         yield ""
         yield partial(held_lines, report.held)
-    notes = [f"{report.verified}: node fit was not judged"] if report.verified else []
-    notes += report.notes
-    if notes:
+    yield from note_parts(report.verified, report.notes)
+
+
+def note_parts(verified: str, notes: Sequence[str]) -> Iterator[Part]:
+    """Yield the notes of an answer, first that node fit was not judged, if it was not."""
+    all_notes = [*([f"{verified}: node fit was not judged"] if verified else []), *notes]
+    if all_notes:
         yield ""
-    yield from paragraphs(f"note: {note}" for note in notes)
+    yield from paragraphs(f"note: {note}" for note in all_notes)
 
 
 def _counts(outcomes: Iterable[PodOutcome]) -> str:
