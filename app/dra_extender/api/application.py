@@ -24,7 +24,8 @@ from dra_extender.api.protocol import encode
 from dra_extender.api.scrape_access import ScrapeAccess
 from dra_extender.api.verbs import Verbs, verb_handlers
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.telemetry.metrics import CONTENT_TYPE, Metrics, build_version
+from dra_extender.runtime.installation import build_version
+from dra_extender.telemetry.metrics import CONTENT_TYPE, Metrics
 
 
 class CallRoute(APIRoute):

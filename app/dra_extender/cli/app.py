@@ -126,7 +126,7 @@ def _run_by_group() -> None:
 
 def _show_version(*, requested: bool) -> None:
     if requested:
-        from dra_extender.telemetry.metrics import build_version
+        from dra_extender.runtime.installation import build_version
 
         typer.echo(f"dra-extender {build_version()}")
         raise typer.Exit

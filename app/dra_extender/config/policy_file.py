@@ -67,19 +67,21 @@ Amount = Annotated[str | int | float, Field(union_mode="left_to_right")]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10 * 1024)]
 
 
-class NeighboursModel(BaseModel):
-    """Which devices count as neighbours, as written."""
+class PolicyModel(BaseModel):
+    """Base of what an administrator writes: other fields are refused, and no value is converted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class NeighboursModel(PolicyModel):
+    """Which devices count as neighbours, as written."""
 
     within: Literal["pool", "node"] = "pool"
     devices: Expression | None = None
 
 
-class RuleModel(BaseModel):
+class RuleModel(PolicyModel):
     """One rule as written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
 
     name: Label
     driver: Text | None = None
@@ -95,19 +97,15 @@ class RuleModel(BaseModel):
     neighbours: NeighboursModel | None = None
 
 
-class PreferenceModel(BaseModel):
+class PreferenceModel(PolicyModel):
     """Attributes in which the devices of a class should agree, as written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
 
     device_class: Text
     match_attributes: list[Attribute] = Field(min_length=1, max_length=MOST_PREFERENCES)
 
 
-class ExpectedDevicesModel(BaseModel):
+class ExpectedDevicesModel(PolicyModel):
     """Devices that an expected pod asks for, as written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
 
     device_class_name: Text
     count: int = Field(1, ge=1, le=32)
@@ -115,10 +113,8 @@ class ExpectedDevicesModel(BaseModel):
     selector: Expression | None = None
 
 
-class ExpectedPodModel(BaseModel):
+class ExpectedPodModel(PolicyModel):
     """A pod that is expected, as written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
 
     name: Label
     weight: float = Field(1.0, gt=0, le=1_000_000)
@@ -127,10 +123,8 @@ class ExpectedPodModel(BaseModel):
     devices: list[ExpectedDevicesModel] = Field(min_length=1, max_length=8)
 
 
-class FileModel(BaseModel):
+class FileModel(PolicyModel):
     """The whole file as written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     version: Literal[1] = 1
     rules: list[RuleModel] = Field(default_factory=list, max_length=MOST_RULES)
@@ -224,10 +218,7 @@ def _expected_problems(index: int, pod: ExpectedPodModel) -> Iterator[Problem]:
             try:
                 compile_expression(devices.selector)
             except CelCompileError as problem:
-                sentence = (
-                    f"expected a CEL expression that gives true or false, got {devices.selector!r}: {problem.reason}"
-                )
-                yield (*path_of_devices, "selector"), " ".join(sentence.split())
+                yield (*path_of_devices, "selector"), _expected_expression("true or false", devices.selector, problem)
     for path, amount in amounts:
         try:
             parsed = parse_quantity(str(amount))
@@ -235,6 +226,11 @@ def _expected_problems(index: int, pod: ExpectedPodModel) -> Iterator[Problem]:
             parsed = -1
         if parsed < 0:
             yield path, f"expected a quantity such as 500m or 64Gi, got {amount!r}"
+
+
+def _expected_expression(result: str, expression: str, problem: CelCompileError) -> str:
+    sentence = f"expected a CEL expression that gives {result}, got {expression!r}: {problem.reason}"
+    return " ".join(sentence.split())
 
 
 def _expected_pod(pod: ExpectedPodModel) -> ExpectedPod:
@@ -317,9 +313,8 @@ class _Compiled:
                 compile_expression(f"({expression}\n) == ''")
             return compile_expression(expression, derived=text)
         except CelCompileError as problem:
-            sentence = f"expected a CEL expression that gives {expected}, got {expression!r}: {problem.reason}"
             where = (*self._where, field) if part is None else (*self._where, field, part)
-            self.problems.append((where, " ".join(sentence.split())))
+            self.problems.append((where, _expected_expression(expected, expression, problem)))
             return None
 
     def _contradictions(self) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.waiting import WaitingCause
 from dra_extender.page.devices_view import DeviceState, KindTotal, PoolStates
 from dra_extender.page.history import Line, line
-from dra_extender.page.rendering import Link
+from dra_extender.page.rendering import Link, counted
 from dra_extender.page.states import Reports
 
 MOST_KINDS: Final = 10
@@ -88,7 +88,7 @@ def _problems(reports: Reports) -> Iterator[Link]:
     else:
         for severity in CheckSeverity:
             if severities[severity]:
-                text = f"{_number(severities[severity], severity.value)} of the audit"
+                text = f"{counted(severities[severity], severity.value)} of the audit"
                 yield Link(text, "health", part="audit")
     try:
         yield from _problems_of_devices(reports.pools)
@@ -102,7 +102,7 @@ def _problems(reports: Reports) -> Iterator[Link]:
         yield Link(f"Not read: {', '.join(missing)}", "health", part="facts")
     unread = len(reports.problems) + len(reports.view.unreadable)
     if unread:
-        yield Link(f"{_number(unread, 'object')} not followed or not readable", "health", part="facts")
+        yield Link(f"{counted(unread, 'object')} not followed or not readable", "health", part="facts")
 
 
 def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
@@ -110,17 +110,13 @@ def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
     counts = Counter(state for _, state in stands)
     for state in (DeviceState.ORPHANED, DeviceState.GONE):
         if counts[state]:
-            yield Link(f"{_number(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
+            yield Link(f"{counted(counts[state], 'device')}: {state.value}", "map", {"state": state.key})
     reasons = Counter(device.availability_text for device, state in stands if state is DeviceState.UNUSABLE)
     for reason, devices in reasons.most_common(_MOST_SHOWN):
-        yield Link(f"{_number(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
+        yield Link(f"{counted(devices, 'device')} {reason}", "map", {"state": DeviceState.UNUSABLE.key})
     incomplete = [pool_states.pool for pool_states in pools if not pool_states.pool.complete]
     for pool in incomplete[:_MOST_SHOWN]:
         text = f"Pool {pool.driver}/{pool.pool} is incomplete: {pool.problem}"
         yield Link(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
     if len(incomplete) > _MOST_SHOWN:
-        yield Link(f"{_number(len(incomplete) - _MOST_SHOWN, 'more pool')} incomplete", "health", part="audit")
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        yield Link(f"{counted(len(incomplete) - _MOST_SHOWN, 'more pool')} incomplete", "health", part="audit")

@@ -143,15 +143,18 @@ def device_anchor(driver: str, pool: str, device: str) -> str:
     return quote(f"{driver}/{pool}/{device}", safe="/")
 
 
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """`1 pod`, `2,000 pods`; a plural that does not end with s is given."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
         "age": lambda seconds: age_text(seconds) if math.isfinite(seconds) else "for ever",
         "quantity": quantity_text,
         "machine_time": time_text,
         "percent": lambda part, total: max(0, min(_PERCENT, _PERCENT * part // total)) if total > 0 else 0,
-        "counted": lambda number, singular, plural="": (
-            f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-        ),
+        "counted": counted,
         "anchor": device_anchor,
         "points": lambda corners: " ".join(f"{x:g},{y:g}" for x, y in corners),
         "price": price_text,

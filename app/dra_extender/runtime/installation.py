@@ -7,7 +7,9 @@ answer questions run without them.
 import asyncio
 import sys
 from collections.abc import Coroutine, Mapping
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -22,6 +24,15 @@ _OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Modules that a platform may lack, and what follows."""
+
+
+@cache
+def build_version() -> str:
+    """Return the version of the installed package, or `unknown` when it runs from a bare source tree."""
+    try:
+        return version("dra-extender")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def lacking() -> tuple[str, ...]:

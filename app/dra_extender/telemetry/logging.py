@@ -14,6 +14,7 @@ import structlog
 from structlog.typing import Processor
 
 from dra_extender.model.api_json import printable
+from dra_extender.runtime.token_bucket import TokenBucket
 
 BURST: Final = 100
 """Lines of one kind that may come at once."""
@@ -28,12 +29,13 @@ Kind = tuple[str, int, str]
 _FURTHER: Final[Kind] = ("", 0, "")
 
 
-class _Bucket:
-    __slots__ = ("left_out", "reported", "since", "tokens")
+class _Lines:
+    """The lines of one kind: tokens for further ones, and how many were left out since that was reported."""
+
+    __slots__ = ("left_out", "reported", "tokens")
 
     def __init__(self, now: float) -> None:
-        self.tokens = float(BURST)
-        self.since = now
+        self.tokens = TokenBucket(PER_SECOND, BURST, now)
         self.reported = now - REPORT_SECONDS
         self.left_out = 0
 
@@ -48,29 +50,26 @@ class LogLimit(logging.Filter):
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._monotonic = monotonic
-        self._buckets: dict[Kind, _Bucket] = {}
+        self._lines: dict[Kind, _Lines] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether this line is written; called under the lock of its handler."""
         now = self._monotonic()
-        bucket = self._bucket(_kind(record), now)
-        bucket.tokens = min(float(BURST), bucket.tokens + (now - bucket.since) * PER_SECOND)
-        bucket.since = now
-        if bucket.tokens < 1:
-            bucket.left_out += 1
+        lines = self._lines_of(_kind(record), now)
+        if not lines.tokens.take(now):
+            lines.left_out += 1
             return False
-        bucket.tokens -= 1
-        if bucket.left_out and now - bucket.reported >= REPORT_SECONDS:
-            _report(record, bucket.left_out)
-            bucket.reported, bucket.left_out = now, 0
+        if lines.left_out and now - lines.reported >= REPORT_SECONDS:
+            _report(record, lines.left_out)
+            lines.reported, lines.left_out = now, 0
         return True
 
-    def _bucket(self, kind: Kind, now: float) -> _Bucket:
-        bucket = self._buckets.get(kind)
-        if bucket is None:
-            kind = kind if len(self._buckets) < MOST_KINDS else _FURTHER
-            bucket = self._buckets.setdefault(kind, _Bucket(now))
-        return bucket
+    def _lines_of(self, kind: Kind, now: float) -> _Lines:
+        lines = self._lines.get(kind)
+        if lines is None:
+            kind = kind if len(self._lines) < MOST_KINDS else _FURTHER
+            lines = self._lines.setdefault(kind, _Lines(now))
+        return lines
 
 
 def _kind(record: logging.LogRecord) -> Kind:

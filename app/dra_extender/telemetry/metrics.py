@@ -3,14 +3,13 @@
 import asyncio
 import platform
 from collections.abc import Callable, Iterable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from dra_extender.runtime.installation import build_version
 from dra_extender.telemetry.decision_metrics import ClaimMetrics, DecisionMetrics
 from dra_extender.telemetry.declaration import (
     MetricGroup,
@@ -25,15 +24,6 @@ from dra_extender.telemetry.request_metrics import ApiServerMetrics, CallMetrics
 from dra_extender.telemetry.upstream_metrics import UpstreamMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-
-
-@cache
-def build_version() -> str:
-    """Return the version of the installed package, or `unknown` when it runs from a bare source tree."""
-    try:
-        return version("dra-extender")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class ReplicaMetrics(MetricGroup):

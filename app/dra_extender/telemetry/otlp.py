@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from dra_extender.telemetry.metrics import build_version
+from dra_extender.runtime.installation import build_version
 from dra_extender.telemetry.spans import Attempts, trace_id
 
 _SEND_SECONDS: Final = 5.0

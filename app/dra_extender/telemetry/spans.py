@@ -5,9 +5,10 @@ the filter, prioritize and bind calls of one attempt are in one trace, which can
 """
 
 import hashlib
-from collections import OrderedDict
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
+
+from dra_extender.runtime.caches import LruCache
 
 MOST_PODS: Final = 10_000
 """Pods whose attempts are counted; the one that was counted longest ago is forgotten, and begins with 1 again."""
@@ -56,7 +57,7 @@ class Attempts:
     """Counts the attempts of pods."""
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._numbers: LruCache[str, int] = LruCache(MOST_PODS)
 
     def number(self, verb: str, pod_uid: str) -> int:
         """Return the number of the attempt that a call belongs to, from 1; `filter` begins one."""
@@ -64,7 +65,4 @@ class Attempts:
         if verb == "filter" or not number:
             number += 1
         self._numbers[pod_uid] = number
-        self._numbers.move_to_end(pod_uid)
-        if len(self._numbers) > MOST_PODS:
-            self._numbers.popitem(last=False)
         return number

@@ -15,7 +15,7 @@ from dra_extender.allocator.fragmentation.kinds import WholeDevice
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import Amounts, CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.compatibility_groups import GroupState, admits, state_with
-from dra_extender.allocator.rules.counter_sets import CounterKey, drawn
+from dra_extender.allocator.rules.counter_sets import CounterKey, amounts_drawn
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import SearchEndedError
@@ -149,7 +149,7 @@ class UnitRoom:
             return True
         remaining = dict(zip(self.unit.counters, self._remaining, strict=True))
         return all(admits(self._groups, entry) for entry in device.draws) and all(
-            remaining.get(key, amount) >= amount for key, amount in drawn(device.draws)
+            remaining.get(key, amount) >= amount for key, amount in amounts_drawn(device.draws)
         )
 
     def after(self, place: int, share: Amounts | None) -> "UnitRoom":
@@ -184,7 +184,7 @@ class UnitRoom:
             remaining, joined = dict(zip(self.unit.counters, counters, strict=True)), dict(groups)
             for entry in device.draws:
                 joined[entry.counter_set] = state_with(joined, entry)
-            for key, amount in drawn(device.draws):
+            for key, amount in amounts_drawn(device.draws):
                 if key in remaining:
                     remaining[key] -= amount
             counters, groups = tuple(remaining.values()), joined
@@ -423,7 +423,7 @@ def _with_sets(device: UnitDevice, names: Mapping[str, str]) -> UnitDevice:
 
 def _drawn_part(device: UnitDevice, totals: Mapping[CounterKey, int]) -> float:
     """Return the mean part that the device draws of the counters."""
-    draws = sum(amount / totals[key] for key, amount in drawn(device.draws) if totals.get(key))
+    draws = sum(amount / totals[key] for key, amount in amounts_drawn(device.draws) if totals.get(key))
     return draws / len(totals) if totals else 1.0
 
 

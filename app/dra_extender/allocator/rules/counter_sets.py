@@ -22,7 +22,7 @@ class CounterBalance:
     requested: int
 
 
-def drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
+def amounts_drawn(consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
     """Return what a device draws from each counter, with the sum where it lists one twice."""
     if len(consumption) == 1:
         name = consumption[0].counter_set
@@ -71,7 +71,7 @@ class CounterTable:
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
 
     def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
-        return drawn(consumption)
+        return amounts_drawn(consumption)
 
     def most_that_fit(self, entries: Sequence[CounterConsumption]) -> int:
         """Return how many of these consumptions of one counter set fit at most, by each counter alone; never too low."""

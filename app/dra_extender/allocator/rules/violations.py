@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility_groups import are_compatible
+from dra_extender.allocator.rules.counter_sets import CounterKey, amounts_drawn
 from dra_extender.allocator.rules.held_devices import held_consumption, shares_apart
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.usage import PoolUsage
@@ -168,16 +169,11 @@ def _node_violation(
     return Violation(NODE, name, f"bound to {', '.join(apart.bound)}, with shares on {', '.join(apart.nodes)}")
 
 
-def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
-    sums: dict[tuple[str, str], int] = {}
-    for _, entry in drawn:
-        for counter, amount in entry.counters:
-            key = (entry.counter_set, counter)
-            sums[key] = sums.get(key, 0) + amount
-    return sums
+def _amounts(members: _Drawn) -> Mapping[CounterKey, int]:
+    return dict(amounts_drawn([entry for _, entry in members]))
 
 
-def _overdrawn(pool: Pool, members: _Drawn, requested: Mapping[tuple[str, str], int]) -> Violation | None:
+def _overdrawn(pool: Pool, members: _Drawn, requested: Mapping[CounterKey, int]) -> Violation | None:
     """Return the first counter with an asked amount that the members overdraw."""
     sums = _amounts(members)
     for key, amount in requested.items():

@@ -88,7 +88,7 @@ def command(
         case LintFormat.JSON:
             typer.echo(formats.as_json(report))
         case LintFormat.SARIF:
-            from dra_extender.telemetry.metrics import build_version
+            from dra_extender.runtime.installation import build_version
 
             typer.echo(formats.as_sarif(report, build_version()))
         case LintFormat.GITHUB:

@@ -18,8 +18,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)] = False,
 ) -> None:
     """Show what is installed, and what this platform lacks."""
-    from dra_extender.runtime.installation import lacking
-    from dra_extender.telemetry.metrics import build_version
+    from dra_extender.runtime.installation import build_version, lacking
 
     facts = {"version": build_version(), "python": platform.python_version()}
     if as_json or output is ProgramFormat.JSON:
