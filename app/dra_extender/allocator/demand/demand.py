@@ -10,7 +10,7 @@ from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, time_is_up
 from dra_extender.cel.analysis.attributes import ANY_DOMAIN
 from dra_extender.cel.device import Attribute
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
@@ -55,8 +55,7 @@ class PreparedAttribute:
         try:
             return self.program.attribute(activation_of(published, device), **within(deadline))
         except (CelBudgetError, CelDeadlineError) as problem:
-            detail = "time was up while a derived attribute was computed"
-            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+            raise time_is_up("while a derived attribute was computed") from problem
         except CelRuntimeError as problem:
             where = f"{published.driver}/{published.pool}/{device.name}"
             message = f"{self.name}: {quoted(self.expression)} on {where}: {problem}"

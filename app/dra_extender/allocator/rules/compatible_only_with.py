@@ -16,7 +16,7 @@ from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutEr
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import time_is_up
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.budget import Budget
@@ -213,8 +213,7 @@ class NeighbourTable:
         except SelectorError as problem:
             return str(problem)
         except (SelectionTimeoutError, CelBudgetError) as problem:
-            detail = "time was up while compatibleOnlyWith was running"
-            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+            raise time_is_up("while compatibleOnlyWith was running") from problem
         return None if matches else ""
 
 

@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.pools import MALFORMED, REACHABLE, SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, time_is_up
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import Device, DeviceTaint
 
@@ -183,8 +183,7 @@ class Eligibility:
         except SelectorError as problem:
             raise self._failure(problem.code, str(problem), view.published.devices[position]) from problem
         except SelectionTimeoutError as problem:
-            rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
-            raise SearchEndedError(rejection) from problem
+            raise time_is_up("while a selector was running") from problem
 
     def _failure(self, code: Code, detail: str, device: Device) -> SearchEndedError:
         request = self._request.name

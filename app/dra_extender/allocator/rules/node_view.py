@@ -11,7 +11,7 @@ from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.held_devices import bound_nodes
 from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
-from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
+from dra_extender.allocator.state.reasons import time_is_up
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import DeviceHolding
@@ -82,8 +82,7 @@ class NodeView:
         if self._unpolled >= _POLL_DEVICES:
             self._unpolled = 0
             if self.deadline is not None and self.deadline():
-                detail = "time was up while the devices of the node were looked at"
-                raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
+                raise time_is_up("while the devices of the node were looked at")
 
     def is_taken(self, location: int) -> bool:
         """Return whether a claim has or holds the whole device; admin access takes nothing."""

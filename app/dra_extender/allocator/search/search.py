@@ -31,7 +31,7 @@ from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
 from dra_extender.allocator.search_state import Exclusion, SearchState
-from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused
+from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused, time_is_up
 
 NOT_CHOSEN: Final = -1
 """Option index of a call if no alternative is chosen: the request has none, or they are not tried yet."""
@@ -171,9 +171,7 @@ class Search:
         deadline = self.node_view.deadline
         # The first step asks too: a deadline that has passed before ends the shortest search.
         if deadline is not None and not (self.steps - 1) & self._poll and deadline():
-            raise SearchEndedError(
-                Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end")
-            )
+            raise time_is_up("before the search came to an end")
         claim, request, option_index, picked = self._claim, self._request, self._option_index, self._picked
         claims = self.demand.claims
         if claim == len(claims):

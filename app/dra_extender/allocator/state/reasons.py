@@ -193,6 +193,11 @@ class SearchEndedError(Exception):
         self.verdict = verdict
 
 
+def time_is_up(when: str) -> SearchEndedError:
+    """Return the end of a search at its deadline; `when` is for example `while a selector was running`."""
+    return SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up {when}"))
+
+
 class SearchPaused(Exception):  # noqa: N818 - control flow as StopIteration: the caller may resume the search
     """Raised by a deadline to pause a search; the search keeps what it found, and its next run resumes it."""
 
