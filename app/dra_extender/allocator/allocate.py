@@ -92,7 +92,7 @@ class NodeSearch:
             return self._placement(search) if self._solved else self._no_fit(search)
         except SearchEndedError as fatal:
             return NoFit(
-                verdict=fatal.verdict,
+                verdict="fatal",
                 rejections=(fatal.rejection,),
                 steps=self.steps,
                 at_step_limit=fatal.at_step_limit,

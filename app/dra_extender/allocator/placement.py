@@ -93,7 +93,7 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
 def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None, *, binds: bool) -> DeviceHolding:
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
-    holdings = node_view.holdings(location) if share_id is not None and node_view.release.shares_keep_snapshot else ()
+    holdings = () if share_id is None else node_view.holdings(location)
     snapshot = frozen_view(holdings, device) if holdings else None
     is_share = share_id is not None and not pick.option.admin
     return DeviceHolding(

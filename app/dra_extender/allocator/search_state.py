@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from enum import IntEnum
 from operator import add
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, conflict_of
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
@@ -63,11 +63,8 @@ class SearchState:
 
     `sizes` are the numbers of devices by claim.  By location, `claims_by_device` has the claims that picked the whole device as
     bits, and `shares` the sum of the shares picked of a device.
-    `neighbours` is None where no device has a rule about its neighbours.  `undo_is_exact`: undoing a pick restores the state before
-    it, so that a search may skip what failed in an equal state.
+    `neighbours` is None where no device has a rule about its neighbours.
     """
-
-    undo_is_exact: ClassVar[bool] = True
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self.demand = demand
@@ -177,9 +174,7 @@ class SearchState:
         if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
             if admin or sharing.is_shared(location) or self.is_member(location):
                 # A device with a share is a member of its counter sets already, so that only its capacity counts.
-                groups = None if self.node_view.release.shares_keep_snapshot else self.tables(view.pool).groups
-                joined = groups is None or groups.join(consumption, self.trail, admin=admin)
-                return Exclusion.NONE if joined else Exclusion.GROUPS
+                return Exclusion.NONE
             exclusion = self._join_groups(view.pool, consumption, admin=False)
         else:
             exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE

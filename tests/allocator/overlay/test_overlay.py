@@ -1,12 +1,10 @@
 """DeviceTaintRules: which devices they taint, beside the taints that devices have."""
 
-import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
-from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 
@@ -21,9 +19,9 @@ def rule(name: str, selector: dict[str, Any] | None, key: str = "k") -> DeviceTa
     return read_device_taint_rule(msgspec.json.encode(raw))
 
 
-def tainted(*rules: DeviceTaintRule, release: ReleaseBehaviour = OWN) -> list[list[str]]:
+def tainted(*rules: DeviceTaintRule) -> list[list[str]]:
     own = {"name": "b", "taints": [{"key": "own", "effect": "NoExecute"}]}
-    overlaid = TaintOverlay(rules, release).apply(slice_of("a", own))
+    overlaid = TaintOverlay(rules).apply(slice_of("a", own))
     return [[taint.key for taint in device.taints] for device in overlaid.effective.devices]
 
 
@@ -44,12 +42,10 @@ def test_selector_fields_are_optional_and_exact(selector: dict[str, Any], expect
     assert tainted(rule("r", selector)) == expected
 
 
-def test_a_rule_without_selector_taints_nothing_and_everything_in_releases_before_1_37_1() -> None:
-    before = dataclasses.replace(UPSTREAM, bare_taint_rules_match_all=True)
-    for release, expected in ((OWN, [[], ["own"]]), (UPSTREAM, [[], ["own"]]), (before, [["k"], ["own", "k"]])):
-        assert tainted(rule("r", None), release=release) == expected
-        assert tainted(rule("r", {}), release=release) == [["k"], ["own", "k"]]
-        assert tainted(rule("r", None), rule("s", {"device": "b"}, "s"), release=release)[1][-1] == "s"
+def test_a_rule_without_selector_taints_nothing() -> None:
+    assert tainted(rule("r", None)) == [[], ["own"]]
+    assert tainted(rule("r", {})) == [["k"], ["own", "k"]]
+    assert tainted(rule("r", None), rule("s", {"device": "b"}, "s"))[1][-1] == "s"
 
 
 def test_several_rules_taint_in_order_of_their_names() -> None:

@@ -214,7 +214,6 @@ def test_the_verdict_about_shares_on_two_nodes(
     pool = published_pool(POOL, fabric(bound()))
     found = pool_violation(pool, Held(*usage).pool(POOL), [addition])
     assert (None if found is None else found.kind) == expected
-    assert pool_violation(pool, Held(*usage).pool(POOL), [addition], UPSTREAM) is None or expected is DEVICE
     both = {each.kind for each in contradictions(pool, Held(*usage, addition).pool(POOL))}
     assert both == ({expected} if expected else set())
 

@@ -11,7 +11,6 @@ from dra_extender.allocator.rules.violations import (
     pool_violation,
     published_pool,
 )
-from dra_extender.allocator.state.features import OWN, UPSTREAM
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
@@ -112,16 +111,6 @@ def test_addition_to_another_counter_set_or_to_none_is_not_blamed_for_a_broken_o
     other = CounterConsumption(counter_set="other", counters=(("c", NANO),))
     assert kind([counters_of(set=4, other=1), *SLICES[1:]], usage, held("new", consumption=(other,))) is None
     assert kind(SLICES, usage, held("new", consumption=())) is None
-
-
-def test_read_literally_the_kep_asks_a_further_share_for_todays_groups() -> None:
-    pool, usage = published_pool(POOL, SLICES), Held(counted("s", 1, "s", "a")).pool(POOL)
-    literal = OWN.__class__(shares_keep_snapshot=False)
-    for groups, expected in ((("a", "b"), None), (("b",), GROUPS), ((), GROUPS)):
-        found = pool_violation(pool, usage, [counted("s", 1, "t", *groups)], literal)
-        assert (None if found is None else found.kind) == expected
-        assert pool_violation(pool, usage, [counted("s", 1, "t", *groups)]) is None
-    assert UPSTREAM.shares_keep_snapshot
 
 
 def test_contradictions_name_everything_that_should_not_be_beside_each_other() -> None:

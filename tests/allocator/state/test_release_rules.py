@@ -55,26 +55,23 @@ def test_devices_that_count_against_their_node_are_refused_or_chosen() -> None:
         assert picks(under(OWN, [slice_of({"name": "a", field: {}})], claim_of(exactly()))) == [["a"]]
 
 
-def test_used_up_devices_make_all_fail_or_are_left_out() -> None:
+def test_used_up_devices_make_all_fail() -> None:
     devices = [{"name": name, "allowMultipleAllocations": True, "capacity": {"m": {"value": "1"}}} for name in "ab"]
     usage = [held("a", share_id="x", consumed_capacity=(("m", NANO),))]
     wanted = claim_of(every(capacity={"requests": {"m": "1"}}))
-    before = dataclasses.replace(UPSTREAM, all_needs_used_up_devices=False)
     for release in (OWN, UPSTREAM):
         assert reasons(under(release, [slice_of(*devices)], wanted, usage)).rejections[0].code is Code.CAPACITY
-    assert picks(under(before, [slice_of(*devices)], wanted, usage)) == [["b"]]
 
 
-def test_all_beside_a_broken_pool_is_an_error_for_the_pod_or_for_the_node() -> None:
-    later = dataclasses.replace(UPSTREAM, all_beside_broken_pools="node")
+def test_all_beside_a_broken_pool_is_an_error_for_the_pod() -> None:
     for broken, code in (
         (slice_of("a", pool="broken", count=2), Code.POOL_INCOMPLETE),
         (slice_of("a", "a", pool="broken"), Code.POOL_INVALID),
     ):
         slices = [broken, slice_of("b", name="sound", pool="sound")]
-        for release, verdict in ((OWN, "fatal"), (UPSTREAM, "fatal"), (later, "node")):
+        for release in (OWN, UPSTREAM):
             found = reasons(under(release, slices, claim_of(every())))
-            assert (found.verdict, found.rejections[0].code) == (verdict, code)
+            assert (found.verdict, found.rejections[0].code) == ("fatal", code)
 
 
 def test_share_of_a_device_that_cannot_be_shared_any_more_keeps_others_away_or_not() -> None:
@@ -89,28 +86,14 @@ def entry_of(*groups: str) -> CounterConsumption:
     return CounterConsumption(counter_set="set", counters=(("c", NANO),), compatibility_groups=groups)
 
 
-def test_further_share_keeps_the_snapshot_or_is_asked_for_the_groups_of_the_slice() -> None:
+def test_further_share_keeps_the_snapshot() -> None:
     device = {**consuming("a", "new", amount=9), "allowMultipleAllocations": True, "capacity": {"m": {"value": "4"}}}
     slices = [counters_of(set=9), slice_of(device, count=2)]
     wanted = claim_of(exactly(capacity={"requests": {"m": "1"}}))
-    literal = dataclasses.replace(OWN, shares_keep_snapshot=False)
-    for groups, code in ((("old",), Code.GROUPS), ((), Code.GROUPS), (("new", "old"), None)):
-        usage = [held("a", share_id="s", consumption=(entry_of(*groups),))]
-        own = under(OWN, slices, wanted, usage)
+    for groups in (("old",), (), ("new", "old")):
+        own = under(OWN, slices, wanted, [held("a", share_id="s", consumption=(entry_of(*groups),))])
         assert isinstance(own, Placement)
         assert own.claims[0].holdings[0].consumption == (entry_of(*groups),)
-        found = under(literal, slices, wanted, usage)
-        if code is None:
-            assert isinstance(found, Placement)
-            published = published_entries(slices)
-            assert found.claims[0].holdings[0].consumption == published
-        else:
-            assert reasons(found).rejections[0].code is code
-
-
-def published_entries(slices: list[ResourceSlice]) -> tuple[CounterConsumption, ...]:
-    """What the one device draws as it is published."""
-    return slices[1].devices[0].consumes_counters
 
 
 def test_set_whose_members_contradict_each_other_admits_nothing_or_what_the_first_of_them_admits() -> None:

@@ -1,31 +1,26 @@
 """The taints of DeviceTaintRules."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
 from dra_extender.allocator.overlay.overlay import OverlaidSlice
-from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.model.device import Device, DeviceTaint
 from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
 from dra_extender.model.resource_slice import ResourceSlice
-
-_EVERYTHING: Final = DeviceTaintSelector()
 
 
 class TaintOverlay:
     """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker), equal ones once.
 
-    Rules come in the order of their names.
+    Rules come in the order of their names; one without `deviceSelector` taints nothing.
     """
 
     __slots__ = ("_taints",)
 
-    def __init__(self, rules: Iterable[DeviceTaintRule], release: ReleaseBehaviour = OWN) -> None:
-        bare = _EVERYTHING if release.bare_taint_rules_match_all else None
-        selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
-        self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
+    def __init__(self, rules: Iterable[DeviceTaintRule]) -> None:
+        ordered = sorted(rules, key=lambda rule: rule.name)
+        self._taints = tuple((rule.selector, rule.spec.taint) for rule in ordered if rule.selector is not None)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
         taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]

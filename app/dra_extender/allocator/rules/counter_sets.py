@@ -62,16 +62,13 @@ class CounterTable:
     def draw(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:
         """Draw what a device consumes; False if a counter does not suffice (the caller then undoes)."""
         remaining = self._remaining
-        draws = self._draws(consumption)
+        draws = amounts_drawn(consumption)
         for key, amount in draws:
             if remaining[key] < amount:
                 return False
         for key, amount in draws:
             trail.put(remaining, key, remaining[key] - amount)
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
-
-    def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
-        return amounts_drawn(consumption)
 
     def most_that_fit(self, entries: Sequence[CounterConsumption]) -> int:
         """Return how many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
@@ -86,12 +83,12 @@ class CounterTable:
 
     def balances(self, consumption: Sequence[CounterConsumption]) -> Iterator[CounterBalance]:
         """Yield what remains of each counter that a device would draw on, whether or not it suffices."""
-        for key, amount in self._draws(consumption):
+        for key, amount in amounts_drawn(consumption):
             yield CounterBalance(counter_set=key[0], counter=key[1], remaining=self._remaining[key], requested=amount)
 
     def shortage(self, consumption: Sequence[CounterConsumption]) -> CounterBalance | None:
         """Return the first counter that a device would overdraw, or that is overdrawn already."""
-        amounts = dict(self._draws(consumption))
+        amounts = dict(amounts_drawn(consumption))
         for key in (*amounts, *self._overdrawn):
             amount = amounts.get(key, 0)
             if self._remaining[key] < amount:

@@ -148,7 +148,7 @@ class Eligibility:
         except CapacityError as problem:
             raise self._failure(Code.AMOUNT_INVALID, f"device {device.name}: {problem}", device) from problem
         if (
-            (self._exact or not self._node_view.release.all_needs_used_up_devices)
+            self._exact
             and self._node_view.holdings(location)
             and self._sharing.exhausted(self._request, location) is not None
         ):

@@ -23,7 +23,6 @@ from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility_groups import are_compatible
 from dra_extender.allocator.rules.counter_sets import CounterKey, amounts_drawn
 from dra_extender.allocator.rules.held_devices import held_consumption, shares_apart
-from dra_extender.allocator.state.features import OWN, ReleaseBehaviour
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.cel.values.quantity import counter_text
 from dra_extender.model.allocation import DeviceHolding
@@ -58,9 +57,7 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
-def pool_violation(
-    pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], release: ReleaseBehaviour = OWN
-) -> Violation | None:
+def pool_violation(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding]) -> Violation | None:
     """Return the first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
     The addition counts as a whole.  Counters that the pool does not declare are without limit.
@@ -70,28 +67,21 @@ def pool_violation(
         if not holding.admin:
             added.setdefault(holding.device, []).append(holding)
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
-    further: list[DeviceHolding] = []
     for name, holdings in added.items():
         current = _without_admin_access(usage.get(name, ()))
-        if current:
-            further += holdings
-        else:
+        if not current:
             joining[name] = tuple(holdings)
         named = (device for part in pool.published for device in part.devices if device.name == name)
         violation = _device_violation(named, name, (*current, *holdings), holdings)
-        violation = violation or _node_violation(pool, name, (*current, *holdings), holdings, release)
+        violation = violation or _node_violation(pool, name, (*current, *holdings), holdings)
         if violation is not None:
             return violation
     drawn = list(held_consumption(pool.published, joining))
-    requested = [entry for _, entry in drawn]
-    if not release.shares_keep_snapshot:
-        # What a further share draws is drawn already: of its snapshot only the groups count.
-        requested += [entry for holding in further for entry in holding.consumption or ()]
-    if not requested:
+    if not drawn:
         return None
-    sets = {entry.counter_set for entry in requested}
+    sets = {entry.counter_set for _, entry in drawn}
     members = [member for member in held_consumption(pool.published, usage) if member[1].counter_set in sets]
-    return _group_violation([*members, *(("", entry) for entry in requested)]) or _overdrawn(
+    return _group_violation([*members, *(("", entry) for _, entry in drawn)]) or _overdrawn(
         pool, [*members, *drawn], _amounts(drawn)
     )
 
@@ -157,13 +147,9 @@ def _device_violation(
 
 
 def _node_violation(
-    pool: Pool,
-    name: str,
-    holdings: Sequence[DeviceHolding],
-    added: Sequence[DeviceHolding],
-    release: ReleaseBehaviour = OWN,
+    pool: Pool, name: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding]
 ) -> Violation | None:
-    apart = shares_apart(pool.published, name, holdings, added) if release.devices_stay_on_node else None
+    apart = shares_apart(pool.published, name, holdings, added)
     if apart is None:
         return None
     return Violation(NODE, name, f"bound to {', '.join(apart.bound)}, with shares on {', '.join(apart.nodes)}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.explain.shortfall import may_serve
-from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.eligibility import UNSELECTABLE, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
 
@@ -61,13 +61,10 @@ class AllModeDevices:
                 devices = len(node_view.pools.devices)
                 code, detail = Code.NO_MATCH, f"none of {devices} devices is selected" if devices else ""
             rejection = Rejection(code=code, claim=label, request=option.name, detail=detail)
-            raise SearchEndedError(rejection, node_view.release.all_beside_broken_pools)
+            raise SearchEndedError(rejection)
         if self._eligibility is None:
             self._eligibility = Eligibility(option, label, node_view)
             node_view.poll_deadline(len(node_view.pools.devices))
         verdicts = self._eligibility.verdicts()
-        left_out = (
-            UNSELECTABLE if node_view.release.all_needs_used_up_devices else UNSELECTABLE | {DeviceVerdict.EXHAUSTED}
-        )
         self._eligibility = None
-        return tuple([location for location, verdict in enumerate(verdicts) if verdict not in left_out])
+        return tuple([location for location, verdict in enumerate(verdicts) if verdict not in UNSELECTABLE])

@@ -79,7 +79,7 @@ class Search:
         self._feasibility: Feasibility | None = None
         self._dead_ends = 0
         # The number of dead ends at which the search begins to prune.
-        self._prune_at = _DEAD_ENDS_BEFORE_PRUNING if state.undo_is_exact else _NEVER
+        self._prune_at = _DEAD_ENDS_BEFORE_PRUNING
         self.demand = demand
         self._all_mode = all_mode
         self._max_steps = max_steps

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from dra_extender.allocator.state.reasons import Verdict
-
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -52,12 +50,6 @@ class ReleaseBehaviour:
     `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps other claims from
     the device; upstream allocates the device whole.
     `frozen_holdings`: held devices count with the snapshot of their allocation, where there is one; upstream reads the slices.
-    `all_needs_used_up_devices`: mode All selects devices with too little capacity left, too, and so fails on them; releases before
-    1.37 left them out (pull request 140769).
-    `all_beside_broken_pools`: what mode All ends with beside an incomplete or invalid pool, an error for the pod ("fatal") or for
-    this node ("node"), as releases after 1.37 have it (pull request 141898).
-    `bare_taint_rules_match_all`: a DeviceTaintRule without `deviceSelector` taints every device, as in 1.35.10, 1.36.6, 1.37.0 and
-    before; since 1.37.1 it taints none, as the API says.  An empty selector matches every device in all releases.
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
     `grouped_devices_skipped`: with CompatibilityGroups off, the allocator skips devices with groups and uses the rest of the pool,
@@ -68,8 +60,6 @@ class ReleaseBehaviour:
     KEP-5007; upstream's allocator does not choose devices with conditions then.
     `contradictions_close_sets`: a counter set on which devices without groups and devices with groups are held admits nothing;
     up to 1.37 the device that the slices list first decides (KEP-5963 has no order).
-    `shares_keep_snapshot`: a further share of a device adds no member to a counter set, and its snapshot is that of the shares
-    which the device has already.  KEP-5963 read literally asks each candidate for the groups of the slice as it is published now.
     `unaccounted_devices`: devices that stand for CPU, memory or the like of their node (DRANodeAllocatableResources) are chosen;
     the DynamicResources plugin of upstream adds their amounts to the requests of the pods on the node, which an extender cannot.
     `devices_stay_on_node`: a device with `bindsToNode` that has a share on a node is given to no other node; upstream
@@ -80,13 +70,9 @@ class ReleaseBehaviour:
 
     lapsed_shares_block: bool = True
     frozen_holdings: bool = True
-    all_needs_used_up_devices: bool = True
-    all_beside_broken_pools: Verdict = "fatal"
-    bare_taint_rules_match_all: bool = False
     ready_devices_first: bool = True
     unready_devices_while_off: bool = True
     contradictions_close_sets: bool = True
-    shares_keep_snapshot: bool = True
     unaccounted_devices: bool = False
     grouped_devices_skipped: bool = True
     devices_beside_counters: bool = False

@@ -184,13 +184,12 @@ class NoFit:
 
 
 class SearchEndedError(Exception):
-    """Ends a search, with verdict "fatal" unless another is given."""
+    """Ends a search with the verdict "fatal"."""
 
-    def __init__(self, rejection: Rejection, verdict: Verdict = "fatal", *, at_step_limit: bool = False) -> None:
+    def __init__(self, rejection: Rejection, *, at_step_limit: bool = False) -> None:
         super().__init__(rejection.text)
         self.at_step_limit = at_step_limit
         self.rejection = rejection
-        self.verdict = verdict
 
 
 def time_is_up(when: str) -> SearchEndedError:
