@@ -169,6 +169,7 @@ ALLOWED = {
     ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
     ("service/policy_reloader.py", "to_thread"): "awaited at once",
     ("service/tracing.py", "to_thread"): "awaited at the end of the process, for some seconds at most",
+    ("cli/answers.py", "Thread"): "writes to the terminal, and is joined at the end of the block",
     ("page/application.py", "run_in_executor"): "awaited at once",
     ("page/application.py", "create_task"): "awaited at once",
     (
