@@ -115,7 +115,7 @@ def test_claims_are_found_by_owner_and_consumer_also_after_a_write() -> None:
     store = loaded(claim_of("p", "q"))
     assert [store.claims_of(uid) for uid in ("p", "q", "r")] == [[CLAIM], [CLAIM], []]
     store.put_unchecked(StoredKind.CLAIM, claim_of("p", "r"))
-    assert store.claims_of("r") == [CLAIM]
+    assert [store.claims_of(uid) for uid in ("p", "q", "r")] == [[CLAIM], [], [CLAIM]]
     store.remove_unchecked(CLAIM)
     assert store.claims_of("p") == []
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
@@ -175,8 +175,8 @@ class Store:
         if self._claim_users is None:
             self._claim_users = {}
             for key, data in self._objects[StoredKind.CLAIM].items():
-                self._note_users(self._claim_users, key, data)
-        return sorted(key for key in self._claim_users.get(uid, ()) if key in self._objects[StoredKind.CLAIM])
+                self._note_users(self._claim_users, key, None, data)
+        return sorted(self._claim_users.get(uid, ()))
 
     def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
@@ -373,22 +373,23 @@ class Store:
             del objects[key]
         else:
             objects[key] = data
-            if key.kind is StoredKind.CLAIM and self._claim_users is not None:
-                self._note_users(self._claim_users, key, data)
+        if key.kind is StoredKind.CLAIM and self._claim_users is not None:
+            self._note_users(self._claim_users, key, change.before, objects.get(key))
         for listener in self._listeners:
             listener(change)
         return _copy(thing)
 
     @staticmethod
-    def _note_users(users: dict[str, dict[Key, None]], key: Key, data: bytes) -> None:
-        with suppress(ModelError):
-            head = read_object_head(StoredKind.CLAIM, data)
-            consumers = () if head.status is None else head.status.reserved_for or ()
-            for uid in (
-                *(owner.uid for owner in head.metadata.owner_references),
-                *(consumer.uid for consumer in consumers),
-            ):
-                users.setdefault(uid, {})[key] = None
+    def _note_users(users: dict[str, dict[Key, None]], key: Key, before: bytes | None, after: bytes | None) -> None:
+        """Take over which objects the claim names as owners and consumers; None: the claim does not exist."""
+        old, new = _users_of(before), _users_of(after)
+        for uid in new:
+            users.setdefault(uid, {})[key] = None
+        for uid in old - new:
+            claims = users.get(uid, {})
+            claims.pop(key, None)
+            if not claims:
+                users.pop(uid, None)
 
     def _remove(self, key: Key, thing: Json) -> Json:
         return self._write(WatchEventType.DELETED, key, _copy(thing))
@@ -400,6 +401,18 @@ class Store:
 
     def _now(self) -> str:
         return time_text(self._clock.now())
+
+
+def _users_of(claim: bytes | None) -> frozenset[str]:
+    """Return the UIDs of owners and consumers; none of a claim that does not exist or cannot be read."""
+    if claim is None:
+        return frozenset()
+    try:
+        head = read_object_head(StoredKind.CLAIM, claim)
+    except ModelError:
+        return frozenset()
+    consumers = () if head.status is None else head.status.reserved_for or ()
+    return frozenset((*(owner.uid for owner in head.metadata.owner_references), *(user.uid for user in consumers)))
 
 
 def _assign(pod: Json, node: str, now: str) -> None:

@@ -14,8 +14,10 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
 T = TypeVar("T")
 
-_MOST_KEPT: Final = 50_000
-"""Verdicts, or objects of a kind, that are kept; all are forgotten when there are more."""
+_MOST_VERDICTS: Final = 50_000
+"""Verdicts that are kept; all are forgotten when there are more."""
+_FEW: Final = 100
+"""So many objects that are gone are kept in any case."""
 
 
 class InTree(NamedTuple):
@@ -64,8 +66,11 @@ class InTreeFilters:
         for stored_pod in self._objects(StoredKind.POD):
             if node_name := stored_pod["spec"].get("nodeName"):
                 bound.setdefault(node_name, []).append(stored_pod)
+        nodes = self._objects(StoredKind.NODE)
+        self._fit_node.forget_unless(len(nodes))
+        self._pod_needs.forget_unless(sum(map(len, bound.values())))
         result = InTree([], reasons := {})
-        for node in self._objects(StoredKind.NODE):
+        for node in nodes:
             name = node["metadata"]["name"]
             pods = bound.get(name, ())
             versions = (_version(node), served, *map(_version, pods))
@@ -75,7 +80,7 @@ class InTreeFilters:
                 other_needs = (pod_needs for pod in pods if (pod_needs := self._pod_needs(pod)) is not None)
                 fit = NodeFit(() if fit_node is None else (fit_node,), other_needs, served)
                 verdict = _Verdict(versions, tuple(reported(fit.refusals(needs, node["metadata"]["name"]))))
-                if len(self._verdicts) >= _MOST_KEPT:
+                if len(self._verdicts) >= _MOST_VERDICTS:
                     self._verdicts.clear()
                 self._verdicts[kind_of_pod, name] = verdict
             if verdict.reasons:
@@ -102,10 +107,13 @@ class _ReadOnce(Generic[T]):
             value = None
             with suppress(ModelError):
                 value = self._read(thing)
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
             cached = self._known[uid] = (state, value)
         return cached[1]
+
+    def forget_unless(self, count: int) -> None:
+        """Forget all objects if most of them are gone: only so many objects are there."""
+        if len(self._known) > 2 * count + _FEW:
+            self._known.clear()
 
 
 def _version(thing: Json) -> str:
