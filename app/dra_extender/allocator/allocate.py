@@ -37,11 +37,11 @@ class NodeSearch:
     Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features, and
     nothing may change until `decide` returns, pauses included.  `max_steps` and the deadline of `decide` end a search with
     SEARCH_LIMIT.  `new_share_id` names shares; a placement that is written to a cluster needs names that are unique there, without
-    it they are `share-0`, `share-1`, ... of this placement.  `release` other than the default gives the answer of another release.
+    it they are `share-0`, `share-1`, ... of this placement.  `release`: rules in which this service (default) and upstream differ.
 
-    First searches of few steps have the preferences of the claims as constraints, fewer from one to the next, and take the devices
-    in the preferred order; the last of them has no preferences.  None of this costs a solution: if they end without one, a search
-    in upstream's order has all steps.  Nor does it cost a better alternative of a request.
+    Short searches come first: with the preferences of the claims as constraints, fewer each time, and then with none, in the
+    preferred order of devices.  If none of them finds a solution, a search in upstream's order has all steps, so no solution is
+    lost.  Nor is a better alternative of a request.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NodeSearch:
         self._search: Search | None = None
         self._attempts: Iterator[tuple[Demand, DeviceOrder | None]] = iter(())
         self._is_last = False
-        # The first preferred solution that has not the first alternative of each request.
+        # The first solution of a short search in which some request does not have its first alternative.
         self._soft_solution: Search | None = None
         self._earlier_steps = 0
         self._solved: bool | None = None
@@ -137,7 +137,7 @@ class NodeSearch:
         return order
 
     def _conclude(self, search: Search, solved: bool | None) -> bool | None:
-        """Return whether there is a solution, which `_search` then has; None if `_search` is a further search, to be made first.
+        """Return whether there is a solution, which `_search` then has; None if `_search` is now the next search to run.
 
         `solved`: the result of `search`, None if it was stopped at a limit or by an error.
         """

@@ -117,7 +117,7 @@ class ReadinessGate:
 
     @property
     def reason(self) -> str | None:
-        """Why it is closed; None when it is open."""
+        """Return why the gate is closed; None when it is open."""
         return self._find_reason()
 
     def open(self, closed_because: Callable[[], str | None] | None = None) -> None:

@@ -310,7 +310,7 @@ class Ledger:
         self.hinted.fire()
 
     def forget_held_nodes(self) -> None:
-        """Find the nodes under holds anew when they are asked for next: the pools reach other nodes now."""
+        """Have `nodes_under_holds` find these nodes again, because pools reach other nodes now."""
         self._held_nodes_known = False
 
     def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:

@@ -32,7 +32,7 @@ class NodeVersions:
         return self._local.get(node, 0) + self._all
 
     def bump(self, nodes: frozenset[str] | set[str] | None) -> None:
-        """Something about these nodes changed; None: possibly about any node."""
+        """Record that something about these nodes changed; None: possibly about any node."""
         if nodes is None:
             self._all += 1
             self._begin += len(self._journal) + 1
@@ -48,7 +48,7 @@ class NodeVersions:
             self._begin += gone
 
     def _in_order(self, nodes: frozenset[str] | set[str]) -> Collection[str]:
-        """Return the nodes by name: what is searched first goes by the journal, and a set has another order in each process."""
+        """Return the nodes by name: the journal decides what is searched first, and the order of a set differs by process."""
         if len(nodes) < _MANY or isinstance(nodes, set):
             return sorted(nodes)
         # The nodes that one pool reaches, mostly.
@@ -59,7 +59,7 @@ class NodeVersions:
 
     @property
     def place(self) -> int:
-        """The present place in the journal: equal as long as nothing changes."""
+        """Return the present place in the journal; it stays equal as long as nothing changes."""
         return self._begin + len(self._journal)
 
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:

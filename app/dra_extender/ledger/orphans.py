@@ -16,7 +16,9 @@ from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 
 
 class Orphans:
-    """All orphaned allocations, by the UID of their claim and by pod.  Other modules only read `by_pod`.
+    """The allocations of deleted claims whose devices pods still use, by claim UID and by pod.
+
+    Other modules only read `by_pod`.
 
     A pod keeps at most one allocation for each claim name: a claim that is made anew under the name of a deleted one has another
     UID, and the pod runs on the devices of the first.

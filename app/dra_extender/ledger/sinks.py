@@ -1,4 +1,4 @@
-"""Where watch events enter the ledger: one sink per kind."""
+"""Takes watch events into the ledger: one sink per kind changes the indexes, the versions of nodes and the queueing hints."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -21,7 +21,7 @@ class EventSink(Protocol):
     """
 
     def changed(self, data: bytes) -> None:
-        """One object as the API server sent it (JSON), added or modified; items of a list carry no kind and apiVersion.
+        """Take in an added or modified object as the API server sent it (JSON); items of a list have no kind and apiVersion.
 
         Raises:
             ModelError: the object cannot be read; what was known of it stays, and it is not delivered again before it changes.

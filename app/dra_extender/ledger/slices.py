@@ -1,4 +1,4 @@
-"""ResourceSlices as their drivers publish them, with an administrator's policy and DeviceTaintRules on them, and by node."""
+"""Keeps ResourceSlices as drivers publish them, applies the policy and DeviceTaintRules, and finds slices by pool and node."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
@@ -156,14 +156,14 @@ def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
     anchors: set[Anchor] = set()
     for term in selector.node_selector_terms:
         if term.match_expressions or term.match_fields:
-            of_term = _of_term(term)
+            of_term = _anchors_of_term(term)
             if not of_term:
                 return frozenset((_ANYWHERE,))
             anchors.update(of_term)
     return frozenset(anchors)
 
 
-def _of_term(term: NodeSelectorTerm) -> Sequence[Anchor]:
+def _anchors_of_term(term: NodeSelectorTerm) -> Sequence[Anchor]:
     for field in term.match_fields:
         if field.key == NODE_NAME_FIELD and field.operator == "In":
             return [(None, value) for value in field.values or ()]
@@ -178,7 +178,7 @@ Prepared = Mapping[str, tuple[ResourceSlice, OverlaidSlice]]
 
 
 class Overlays:
-    """Slices as published, and what lies over them: the admin's policy first, then DeviceTaintRules.
+    """The published slices, and the overlays on them: the admin's policy first, then DeviceTaintRules.
 
     Keeps `effective` equal to the published slices with all overlays on them.  Methods that change an overlay return the pools in
     which that changed a slice; versions and wake-ups are the caller's.
@@ -204,22 +204,22 @@ class Overlays:
 
     @property
     def preferences(self) -> PolicyPreferences:
-        """The attributes in which the policy prefers devices of a class to agree."""
+        """Return the attributes in which the policy prefers devices of a class to agree."""
         return self._policy.preferences if isinstance(self._policy, PolicyOverlay) else ()
 
     @property
     def problems(self) -> Iterable[str]:
-        """Why the policy could not be applied to some slices, as sentences, by slice name."""
+        """Say why the policy could not be applied to some slices: sentences in the order of slice names."""
         return (text for _, laid in sorted(self._under_policy.items()) for text in laid.problems)
 
     @property
     def under_policy(self) -> Iterable[ResourceSlice]:
-        """All slices with the policy on them, by name, without taint rules."""
+        """Return all slices with the policy but without taint rules, in the order of their names."""
         return (laid.effective for _, laid in sorted(self._under_policy.items()))
 
     def publish(self, item: ResourceSlice) -> None:
         self._published[item.name] = item
-        self._under_policy[item.name] = laid = self._laid(item)
+        self._under_policy[item.name] = laid = self._apply_policy(item)
         self._effective.put(self._taints.apply(laid.effective).effective)
 
     def withdraw(self, name: str) -> None:
@@ -232,27 +232,29 @@ class Overlays:
         self._rules[rule.name] = rule
         if old is not None and old.spec == rule.spec:
             return ()
-        return self._taint_anew([rule] if old is None else [old, rule])
+        return self._apply_taints([rule] if old is None else [old, rule])
 
     def drop_rule(self, name: str) -> Collection[PoolId]:
         old = self._rules.pop(name, None)
-        return () if old is None else self._taint_anew([old])
+        return () if old is None else self._apply_taints([old])
 
     def use_policy(self, policy: Overlay | None, prepared: Prepared | None = None) -> Collection[PoolId]:
-        """Replace the policy.  `prepared` spares the work for slices that have not changed since it was worked out."""
+        """Replace the policy.  `prepared` has what it makes of slices; an entry is used if its slice has not changed since."""
         self._policy = policy
         changed: dict[PoolId, None] = {}
         for name, item in self._published.items():
             prepared_item = (prepared or {}).get(name)
-            laid = prepared_item[1] if prepared_item is not None and prepared_item[0] is item else self._laid(item)
+            laid = (
+                prepared_item[1] if prepared_item is not None and prepared_item[0] is item else self._apply_policy(item)
+            )
             self._under_policy[name] = laid
             self._take_effect(laid.effective, changed)
         return changed
 
-    def _laid(self, item: ResourceSlice) -> OverlaidSlice:
+    def _apply_policy(self, item: ResourceSlice) -> OverlaidSlice:
         return OverlaidSlice(item) if self._policy is None else apply_all(item, (self._policy,))
 
-    def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
+    def _apply_taints(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())
         selectors = [rule.selector for rule in rules if rule.selector is not None]
         changed: dict[PoolId, None] = {}
@@ -262,7 +264,7 @@ class Overlays:
         return changed
 
     def _take_effect(self, under_policy: ResourceSlice, changed: dict[PoolId, None]) -> None:
-        """Put the slice with taints on it, unless that is what is there; an equal slice keeps its identity."""
+        """Index the slice with its taints, unless an equal one is indexed already: that one stays the same object."""
         effective = self._taints.apply(under_policy).effective
         if effective != self._effective.by_name[effective.name]:
             self._effective.put(effective)

@@ -94,9 +94,9 @@ class Filter:
     The holds of a call replace those of an earlier call for the same pod.  A call also releases what no bind will use any more
     (`Ledger.release_orphans`), and records a rejection, with an Event on the pod.
 
-    The first of these that applies rejects a node: the back-off of the pod there, a precondition of the pod (every node), that the
-    node is unknown, its extended resources, claims that are allocated or held for other nodes, and the search for devices.  A pod
-    that the plan of its gang does not place is rejected for the gang only if it fits without the gang.
+    A node is rejected for the first of these reasons: the pod is in backoff there, a precondition of the pod fails (on every node),
+    the node is unknown, it lacks extended resources, a claim is allocated or held for other nodes, the search finds no devices.  A
+    pod that the plan of its gang does not place is rejected for the gang only if it fits without the gang.
     """
 
     ledger: Ledger
@@ -183,7 +183,8 @@ class Filter:
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`awaited`).
 
-        It ends expired holds and, without a plan of a gang, the pod's own; the only new holds are those of such a plan.
+        Expired holds end here, and so do the pod's own holds when it is evaluated without its gang.  New holds are placed only for
+        the plan of a gang.
         """
         in_backoff = self.backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
@@ -242,7 +243,7 @@ class Filter:
         return result
 
     def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
+        """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources."""
         claims, uid = query.claims, query.pod.uid
         result = FilterResult(open=claims.open, held=claims.held)
         for extended_claim, names in self._group_remaining_nodes(query, nodes, result):
@@ -326,7 +327,7 @@ class Filter:
 
 
 def _merged(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) -> FilterResult:
-    """Return the result with a new claim, and for the nodes on which the existing one is `usable` that with the existing one."""
+    """Return the result with a new claim (`anew`); nodes on which the existing claim is `usable` have the `adopted` result."""
     if anew.unfinished is not None:
         return anew
     anew.multi_node_holds |= adopted.multi_node_holds

@@ -23,7 +23,7 @@ _POLL_DEVICES = 4_096
 
 
 class NodeView:
-    """The node of one search."""
+    """What one search reads of its node: the devices of its pools by location, which are in use, and their attributes."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ def why_off(field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBehaviour:
-    """The defaults are what the service does.
+    """Rules in which this service and releases of upstream decide differently; the defaults are what the service does.
 
     `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps other claims from
     the device; upstream allocates the device whole.

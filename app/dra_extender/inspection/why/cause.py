@@ -121,7 +121,7 @@ class PodCause(NamedTuple):
 
 
 def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] | None = None) -> PodCause:
-    """Return what the pod waits for, or that it does not wait; by these nodes alone, or by all."""
+    """Return what the pod waits for, or that it does not wait; `nodes`: the only nodes that count, None for all."""
     own_state = _own_state(pod, facts)
     if own_state is not None and own_state.cause is Cause.GATED and not unread(view.origin, DEVICES):
         return own_state._replace(summary=own_state.summary + _lacking_resources(view, pod))

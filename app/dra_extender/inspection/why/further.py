@@ -96,7 +96,7 @@ _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
 
 
 class FurtherReasons:
-    """Finds them for one pod."""
+    """Finds for one pod what else stands in the way beside the reason that a search names."""
 
     def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices) -> None:
         self._view = view

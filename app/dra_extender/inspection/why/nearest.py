@@ -342,7 +342,7 @@ class NearestDevices:
                         yield HolderShare(holder=held_device.holder, device=name)
 
     def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
-        """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
+        """Return a sort key: the device first that lacks the least amount, conflicts by groups alone, or has the fewest taints."""
         short = diagnosis.shortage or next(iter(diagnosis.capacities), None)
         if short is not None:
             return ((short.requested - short.remaining) / max(short.requested, 1),)

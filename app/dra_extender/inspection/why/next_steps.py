@@ -243,7 +243,7 @@ class NextSteps:
         return self._claims.of_request(facts.place, f"use the DeviceClass {name}", edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
-        """As many devices as a claim may have, where one request asks for too many."""
+        """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""
         counts = self._claims.counts(rejection.claim)
         for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
             allowed = MAX_RESULTS - (sum(counts.values()) - number)

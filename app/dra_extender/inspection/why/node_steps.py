@@ -47,7 +47,7 @@ class NodeSteps:
     """Looks for changes of one pod, or of nodes, after which it may use a node that has its devices."""
 
     def __init__(self, view: ClusterView, pod: Pod, change: ProposedChange = NO_CHANGE) -> None:
-        """`change`: what is done besides."""
+        """`change`: what is already changed when the steps are looked for."""
         self._view = view
         self._change = change
         self._ended = change.ended

@@ -114,7 +114,10 @@ class Reasons:
         return tuple(sorted(steps.values(), key=lambda step: step.order))
 
     def smallest_set(self) -> NextStep | None:
-        """Find the fewest changes, from two, that help the pod; None for gangs, or if the time or the trials are used up before."""
+        """Find a claim that the pod can do without, otherwise the smallest set of two or more changes that helps.
+
+        Return None for gangs, and if the time or the trials are used up first.
+        """
         end = self._view.monotonic + SECONDS
         if self._trials.of_gang:
             return None
@@ -129,7 +132,7 @@ class Reasons:
         return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
-        """Try a change against one of the reasons together with so many further ones; prefer what ends the fewest pods."""
+        """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
         best: NextStep | None = None
         for changes_against in (self._next.edits, self._next.ends):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
@@ -148,7 +151,7 @@ class Reasons:
         return None
 
     def _step_after(self, change: ProposedChange, result: FilterResult, further: int, end: float) -> NextStep | None:
-        """Find what helps after a change, with which the filter has this result."""
+        """Find what helps in addition to `change`; `result`: what the filter finds after that change."""
         if result.fits:
             # Something beside devices keeps the pod from the nodes that have them.
             node_steps = NodeSteps(self._view, self._pod, self._trials.applied_change).steps_on(tuple(result.fits))

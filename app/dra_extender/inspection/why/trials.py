@@ -46,19 +46,19 @@ class Trials:
 
     @property
     def limit(self) -> str:
-        """That a limit was reached, as a sentence; empty if none was."""
+        """Say in a sentence which limit was reached; empty if none was."""
         if self._left <= 0:
             return f"{self._most} changes were tried, which is the limit"
         return f"changes were tried for {SECONDS:g} s, which is the limit" if self._view.monotonic > self._end else ""
 
     @property
     def note(self) -> str:
-        """As `limit`, also where the share of a reason was used up."""
+        """Say what `limit` says, or that the share of a reason was used up."""
         return self.limit or (f"changes against one reason took its share of {self._most}" if self._share_used else "")
 
     @contextmanager
     def shared(self, reasons: int) -> Iterator[None]:
-        """Try no more changes inside than the share of one of so many reasons."""
+        """Limit the trials inside the `with` to an equal share of all trials, for one of `reasons` reasons."""
         before = self._left
         self._left = share = min(before, max(1, self._most // max(1, reasons)))
         try:
@@ -97,7 +97,7 @@ class Trials:
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
-        """Try what follows in addition to this change."""
+        """Apply this change to all trials inside the `with`."""
         before, self._applied = self._applied, (*self._applied, change)
         try:
             with self._view.changed(change.changes):

@@ -252,7 +252,7 @@ class BindSession:
     async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
         """Wait for the pod's gang, and post the Binding if everything is still as it was.
 
-        Claims that are as in `ready` need no further look at their conditions.
+        The conditions of a claim are not checked again if it is still as in `ready`.
         """
         binder, pod = self._binder, self.pod
         timer.pause()
@@ -354,7 +354,7 @@ class Bind:
         await self.busy_claims.drain()
 
     async def post_binding(self, pod: Pod, node: str) -> None:
-        """Post the Binding of the pod, and forget what is kept for a pod that is not bound.
+        """Post the Binding of the pod; then forget what is kept for pods that wait: rejection, backoff and holds.
 
         A conflict, or no answer, is success if the pod is on our node already.
 

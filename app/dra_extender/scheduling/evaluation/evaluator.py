@@ -44,10 +44,11 @@ class NodeEvaluator:
         budget: CallBudget,
         result: FilterResult,
     ) -> Sequence[str]:
-        """Evaluate the nodes, most of those under holds and those with a paused search last; return those under holds.
+        """Evaluate the nodes and add what was found to `result`; return the nodes that are under holds.
 
-        `in_order`: the same nodes, beginning with the one that comes first where the policy does not say otherwise.
-        Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.
+        Nodes that are put off come last, and so do nodes under holds, except the first HELD_IN_ORDER of a ranking.
+        `in_order`: the same nodes; their order applies to those that no ranking orders.
+        Evaluation stops at `max_feasible` nodes that fit, unless nodes that fit differ in score terms.
         """
         evaluation = self._results.begin(demand, budget)
         ranking = self._ranking
@@ -101,7 +102,7 @@ class NodeEvaluator:
         return [*eager, *held_nodes]
 
     def _report(self, evaluation: NodeEvaluation, searched: int, result: FilterResult) -> None:
-        """Add what was found to the result of the call; so many of these nodes were searched for it."""
+        """Add what was found to the result of the call; `searched`: how many of these nodes were searched, not cached."""
         rejected, uncached = evaluation.rejected, evaluation.uncached
         self._cached_results += len(evaluation.fits) + len(rejected) + len(uncached) - searched
         result.fits.update(evaluation.fits)
@@ -197,14 +198,14 @@ class Ahead(NamedTuple):
 
 SEARCHED_AHEAD: Final = Ahead(64, 2)
 RATED_AHEAD: Final = Ahead(1_024, 8)
-"""Ratings are more to do, and less for each node."""
+"""More nodes have to be rated than searched, and a rating takes less time than a search."""
 
 
 class Prefetch:
     """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
 
     It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
-    call is answered, and again whenever a hold ends, as it does in each bind, or a pod takes CPU and memory of a node or ends.
+    call is answered, and again when a hold ends or is narrowed to one node, or a pod changes the free CPU and memory of a node.
     """
 
     def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, ahead: Ahead) -> None:

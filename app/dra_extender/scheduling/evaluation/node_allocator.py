@@ -1,4 +1,4 @@
-"""Asks the allocator about one node; what depends on slices and claims alone is prepared once."""
+"""Builds the demand of claims, and searches one node for it; pools, demands and selector verdicts are cached."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -329,7 +329,7 @@ def _invalid_selector(demand: Demand) -> Rejection | None:
 
 
 def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget | None) -> Rejection | None:
-    """Decode the specs of the claims that the list lacks, and append them; returns why that is impossible, if it is."""
+    """Decode the claims that `into` lacks yet, and append them to it; return why one cannot be decoded, None otherwise."""
     size = sum(len(claim.record.raw) for claim in claims)
     if size > MOST_CLAIM_BYTES:
         return Rejection(code=Code.TOO_MUCH, detail=f"claims have {size} bytes, {MOST_CLAIM_BYTES} are looked at")

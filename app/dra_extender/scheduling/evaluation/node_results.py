@@ -29,10 +29,10 @@ _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 @dataclass(slots=True)
 class NodeEvaluation:
-    """One demand on its way over many nodes, and what was found so far.
+    """The evaluation of one demand on many nodes, and what was found so far.
 
-    `equal`: the nodes that fit do not differ in score terms so far.  `rejected` are rejected in the table.  `uncached` are rejected
-    as well: nodes that are unknown, under holds, or not searched to the end.
+    `equal`: the nodes that fit do not differ in score terms so far.  `rejected`: nodes that the table has as rejected.
+    `uncached`: other nodes that do not fit; they are unknown, under holds, or not searched to the end.
     """
 
     demand: Demand
@@ -50,7 +50,7 @@ class NodeEvaluation:
         return self.under_holds is None or name in self.under_holds
 
     def is_late(self) -> bool:
-        """Return whether nothing more should be done that can be left out: the slice of time, or the call, is over."""
+        """Return whether the slice of time, or the call, is over, so that optional work should be left out."""
         return self.budget.closed or self.budget.slice_over
 
     def add(self, name: str, result: NodeResult) -> None:
@@ -101,7 +101,7 @@ class NodeResults:
         return evaluation
 
     def look_ahead(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
-        """Begin an evaluation for the calls that may come."""
+        """Begin an evaluation that is not counted as a call, such as a prefetch for later calls."""
         ledger, table = self._ledger, self._tables.use(demand.signature)
         if table is None:
             table = ResultTable(alternatives=has_alternatives(demand), reads=reads_of(demand))
@@ -111,7 +111,7 @@ class NodeResults:
         return NodeEvaluation(demand, table, budget, under_holds, equal=not table.alternatives)
 
     def find(self, evaluation: NodeEvaluation, name: str) -> NodeResult:
-        """Return the result for one node: cached if nothing that it depends on has changed, or of its class, or searched."""
+        """Return the node's result: the cached one if it is valid, otherwise that of an equivalent node, otherwise of a search."""
         ledger, table = self._ledger, evaluation.table
         node = ledger.nodes.get(name)
         if node is None:

@@ -33,7 +33,7 @@ class PlacementTemplate:
     placement: Placement
 
     def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
-        """Return the same devices of another node, whose local pools are these; share IDs stay the same."""
+        """Return the placement on the equivalent `node`, whose local pools are `pools`; share IDs stay the same."""
         names = {own: other_pool[1] for own, other_pool in zip(self.pools, pools, strict=True) if own != other_pool}
         claims = tuple(self._claim(claim, node, names) for claim in self.placement.claims)
         return replace(self.placement, claims=claims)
@@ -109,7 +109,7 @@ class FilterResult:
     `multi_node_holds`: some node would fit if the pods whose holds keep several nodes went to others.
     `limited`: the search on some node was not finished.
     `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if stale holds were revoked.
-    `searched`: on so many nodes; the others have a cached result or that of an equivalent node.
+    `searched`: how many nodes were searched; the others have a cached result or that of an equivalent node.
     `losses`: what the placements on nodes that fit cost the expected demand, where that decides.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
@@ -143,7 +143,7 @@ class FilterResult:
 
     @property
     def score_terms(self) -> dict[str, ScoreTerms]:
-        """The score terms of each node that fits with devices for the pod, with what the placement costs there."""
+        """Return the score terms of each node that fits with devices for the pod, with what the placement costs there."""
         return {
             name: sum(fit.score_terms, ScoreTerms(loss=self.losses[name]) if name in self.losses else _NO_TERMS)
             for name, fit in self.fits.items()
@@ -216,7 +216,7 @@ class FilterResult:
 
     @property
     def limit_text(self) -> str:
-        """Why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
+        """Say why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
 
         The text does not depend on the number of nodes: kube-scheduler writes each new text into the pod before it goes on.
         """

@@ -1,4 +1,4 @@
-"""Plans for gangs as the ledger stands."""
+"""Plans the members of a gang: asks `GangSearch`, keeps paused searches, and asks again without holds that may end."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,7 +176,7 @@ class GangPlanner:
         return reasons
 
     def _answer(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
-        """Return the assignments found, none if the gang does not fit, None if the search ended at a limit.
+        """Return the answer to a question: its assignments are empty if the gang does not fit, None if the search ended at a limit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
         """

@@ -210,7 +210,7 @@ class _Level:
     earlier_exchanges: set[_Choice] = field(default_factory=set)
 
     def add_exchanges(self, choice: _Choice) -> None:
-        """Add the same choice without each of the devices that other nodes reach and that it gave to the members of the node."""
+        """Add one choice of the same node per device that other nodes reach and that it gave to members: without this device."""
         for device in () if self.assigned is None else self.assigned.further:
             exchange = _Choice(choice.node, choice.without | {device})
             if exchange not in self.earlier_exchanges:
@@ -228,7 +228,7 @@ class GangSearch:
     def __init__(
         self, members: Sequence[GangMember], nodes: Sequence[str], oracle: PlacementOracle, max_steps: int = MAX_STEPS
     ) -> None:
-        """Members of one kind are best given in a row; each question to `oracle` for an assignment is a step."""
+        """`members` of one kind are best in a row.  Each question to `oracle` for an assignment counts towards `max_steps`."""
         self._members = members
         self._nodes = nodes
         self._oracle = oracle

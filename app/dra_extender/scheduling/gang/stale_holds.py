@@ -88,7 +88,7 @@ class StaleHolds:
             self._progress = {gang_uid: at for gang_uid, at in self._progress.items() if gang_uid in units}
 
     def endable_holds(self, besides: str = "") -> EndableHolds:
-        """Return the present holds, except those of the gang or pod `besides`."""
+        """Return which of the present holds may end, without those of the gang or pod `besides`."""
         if not len(self.ledger.holds) and not self.permit.has_members:
             return _NOTHING
         holds = [hold for hold in self.ledger.holds.all() if not besides or hold.unit != besides]
