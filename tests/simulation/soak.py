@@ -135,7 +135,7 @@ class Soak:
         """Live for so long, free what processes that have ended have left, and measure."""
         cpu, wall, pods = REAL.process_time(), REAL.perf_counter(), self.soaked.pods
         await asyncio.sleep(seconds)
-        self._graveyard.context.run(_collect)
+        self._free_ended()
         cpu, wall = REAL.process_time() - cpu, REAL.perf_counter() - wall
         hours = self._loop.time() / _HOUR
         self.soaked.looks.append(Look(hours, self.soaked.pods - pods, cpu, wall, resident_bytes()))
@@ -177,7 +177,13 @@ class Soak:
             await asyncio.sleep(self._random.expovariate(1 / FAULT_SECONDS))
             name = self._random.choice(list(faults))
             self.soaked.faults[name] += 1
+            # Otherwise the resident memory is that of all processes that have ended between two looks.
+            self._free_ended()
             faults[name]()
+
+    def _free_ended(self) -> None:
+        """Free what processes that have ended have left."""
+        self._graveyard.context.run(_collect)
 
     def _replica(self) -> str:
         return self._random.choice(REPLICAS)
@@ -244,6 +250,5 @@ def _attributes(thing: object) -> Iterator[tuple[str, object]]:
 
 
 def _collect() -> None:
-    """Free what processes that have ended have left."""
     with collected():
         pass
