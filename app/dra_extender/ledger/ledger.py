@@ -223,7 +223,7 @@ class Ledger:
             self._member_changed(pod)
         if self._completes_a_gang(pod, old):
             self.hint_claims()
-        if pod.finished or pod.deleting or pod.node_name:
+        if not pod.waits_for_node:
             self.hold_book.release_pod(pod.uid)
         elif pod.nominated_node_name:
             for hold in self.holds.of_pod(pod.uid):

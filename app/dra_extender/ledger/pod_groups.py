@@ -190,7 +190,7 @@ class GroupEntryTrials:
         if pod.pod_group is None or not pod.claims:
             return
         uid = pod.uid
-        if pod.finished or pod.deleting:
+        if pod.ending:
             self.gone(uid)
         elif pod.node_name:
             trial = self._trials.get(uid)

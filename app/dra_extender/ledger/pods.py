@@ -125,7 +125,7 @@ class PodIndex:
                 self._running.setdefault(group, set()).add(pod.uid)
             if parts := _parts(pod):
                 self._group_parts[group] += parts
-        if needs_node(pod):
+        if pod.waits_for_node:
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
             if pod.needs_devices:
@@ -160,7 +160,7 @@ class PodIndex:
         """Return whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
         stored = self._by_uid.get(pod.uid)
-        return waiting > (stored is not None and needs_node(stored))
+        return waiting > (stored is not None and stored.waits_for_node)
 
     def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:
         """Yield the pods that need devices and wait for a node, without those of the schedulers `besides`."""
@@ -181,7 +181,7 @@ class PodIndex:
                 self._group_parts[group] -= parts
                 if not self._group_parts[group]:
                     del self._group_parts[group]
-        if pod is None or not needs_node(pod):
+        if pod is None or not pod.waits_for_node:
             return
         if pod.needs_devices:
             needing = self._needing_devices[pod.scheduler_name]
@@ -210,10 +210,5 @@ class PodIndex:
         return pod
 
 
-def needs_node(pod: Pod) -> bool:
-    """Return whether the pod waits for a node."""
-    return not pod.node_name and not pod.deleting and not pod.finished
-
-
 def _parts(pod: Pod) -> int:
-    return 1 + pod.parts if needs_node(pod) and pod.needs_devices else 0
+    return 1 + pod.parts if pod.waits_for_node and pod.needs_devices else 0

@@ -126,6 +126,16 @@ class Pod(Value, frozen=True, rename=None):
         """Return whether the pod has ended for good and uses nothing any more."""
         return self.phase in ("Succeeded", "Failed")
 
+    @property
+    def ending(self) -> bool:
+        """Return whether the pod has ended, or is being deleted."""
+        return self.finished or self.deleting
+
+    @property
+    def waits_for_node(self) -> bool:
+        """Return whether the pod is still to be scheduled."""
+        return not (self.node_name or self.ending)
+
 
 class ResourceClaimUse(Value, frozen=True):
     """An entry of `resources.claims`."""

@@ -168,4 +168,4 @@ def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: C
 
 
 def waits_for_devices(pod: Pod) -> bool:
-    return pod.needs_devices and not (pod.node_name or pod.finished or pod.deleting)
+    return pod.needs_devices and pod.waits_for_node

@@ -243,7 +243,7 @@ def _claims_by_key(ledger: Ledger) -> FindClaim:
 
 def evicting_taints(pod: Pod, ledger: Ledger, devices: PublishedDevices) -> Iterator[str]:
     """Yield a sentence for each NoExecute taint of a device with which the pod runs and that its allocation does not tolerate."""
-    if not pod.node_name or pod.finished or pod.deleting:
+    if not pod.node_name or pod.ending:
         return
     find_claim = _claims_by_key(ledger)
     for use in (use for use in used_claims(pod) if isinstance(use, UsedClaim)):

@@ -108,7 +108,7 @@ def _running(trial: Trial) -> Iterator[tuple[Pod, PodFacts]]:
     """Yield the pods that take something of a node, do not belong to it, and do not leave by themselves."""
     for key, data in sorted(trial.copy.store.keyed(StoredKind.POD).items()):
         pod = trial.view.pod(key.namespace, key.name)
-        if pod is not None and pod.node_name and not (pod.finished or pod.deleting):
+        if pod is not None and pod.node_name and not pod.ending:
             with suppress(ModelError):
                 facts = read_pod_facts(data)
                 if not stays_on_its_node(msgspec.json.decode(data)):

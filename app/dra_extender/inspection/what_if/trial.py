@@ -189,7 +189,7 @@ class Trial:
         found = []
         for key, data in self.copy.store.keyed(StoredKind.POD).items():
             pod = self.view.pod(key.namespace, key.name)
-            if pod is not None and not (pod.node_name or pod.finished or pod.deleting):
+            if pod is not None and pod.waits_for_node:
                 facts = read_pod_facts(data)
                 order = (-pod.priority, facts.created or 0.0, pod.key)
                 found.append(WaitingPod(order, pod, facts.gates))

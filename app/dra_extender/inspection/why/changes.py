@@ -75,7 +75,7 @@ def joined(texts: Sequence[str]) -> str:
 def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...]:
     """Return those of the pods (`namespace/name`) that neither have ended nor are being deleted; owner and age are left out."""
     pods = (view.pod(*split_key(name)) for name in dict.fromkeys(names))
-    staying = (pod for pod in pods if pod is not None and not (pod.finished or pod.deleting))
+    staying = (pod for pod in pods if pod is not None and not pod.ending)
     return tuple(EndedPod(pod=pod.key, priority=pod.priority) for pod in staying)
 
 
@@ -244,7 +244,7 @@ class ClaimChanges:
         used = dict.fromkeys(name for holder in holders for name in holder.consumers)
         of_staying = (name for holder in holders if not holder.leaving for name in holder.consumers)
         pods = {name: self._view.pod(*split_key(name)) for name in of_staying}
-        ends = [name for name, pod in pods.items() if pod is None or not (pod.finished or pod.deleting)]
+        ends = [name for name, pod in pods.items() if pod is None or not pod.ending]
         texts = []
         for holder in (holder for holder in holders if holder.leaving):
             whose = f", whose pods {'are' if 'being' in holder.leaving else 'have'} {holder.leaving}"

@@ -105,7 +105,7 @@ def waiting(
     require(view.origin, {"pods"}, namespace)
     waiting_pods = []
     for pod in view.ledger.pods.all():
-        if not (pod.node_name or pod.finished or pod.deleting) and namespace in (None, pod.namespace):
+        if pod.waits_for_node and namespace in (None, pod.namespace):
             facts = view.all_facts.get((pod.namespace, pod.name)) or PodFacts(key=(pod.namespace, pod.name))
             waiting_pods.append(_Waiting(pod, facts, reported_reasons(scheduler_message(view, pod, facts))))
     waiting_pods.sort(key=lambda waiting_pod: waiting_pod.order)

@@ -243,7 +243,7 @@ def _unscheduled_members(view: ClusterView, pod: Pod) -> Iterator[str]:
     """Yield the members of the pod's gang that name another scheduler than the pod, and one that has not acted."""
     members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
     for member in members:
-        if member.scheduler_name == pod.scheduler_name or member.node_name or member.finished or member.deleting:
+        if member.scheduler_name == pod.scheduler_name or not member.waits_for_node:
             continue
         absent = absent_scheduler(view, member, view.facts(member.namespace, member.name), view.acting_schedulers)
         if absent:

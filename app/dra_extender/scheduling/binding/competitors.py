@@ -9,7 +9,6 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pods import needs_node
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
@@ -79,7 +78,7 @@ class Competitors:
         if not published:
             return None
         candidate = None if candidate is None else pods.by_uid(candidate.uid)
-        if candidate is not None and not needs_node(candidate):
+        if candidate is not None and not candidate.waits_for_node:
             candidate = None
         if budget.seconds_left <= 0:
             return candidate or first

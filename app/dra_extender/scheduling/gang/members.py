@@ -119,7 +119,7 @@ def why_too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
 
 def existing_members(group: PodGroup, ledger: Ledger) -> Sequence[Pod]:
     """Return the members that are bound or may yet be, by name."""
-    return [pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting)]
+    return [pod for pod in ledger.pods.members(*group.metadata.key) if not pod.ending]
 
 
 class Obstacles:

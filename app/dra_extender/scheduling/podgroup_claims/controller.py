@@ -108,7 +108,7 @@ class PodGroupClaimWriter:
             statuses: Sequence[PodClaimStatus] = group.status.resource_claim_statuses
         else:
             pod = await self.cluster.pods.read(owner.namespace, owner.name)
-            uid, deleting, statuses = pod.uid, pod.deleting or pod.finished, pod.claim_statuses
+            uid, deleting, statuses = pod.uid, pod.ending, pod.claim_statuses
         if uid != owner.uid or deleting:
             raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
         for status in statuses:

@@ -94,7 +94,7 @@ async def plan_reconcile(
         else:
             plan.create.append(CreateClaim(owner, entry, templated_entry.resource_claim_template_name or ""))
     members = ledger.pods.members(*group.metadata.key) if entries else ()
-    served = (pod for pod in members if pod.claims and not (pod.finished or pod.deleting))
+    served = (pod for pod in members if pod.claims and not pod.ending)
     for count, pod in enumerate(served):
         if count and not count % MEMBERS_PER_TURN:
             await pause()

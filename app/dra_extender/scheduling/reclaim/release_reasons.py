@@ -12,7 +12,6 @@ from typing import Final
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pods import needs_node
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.allocation_snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.api_json import ModelError
@@ -140,7 +139,7 @@ def group_state(members: Collection[Pod], busy: Callable[[str], bool], *, exists
         return ConsumerState.IN_USE
     if not exists:
         return ConsumerState.GROUP_GONE
-    return ConsumerState.IDLE if any(map(needs_node, members)) else ConsumerState.IN_USE
+    return ConsumerState.IDLE if any(member.waits_for_node for member in members) else ConsumerState.IN_USE
 
 
 def find_releasable(

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pods import needs_node
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON, Clock, Events
@@ -207,5 +206,5 @@ class UnschedulablePods:
         pods, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
         for uid, rejected in list(self._rejected.items()):
             pod = pods.by_uid(uid)
-            if pods.was_deleted(uid) or (rejected.recorded <= latest if pod is None else not needs_node(pod)):
+            if pods.was_deleted(uid) or (rejected.recorded <= latest if pod is None else not pod.waits_for_node):
                 self.forget(uid)

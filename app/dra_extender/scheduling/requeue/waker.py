@@ -12,7 +12,6 @@ import structlog
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
-from dra_extender.ledger.pods import needs_node
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
@@ -77,7 +76,7 @@ class Waker:
 
         At the start it wakes kube-scheduler once for pods that an earlier process or leader rejected.
         """
-        if any(pod.needs_devices and needs_node(pod) for pod in self.ledger.pods.all()):
+        if any(pod.needs_devices and pod.waits_for_node for pod in self.ledger.pods.all()):
             self._pending_reason = "start"
         least = self.options.wake_interval_seconds
         pause = least
