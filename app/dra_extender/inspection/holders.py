@@ -86,7 +86,7 @@ class Holders:
         observer = msgspec.structs.replace(holder, admin=True)
         for holding in holdings:
             held_device = HeldDevice(observer if holding.admin else holder, holding)
-            self._by_device[holding.driver, holding.pool, holding.device].append(held_device)
+            self._by_device[holding.device_id].append(held_device)
 
     def of_device(self, device: DeviceId) -> Sequence[HeldDevice]:
         """Return the holders of a device (driver, pool, device), by claim."""

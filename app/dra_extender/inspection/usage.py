@@ -100,7 +100,7 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
         for index, holding in enumerate(record.counted):
             device_class = classes[index] if index < len(classes) else UNKNOWN_CLASS
             key = (record.claim.metadata.namespace, device_class, holding.driver)
-            device = (holding.driver, holding.pool, holding.device)
+            device = holding.device_id
             _add(sums.setdefault(key, _Sums()), record, holding, published.get(device), draws=device not in drawn)
             if not holding.admin:
                 drawn.add(device)

@@ -121,14 +121,10 @@ def guard_reservations(claim: ClaimHead) -> frozenset[str]:
     if not consumers or claim.status.allocation is None:
         return frozenset()
     results = claim.status.allocation.devices.results
-    names = {name_of_guard((result.driver, result.pool, result.device)) for result in results}
+    names = {name_of_guard(result.device_id) for result in results}
     return frozenset(consumer.uid for consumer in consumers if consumer.name in names)
 
 
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:
     """Return the devices that these holdings have to themselves: neither a share nor administrative access."""
-    return frozenset(
-        (holding.driver, holding.pool, holding.device)
-        for holding in holdings
-        if holding.share_id is None and not holding.admin
-    )
+    return frozenset(holding.device_id for holding in holdings if holding.share_id is None and not holding.admin)

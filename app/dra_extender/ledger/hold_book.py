@@ -291,7 +291,7 @@ def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
             if holding.share_id is None or holding.admin:
                 union.append(holding)
             else:
-                device_id = (holding.driver, holding.pool, holding.device)
+                device_id = holding.device_id
                 shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
     for shares_by_placement in shares.values():
         union += _greatest(list(shares_by_placement.values()))

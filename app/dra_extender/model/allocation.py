@@ -175,6 +175,10 @@ class DeviceHolding(Value, frozen=True, rename=None):
         return (self.driver, self.pool)
 
     @property
+    def device_id(self) -> DeviceId:
+        return (self.driver, self.pool, self.device)
+
+    @property
     def is_frozen(self) -> bool:
         """Return whether anything of what the device draws, or of its groups, was frozen when it was allocated."""
         return self.consumption is not None or self.groups is not None

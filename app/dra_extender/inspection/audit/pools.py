@@ -70,7 +70,7 @@ def neighbour_violations(
     published = {(*part.pool_id, device.name): (part, device) for part in current for device in part.devices}
     holdings_of: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:
-        holdings_of.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
+        holdings_of.setdefault(holding.device_id, []).append(holding)
     scopes = _scopes(holdings_of, current, published)
     programs, reported_pools = ProgramCache(), None if pools is None else frozenset(pools)
     for device_id, device_holdings in holdings_of.items():

@@ -137,7 +137,7 @@ class PlacementOracle:
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
         """Return a value that equivalent devices of all nodes share; None for a device that only one node reaches."""
-        key = holding.driver, holding.pool, holding.device
+        key = holding.device_id
         try:
             return self._reach[key]
         except KeyError:

@@ -104,8 +104,8 @@ class PartialAssignment:
             if self._oracle.reach(holding) is not None
         ]
         self.reached_further |= bool(wide)
-        had = {(holding.driver, holding.pool, holding.device) for holding in self._wide.get(node, ())}
-        further = [key for holding in wide if (key := (holding.driver, holding.pool, holding.device)) not in had]
+        had = {holding.device_id for holding in self._wide.get(node, ())}
+        further = [holding.device_id for holding in wide if holding.device_id not in had]
         assigned = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, wide)

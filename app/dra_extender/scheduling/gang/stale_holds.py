@@ -205,8 +205,8 @@ def _conflict(needed: Iterable[DeviceHolding], holdings: Sequence[DeviceHolding]
         return bool(holdings)
     if scope is RevocationScope.POOLS:
         return not {holding.pool_id for holding in needed}.isdisjoint(holding.pool_id for holding in holdings)
-    devices = {(*holding.pool_id, holding.device) for holding in needed}
-    return any((*holding.pool_id, holding.device) in devices for holding in holdings)
+    devices = {holding.device_id for holding in needed}
+    return any(holding.device_id in devices for holding in holdings)
 
 
 def _reaching(
