@@ -56,17 +56,17 @@ _OLDER: Final = ("resource.k8s.io/v1beta1",)
 
 
 class _Written(NamedTuple):
-    """An object of a file; `thing` is the mapping of fields that the document has."""
+    """An object of a file; `item` is the mapping of fields that the document has."""
 
     file: str
     document: YamlDocument
     kind: str
     namespace: str
-    thing: Json
+    item: Json
 
     @property
     def label(self) -> str:
-        return f"{self.kind} {self.thing['metadata'].get('name', '')}".strip()
+        return f"{self.kind} {self.item['metadata'].get('name', '')}".strip()
 
     def finding(self, field: FieldPath, code: LintCode, message: str, advice: str = "") -> PlacedFinding:
         where = self.document.position_of(field)
@@ -88,16 +88,16 @@ class _ExistingObjects:
             self.complete = frozenset(kind for kind in _NAMED if kind.value not in unread)
             for kind in dict.fromkeys((*_FIXED, *_NAMED)):
                 for data in objects.of_kind(kind.value):
-                    thing: Json = msgspec.json.decode(data)
-                    self.stored[_key(kind, thing["metadata"].get("namespace", NAMESPACE), thing)] = thing
+                    item: Json = msgspec.json.decode(data)
+                    self.stored[_key(kind, item["metadata"].get("namespace", NAMESPACE), item)] = item
         own = {
-            _key(KIND_OF[entry.kind], entry.namespace, entry.thing): entry.thing
+            _key(KIND_OF[entry.kind], entry.namespace, entry.item): entry.item
             for entry in written
             if entry.kind in KIND_OF
         }
         self._things = self.stored | own
         self.drivers = {
-            str(value_at(entry.thing, ("spec", "driver")))
+            str(value_at(entry.item, ("spec", "driver")))
             for entry in written
             if entry.kind == StoredKind.SLICE.singular
         }
@@ -145,11 +145,11 @@ def unknown_names(
     written: list[_Written] = []
     for file in files:
         for document in file.objects:
-            thing = document.value
-            metadata = value_at(thing, ("metadata",))
+            item = document.value
+            metadata = value_at(item, ("metadata",))
             if isinstance(metadata, dict):
                 namespace = str(metadata.get("namespace") or own_namespace)
-                written.append(_Written(file.name, document, str(thing.get("kind")), namespace, thing))
+                written.append(_Written(file.name, document, str(item.get("kind")), namespace, item))
     existing = _ExistingObjects(objects, written)
     for entry in written:
         if entry.kind in _POD_SPECS:
@@ -157,7 +157,7 @@ def unknown_names(
         elif entry.kind == StoredKind.POD_GROUP.singular:
             yield from _unknown_in(entry, ("spec",), existing, pods=False)
         elif entry.kind == "Workload":
-            for index, _ in enumerate(list_at(entry.thing, ("spec", "podGroupTemplates"))):
+            for index, _ in enumerate(list_at(entry.item, ("spec", "podGroupTemplates"))):
                 yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
         elif entry.kind == StoredKind.TAINT_RULE.singular:
             yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), "the rule taints nothing", existing)
@@ -171,7 +171,7 @@ def _configured(written: _Written) -> Sequence[FieldPath]:
     configurations = _CONFIGURED.get(written.kind, ())
     return [
         (*configurations, index, "opaque", "driver")
-        for index, _ in enumerate(list_at(written.thing, configurations) if configurations else ())
+        for index, _ in enumerate(list_at(written.item, configurations) if configurations else ())
     ]
 
 
@@ -179,7 +179,7 @@ def _unknown_driver(
     written: _Written, field: FieldPath, consequence: str, existing: _ExistingObjects
 ) -> Iterator[PlacedFinding]:
     """Yield a finding if no slice is of the driver; without a cluster, if one is of a driver whose name it resembles."""
-    name = value_at(written.thing, field)
+    name = value_at(written.item, field)
     if not isinstance(name, str) or name == DOMAIN or name in existing.drivers:
         return
     near = meant_name(name, existing.drivers)
@@ -189,8 +189,8 @@ def _unknown_driver(
         yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
-def _key(kind: StoredKind, namespace: str, thing: Json) -> Key:
-    return Key(kind, namespace if kind.namespaced else "", str(thing["metadata"].get("name", "")))
+def _key(kind: StoredKind, namespace: str, item: Json) -> Key:
+    return Key(kind, namespace if kind.namespaced else "", str(item["metadata"].get("name", "")))
 
 
 def _unknown_in(
@@ -201,17 +201,17 @@ def _unknown_in(
         yield from _unknown(written, group, StoredKind.POD_GROUP, existing)
     claims: dict[str, tuple[StoredKind, str]] = {}
     entries = (*spec, "resourceClaims")
-    for index, entry in enumerate(list_at(written.thing, entries)):
+    for index, entry in enumerate(list_at(written.item, entries)):
         for field, kind in CLAIM_SOURCES.items():
             name = value_at(entry, (field,))
             if isinstance(name, str):
                 claims[str(entry.get("name"))] = kind, name
                 yield from _unknown(written, (*entries, index, field), kind, existing)
     for field in ("initContainers", "containers") if pods else ():
-        for number, _ in enumerate(list_at(written.thing, (*spec, field))):
+        for number, _ in enumerate(list_at(written.item, (*spec, field))):
             yield from _unknown_classes(written, (*spec, field, number, "resources"), existing)
             uses = (*spec, field, number, "resources", "claims")
-            for index, use in enumerate(list_at(written.thing, uses)):
+            for index, use in enumerate(list_at(written.item, uses)):
                 if isinstance(use, dict) and str(use.get("name")) in claims:
                     yield from _unknown_request(written, (*uses, index, "request"), claims[str(use["name"])], existing)
 
@@ -219,7 +219,7 @@ def _unknown_in(
 def _unknown_classes(written: _Written, resources: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
     """Yield a finding for each class whose devices a container asks for as a resource, and which does not exist."""
     for field in ("requests", "limits"):
-        amounts = value_at(written.thing, (*resources, field))
+        amounts = value_at(written.item, (*resources, field))
         for resource in amounts if isinstance(amounts, dict) else ():
             name = str(resource).removeprefix(IMPLICIT_RESOURCE_PREFIX)
             if name != resource:
@@ -229,7 +229,7 @@ def _unknown_classes(written: _Written, resources: FieldPath, existing: _Existin
 def _unknown(
     written: _Written, field: FieldPath, kind: StoredKind, existing: _ExistingObjects
 ) -> Iterator[PlacedFinding]:
-    name = value_at(written.thing, field)
+    name = value_at(written.item, field)
     if isinstance(name, str):
         yield from _missing(written, field, Key(kind, written.namespace, name), existing)
 
@@ -250,10 +250,10 @@ def _unknown_request(
 ) -> Iterator[PlacedFinding]:
     """Yield a finding if a container names a request that the claim does not have: the container gets no device then."""
     kind, name = claim
-    request_name, thing = value_at(written.thing, field), existing.find(Key(kind, written.namespace, name))
-    if not isinstance(request_name, str) or thing is None:
+    request_name, item = value_at(written.item, field), existing.find(Key(kind, written.namespace, name))
+    if not isinstance(request_name, str) or item is None:
         return
-    requests = [str(value_at(request, ("name",))) for request in list_at(thing, (*_CLAIM_SPECS[kind], "requests"))]
+    requests = [str(value_at(request, ("name",))) for request in list_at(item, (*_CLAIM_SPECS[kind], "requests"))]
     if requests and request_name not in requests:
         message = f"{kind.singular} {name} has no request {request_name}, and the container gets no device"
         yield written.finding(field, LintCode.UNKNOWN_NAME, message + names_there(request_name, requests))
@@ -261,11 +261,11 @@ def _unknown_request(
 
 def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
     kind = KIND_OF.get(written.kind)
-    stored = None if kind is None else existing.stored.get(_key(kind, written.namespace, written.thing))
-    if kind is None or stored is None or written.thing.get("apiVersion") in _OLDER:
+    stored = None if kind is None else existing.stored.get(_key(kind, written.namespace, written.item))
+    if kind is None or stored is None or written.item.get("apiVersion") in _OLDER:
         return
     try:
-        declared, stored_value = _comparable(kind, written.thing), _comparable(kind, stored)
+        declared, stored_value = _comparable(kind, written.item), _comparable(kind, stored)
     except (AttributeError, TypeError, KeyError, ValueError):
         # A field has a wrong type, which is a finding of its own.
         return
@@ -277,14 +277,14 @@ def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFi
             yield written.finding(field, LintCode.IMMUTABLE, message, "another name, or delete the object first")
 
 
-def _comparable(kind: StoredKind, thing: Json) -> Any:
+def _comparable(kind: StoredKind, item: Json) -> Any:
     """Return a copy with the defaults of an API server, amounts as numbers, and without what is empty."""
-    thing = msgspec.json.decode(msgspec.json.encode(thing))
-    fill_in(kind.value, thing)
-    for body in bodies(value_at(thing, _CLAIM_SPECS[kind][:-1])) if kind in _CLAIM_SPECS else ():
+    item = msgspec.json.decode(msgspec.json.encode(item))
+    fill_in(kind.value, item)
+    for body in bodies(value_at(item, _CLAIM_SPECS[kind][:-1])) if kind in _CLAIM_SPECS else ():
         amounts = value_at(body, ("capacity", "requests")) or {}
         amounts.update({name: parse_quantity(str(amount)) for name, amount in amounts.items()})
-    return _without_empty(thing)
+    return _without_empty(item)
 
 
 def _without_empty(value: Any) -> Any:

@@ -55,10 +55,10 @@ def slices_in(file: LintFile) -> Iterator[PlacedSlice]:
     """Yield the ResourceSlices of a file; objects that cannot be read, and that a story deletes, are left out."""
     reader = SliceReader()
     for document in file.objects:
-        thing = document.value
-        if is_checked(thing) and thing.get("kind") == SLICE and value_at(thing, (*ANNOTATIONS, DEMO)) != DELETE:
+        item = document.value
+        if is_checked(item) and item.get("kind") == SLICE and value_at(item, (*ANNOTATIONS, DEMO)) != DELETE:
             with suppress(ModelError):
-                yield PlacedSlice(file.name, document.position_of(), reader.convert(thing))
+                yield PlacedSlice(file.name, document.position_of(), reader.convert(item))
 
 
 def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:

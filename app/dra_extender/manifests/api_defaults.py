@@ -8,7 +8,7 @@ Json = dict[str, Any]
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
-def fill_in(kind: str, thing: Json) -> None:
+def fill_in(kind: str, item: Json) -> None:
     """Add the defaults to an object of this plural kind, in place.
 
     Raises:
@@ -16,18 +16,18 @@ def fill_in(kind: str, thing: Json) -> None:
     """
     match kind:
         case "resourceclaims":
-            _fill_claim(_part(thing, "spec"))
-            for reported in _part(thing, "status").get("devices") or []:
+            _fill_claim(_part(item, "spec"))
+            for reported in _part(item, "status").get("devices") or []:
                 reported.setdefault("conditions", None)
         case "resourceclaimtemplates":
-            _fill_claim(_part(thing, "spec", "spec"))
+            _fill_claim(_part(item, "spec", "spec"))
         case "pods":
-            _fill_pod(thing)
+            _fill_pod(item)
         case "resourceslices":
-            _fill_slice(_part(thing, "spec"))
+            _fill_slice(_part(item, "spec"))
         case "nodes":
             for field in ("allocatable", "capacity"):
-                _spell_amounts(_part(thing, "status", field))
+                _spell_amounts(_part(item, "status", field))
         case _:
             pass
 
@@ -87,8 +87,8 @@ def _fill_pod(pod: Json) -> None:
     status.setdefault("phase", "Pending")
 
 
-def _part(thing: Json, *path: str) -> Json:
-    """Return the object below `thing` at this path; empty where it is absent or null."""
+def _part(item: Json, *path: str) -> Json:
+    """Return the object below `item` at this path; empty where it is absent or null."""
     for step in path:
-        thing = thing.get(step) or {}
-    return thing
+        item = item.get(step) or {}
+    return item

@@ -75,7 +75,7 @@ async def test_device_is_free_by_name_by_class_and_by_expression(asked: str) -> 
     made.add(device_class("gpu"), device_class("big", 'has(device.attributes["gpu.example.com"].big)'))
     made.gpus("n1", device("gpu-0", attributes={"big": True}), device("gpu-1"))
     made.running("a", "n1", "gpu-0", request("gpu", "gpu"))
-    report = await defrag(made.cluster(), partial(goals.free_device, asked=asked))
+    report = await defrag(made.cluster(), partial(goals.free_device, device=asked))
     assert moved(report) == {"a": "n1"}
     assert report.moves[0].after.devices == ("gpu.example.com/n1/gpu-1",)
     assert report.lands is not None
@@ -101,7 +101,7 @@ async def test_shared_device_is_free_when_nobody_has_a_share_of_it() -> None:
         owned(made)
         (result,) = made.objects["resourceclaims"][-1]["status"]["allocation"]["devices"]["results"]
         result |= {"shareID": f"0000000{number}-0000-0000-0000-000000000000", "consumedCapacity": {"memory": "8Gi"}}
-    report = await defrag(made.cluster(), partial(goals.free_device, asked="gpu.example.com/n1/gpu-0"))
+    report = await defrag(made.cluster(), partial(goals.free_device, device="gpu.example.com/n1/gpu-0"))
     assert moved(report) == {"a": "n1", "b": "n1"}
     assert {move.after.devices for move in report.moves} == {("gpu.example.com/n1/gpu-1",)}
 
@@ -364,14 +364,14 @@ async def test_pod_of_a_scheduler_that_never_acted_is_marked(made: MadeCluster) 
         (partial(goals.fit_claim, key=(NAMESPACE, "no")), "--claim: claim ml/no does not exist in a test"),
         (partial(goals.fit_claim, key=(NAMESPACE, "claim-a")), "--claim: expected a claim without devices"),
         (partial(goals.empty_node, node="n9"), "--empty-node: node n9 does not exist in a test"),
-        (partial(goals.free_device, asked="none"), "DeviceClass none does not exist in a test"),
+        (partial(goals.free_device, device="none"), "DeviceClass none does not exist in a test"),
         (
-            partial(goals.free_device, asked="gpu.example.com/n1/gpu-9"),
+            partial(goals.free_device, device="gpu.example.com/n1/gpu-9"),
             "device gpu.example.com/n1/gpu-9 does not exist",
         ),
-        (partial(goals.free_device, asked="ml/claim-a"), "--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE"),
+        (partial(goals.free_device, device="ml/claim-a"), "--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE"),
         (
-            partial(goals.free_device, asked="device.("),
+            partial(goals.free_device, device="device.("),
             "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression",
         ),
     ],

@@ -129,7 +129,7 @@ async def test_device_is_free_after_the_fewest_moves(seed: int) -> None:
     world = World(seed)
     del world.made.objects["pods"][-1]
     asked = f"gpu.example.com/n{seed % 2}/{'whole' if seed % 3 else 'large-0'}"
-    report, moves = await checked(world, partial(goals.free_device, asked=asked))
+    report, moves = await checked(world, partial(goals.free_device, device=asked))
     changes = Changes(reserved=[asked])
     assert moves == await fewest_by_hand(world, changes, {"what-if/reserved-1"}, 100)
     if report.lands is not None:

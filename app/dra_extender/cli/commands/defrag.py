@@ -99,4 +99,4 @@ def _goal(device: str | None, pod: str | None, claim: str | None, node: str | No
         return partial(goals.fit_claim, key=object_name(claim, namespace, NamedKind.CLAIM).key)
     if node is not None:
         return partial(goals.empty_node, node=node_name(node))
-    return partial(goals.free_device, asked=device or "")
+    return partial(goals.free_device, device=device or "")

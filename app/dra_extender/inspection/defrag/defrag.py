@@ -100,28 +100,28 @@ async def defrag(
         landed = {key for key, row in played[pods].items() if row.after.kind is OutcomeKind.LANDS}
         return landed >= {*required.landing, *required.undisturbed, *pods}
 
-    found = await MoveSearch(trial, lambda: begin(everything)[0], others, required, most_moves).find(verify)
-    if found.pods is None:
+    search = await MoveSearch(trial, lambda: begin(everything)[0], others, required, most_moves).find(verify)
+    if search.pods is None:
         return msgspec.structs.replace(
             report,
-            pod="" if found.unfit is None else "/".join(found.unfit),
-            tried=found.tried,
-            bound=found.bound,
-            reasons=found.reasons,
-            staying=(*report.staying, *found.forbidden),
+            pod="" if search.unfit is None else "/".join(search.unfit),
+            tried=search.tried,
+            bound=search.bound,
+            reasons=search.reasons,
+            staying=(*report.staying, *search.forbidden),
         )
-    rows = played[found.pods]
-    moves = tuple(_moves(rows, movable.moving, {*found.pods, *(facts.key for facts in drained)}))
+    rows = played[search.pods]
+    moves = tuple(_moves(rows, movable.moving, {*search.pods, *(facts.key for facts in drained)}))
     return msgspec.structs.replace(
         report,
         finding=Finding.PLAN if moves else Finding.MET,
         moves=moves,
         pod="" if subject is None else "/".join(subject),
         lands=None if subject is None else rows[subject].after,
-        fewest=found.fewest,
-        tried=found.tried,
-        bound=found.bound,
-        what_if=(*goal.arguments, *(word for key in sorted(found.pods) for word in ("--evict", "/".join(key)))),
+        fewest=search.fewest,
+        tried=search.tried,
+        bound=search.bound,
+        what_if=(*goal.arguments, *(word for key in sorted(search.pods) for word in ("--evict", "/".join(key)))),
     )
 
 
@@ -143,7 +143,8 @@ def _kept_on_the_node(
         reason="cannot be read", pods=tuple("/".join(key) for key in applied.evicted if trial.view.pod(*key) is None)
     )
     of_node = (
-        (each.reason, tuple(name for name in each.pods if name in needed)) for each in (*movable.staying, unread)
+        (staying.reason, tuple(name for name in staying.pods if name in needed))
+        for staying in (*movable.staying, unread)
     )
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in of_node if pods)
     together = forbidding_budget(trial, drained)
@@ -152,7 +153,7 @@ def _kept_on_the_node(
 
 def _moves(rows: Mapping[PodKey, PodRow], moving: Sequence[MovingPods], moved: set[PodKey]) -> Iterator[Move]:
     """Yield the moves in the order in which the pods land: kube-scheduler's queue has those of a high priority first."""
-    pods = [(-each.priority, facts.key, facts) for each in moving for facts in each.pods if facts.key in moved]
+    pods = [(-unit.priority, facts.key, facts) for unit in moving for facts in unit.pods if facts.key in moved]
     for negated, key, facts in sorted(pods, key=lambda pod: pod[:2]):
         row = rows[key]
         yield Move(

@@ -31,17 +31,17 @@ class Goal(NamedTuple):
         return tuple(word for option, values in options for value in values for word in (option, value))
 
 
-def free_device(trial: Trial, asked: str) -> Goal:  # noqa: ARG001 - as the other goals
+def free_device(trial: Trial, device: str) -> Goal:  # noqa: ARG001 - as the other goals
     """Return the goal that a device is free: one by name, of a class, or that a CEL expression selects.
 
     Raises:
-        UnreadableChangeError: `asked` is the name of a claim.
+        UnreadableChangeError: `device` is the name of a claim.
     """
-    if names_claim(asked):
+    if names_claim(device):
         raise UnreadableChangeError(
-            f"--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got {asked!r}"
+            f"--free-device: expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got {device!r}"
         )
-    return Goal(f"{device_text(asked)} is free", Changes(reserved=[asked]))
+    return Goal(f"{device_text(device)} is free", Changes(reserved=[device]))
 
 
 def empty_node(trial: Trial, node: str) -> Goal:
@@ -84,8 +84,9 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
         raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")
     text = f"claim {name} fits"
     for waiting in trial.waiting():
-        found = find_claims(waiting.pod, trial.view.ledger)
-        claims = () if isinstance(found, Rejection) else found
+        claims = find_claims(waiting.pod, trial.view.ledger)
+        if isinstance(claims, Rejection):
+            continue
         if not _why_no_move_helps(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
             return Goal(text, pod=(waiting.pod.namespace, waiting.pod.name))
     return Goal(text, Changes(reserved=[name]))

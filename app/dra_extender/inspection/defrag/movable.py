@@ -86,17 +86,17 @@ def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | 
                 MovingPods(pods, _nodes_freed(trial, [pod for pod, _ in members]), lost, priority, plain, kind)
             )
     return Movable(
-        sorted(moving, key=lambda each: each.rank),
+        sorted(moving, key=lambda unit: unit.rank),
         tuple(StayingPods(reason=reason, pods=tuple(sorted(pods))) for reason, pods in sorted(staying.items())),
     )
 
 
 def forbidding_budget(trial: Trial, pods: Collection[PodFacts]) -> str:
     """Return which budget forbids to evict these pods together; empty if none does."""
-    found = trial.copy.budgets.forbidding(pods)
-    if not found:
+    forbidding = trial.copy.budgets.forbidding(pods)
+    if not forbidding:
         return ""
-    (namespace, _), budget = min(found.items())
+    (namespace, _), budget = min(forbidding.items())
     return f"PodDisruptionBudget {namespace}/{budget} forbids it"
 
 

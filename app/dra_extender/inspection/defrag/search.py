@@ -122,9 +122,9 @@ class MoveSearch:
         self._most_moves = most_moves
         self._nodes: dict[PodKey, Sequence[str]] = {}
         self._by_node: dict[str, list[int]] = defaultdict(list)
-        self._anywhere = [place for place, each in enumerate(moving) if each.nodes is None]
-        for place, each in enumerate(moving):
-            for node in each.nodes or ():
+        self._anywhere = [place for place, unit in enumerate(moving) if unit.nodes is None]
+        for place, unit in enumerate(moving):
+            for node in unit.nodes or ():
                 self._by_node[node].append(place)
         self._steps: list[_Step] = []
         self._known: set[_Places] = set()
@@ -238,7 +238,7 @@ class MoveSearch:
         key = self._required.subject
         if key is None:
             return None
-        found: list[_Places] = []
+        candidates: list[_Places] = []
 
         def order(places: _Places) -> tuple[int, _Rank]:
             return self._size(places), self._rank(places)
@@ -251,9 +251,9 @@ class MoveSearch:
             places = frozenset(irreducible(on_node, fits))
             if self._size(places) > self._most_moves or self._is_forbidden(places):
                 continue
-            if all(order(places) < order(each) for each in found) and (await self._play(places)).met:
-                found.append(places)
-        for places in reversed(found):
+            if all(order(places) < order(earlier) for earlier in candidates) and (await self._play(places)).met:
+                candidates.append(places)
+        for places in reversed(candidates):
             if await verify(self._keys(places)):
                 return places
         return None
@@ -302,10 +302,10 @@ class MoveSearch:
 
     @staticmethod
     def _pod(trial: Trial, key: PodKey) -> Pod:
-        found = trial.view.pod(*key)
-        if found is None:
+        pod = trial.view.pod(*key)
+        if pod is None:
             raise LookupError(f"pod {'/'.join(key)} is not in the trial")
-        return found
+        return pod
 
     def _is_bounded(self) -> bool:
         """Return whether a limit is reached, and note which."""
@@ -335,8 +335,8 @@ class MoveSearch:
     def _rank(self, places: _Places) -> _Rank:
         moving = [self._moving[place] for place in places]
         return (
-            sum(each.lost for each in moving),
-            max((each.priority for each in moving), default=0),
+            sum(unit.lost for unit in moving),
+            max((unit.priority for unit in moving), default=0),
             len(moving),
             tuple(sorted(places)),
         )

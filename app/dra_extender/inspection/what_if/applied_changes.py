@@ -45,7 +45,7 @@ class AppliedChanges:
         self.sentences: list[str] = []
         self.ended: dict[PodKey, tuple[ClaimFate, ...]] = {}
         self.evicted: dict[PodKey, tuple[ClaimFate, ...]] = {}
-        for written in sorted(changes.objects, key=lambda each: (_KIND_ORDER[each.kind], each.key)):
+        for written in sorted(changes.objects, key=lambda written: (_KIND_ORDER[written.kind], written.key)):
             self._write(written)
         self._add_nodes(changes)
         for pod_key in sorted(set(changes.without)):
@@ -59,15 +59,15 @@ class AppliedChanges:
         for pod_key, budget in copy.budgets.forbidding(evicted).items():
             sentence = f"PodDisruptionBudget {budget} forbids to evict pod {'/'.join(pod_key)} now"
             self.sentences.append(sentence + (": a drain waits" if drained else ""))
-        self.reserved = [reserve(copy, asked) for asked in changes.reserved]
-        self.sentences += [f"{device_text(asked)} reserved" for asked in changes.reserved]
+        self.reserved = [reserve(copy, reserved) for reserved in changes.reserved]
+        self.sentences += [f"{device_text(reserved)} reserved" for reserved in changes.reserved]
         for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
             # What an API server drops while the gate is off; fields that were dropped before stay lost.
             if not change.on:
                 for kind in _PUBLISHED:
-                    for thing in self._copy.all(kind):
-                        drop_fields(kind, thing, frozenset({change.gate}), drafts=True)
-                        self._copy.put(kind, thing)
+                    for item in self._copy.all(kind):
+                        drop_fields(kind, item, frozenset({change.gate}), drafts=True)
+                        self._copy.put(kind, item)
             self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
         if changes.policy is not None:
             self.sentences.append(f"policy {changes.policy.name} in force")
@@ -145,9 +145,9 @@ class AppliedChanges:
         for node, count in sorted(counts.items()):
             template = self._copy.require(StoredKind.NODE, ("", node), "--add-nodes: node")
             slices = [
-                each
-                for each in self._copy.all(StoredKind.SLICE)
-                if each["spec"].get("nodeName") == node and (each["spec"].get("pool") or {}).get("name")
+                item
+                for item in self._copy.all(StoredKind.SLICE)
+                if item["spec"].get("nodeName") == node and (item["spec"].get("pool") or {}).get("name")
             ]
             names = [f"{node}-added-{number}" for number in range(1, count + 1)]
             for number, name in enumerate(names, 1):
@@ -242,38 +242,38 @@ _DOMAIN: Final = "dra-extender.io"
 _RESERVED: Final = "reserved"
 
 
-def names_claim(asked: str) -> bool:
-    return bool(_CLAIM_NAME.fullmatch(asked))
+def names_claim(reserved: str) -> bool:
+    return bool(_CLAIM_NAME.fullmatch(reserved))
 
 
-def device_text(asked: str) -> str:
+def device_text(reserved: str) -> str:
     """Say what is asked for: a device by name, one of a class, one that an expression selects, or what a claim asks for."""
-    if names_claim(asked):
-        return f"what claim {asked} asks for"
-    if _DEVICE_NAME.fullmatch(asked):
-        return f"device {asked}"
-    return f"a device of class {asked}" if _CLASS_NAME.fullmatch(asked) else f"a device with {asked}"
+    if names_claim(reserved):
+        return f"what claim {reserved} asks for"
+    if _DEVICE_NAME.fullmatch(reserved):
+        return f"device {reserved}"
+    return f"a device of class {reserved}" if _CLASS_NAME.fullmatch(reserved) else f"a device with {reserved}"
 
 
-def reserve(copy: CopiedCluster, asked: str) -> PodKey:
+def reserve(copy: CopiedCluster, reserved: str) -> PodKey:
     """Add a pod that asks for one device, or uses a claim; return its key.
 
     Args:
         copy: The cluster.
-        asked: `DRIVER/POOL/DEVICE`, the name of a DeviceClass, a CEL expression as in a selector, or `NAMESPACE/NAME` of a claim.
-            A device by name is taken as a whole and whatever taints it and its nodes have.
+        reserved: `DRIVER/POOL/DEVICE`, the name of a DeviceClass, a CEL expression as in a selector, or `NAMESPACE/NAME` of a
+            claim.  A device by name is taken as a whole and whatever taints it and its nodes have.
 
     Raises:
         ChangeError: there is no such device, class or claim, or the expression does not compile.
     """
-    namespace, claim = asked.split("/") if names_claim(asked) else (_NAMESPACE, "")
+    namespace, claim = reserved.split("/") if names_claim(reserved) else (_NAMESPACE, "")
     number = 1
     while copy.store.find(Key(StoredKind.POD, namespace, f"{_RESERVED}-{number}")) is not None:
         number += 1
     name = f"{_RESERVED}-{number}"
     if not claim:
         metadata = {"name": name, "namespace": _NAMESPACE, "creationTimestamp": copy.created}
-        requests = [{"name": "device", "exactly": _request(copy, asked, name)}]
+        requests = [{"name": "device", "exactly": _request(copy, reserved, name)}]
         item = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
         fill_in(StoredKind.CLAIM, item)
         copy.put(StoredKind.CLAIM, item)
@@ -283,22 +283,22 @@ def reserve(copy: CopiedCluster, asked: str) -> PodKey:
         "containers": [{"name": "main"}],
         "priority": _RESERVED_PRIORITY,
         "resourceClaims": [{"name": "device", "resourceClaimName": claim or name}],
-        "tolerations": [{"operator": "Exists"}] if _DEVICE_NAME.fullmatch(asked) else [],
+        "tolerations": [{"operator": "Exists"}] if _DEVICE_NAME.fullmatch(reserved) else [],
     }
     metadata = {"name": name, "namespace": namespace, "uid": f"{name}-pod", "creationTimestamp": copy.created}
     copy.put(StoredKind.POD, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
     return namespace, name
 
 
-def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
+def _request(copy: CopiedCluster, reserved: str, name: str) -> Json:
     """Return a request for one device, with a class of its own if none is named."""
-    if _CLASS_NAME.fullmatch(asked):
-        copy.require(StoredKind.CLASS, ("", asked), "DeviceClass")
-        return {"deviceClassName": asked}
+    if _CLASS_NAME.fullmatch(reserved):
+        copy.require(StoredKind.CLASS, ("", reserved), "DeviceClass")
+        return {"deviceClassName": reserved}
     own = f"{_NAMESPACE}-{name}"
     copy.put(StoredKind.CLASS, {"metadata": {"name": own}, "spec": {}})
-    if _DEVICE_NAME.fullmatch(asked):
-        _mark_device(copy, device_id_of(asked), own.replace("-", "_"))
+    if _DEVICE_NAME.fullmatch(reserved):
+        _mark_device(copy, device_id_of(reserved), own.replace("-", "_"))
         expression = f'has(device.attributes["{_DOMAIN}"].{own.replace("-", "_")})'
         return {
             "deviceClassName": own,
@@ -306,25 +306,25 @@ def _request(copy: CopiedCluster, asked: str, name: str) -> Json:
             "tolerations": [{"operator": "Exists"}],
         }
     try:
-        compile_expression(asked)
+        compile_expression(reserved)
     except CelCompileError as problem:
-        wanted = "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression"
-        raise UnreadableChangeError(f"{wanted}, got {asked!r}: {problem.reason}") from problem
-    return {"deviceClassName": own, "selectors": [{"cel": {"expression": asked}}]}
+        expected = "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression"
+        raise UnreadableChangeError(f"{expected}, got {reserved!r}: {problem.reason}") from problem
+    return {"deviceClassName": own, "selectors": [{"cel": {"expression": reserved}}]}
 
 
 def _mark_device(copy: CopiedCluster, device_id: DeviceId, mark: str) -> None:
     """Give the device an attribute that no other has, and take its leave to be shared away: it is asked for as a whole."""
     driver, pool, name = device_id
-    found = False
+    exists = False
     for item in copy.all(StoredKind.SLICE):
         spec, devices = item["spec"], item["spec"].get("devices") or []
         if spec.get("driver") != driver or (spec.get("pool") or {}).get("name") != pool:
             continue
-        for device in (each for each in devices if each.get("name") == name):
-            found = True
+        for device in (device for device in devices if device.get("name") == name):
+            exists = True
             device["attributes"] = {**(device.get("attributes") or {}), f"{_DOMAIN}/{mark}": {"bool": True}}
             device.pop("allowMultipleAllocations", None)
             copy.put(StoredKind.SLICE, item)
-    if not found:
+    if not exists:
         raise ChangeError(f"device {'/'.join(device_id)} does not exist in {copy.origin.source}")

@@ -121,29 +121,29 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         files = files_in(file)
     except OSError as problem:
         raise UnreadableChangeError(f"{file}: cannot be read: {problem.strerror or problem}") from problem
-    found: dict[tuple[str, PodKey], WrittenObject] = {}
-    for each in files:
+    objects: dict[tuple[str, PodKey], WrittenObject] = {}
+    for path in files:
         try:
-            with opened(each) as source:
+            with opened(path) as source:
                 data = source.read(MOST_BYTES + 1)
             if len(data) > MOST_BYTES:
-                raise UnreadableChangeError(f"{title(each)}: expected at most {MOST_BYTES} bytes")
+                raise UnreadableChangeError(f"{title(path)}: expected at most {MOST_BYTES} bytes")
             documents = read_documents(data.decode())
         except OSError as problem:
-            raise UnreadableChangeError(f"{title(each)}: cannot be read: {problem.strerror or problem}") from problem
+            raise UnreadableChangeError(f"{title(path)}: cannot be read: {problem.strerror or problem}") from problem
         except UnicodeDecodeError as problem:
-            raise UnreadableChangeError(f"{title(each)}: expected YAML in UTF-8") from problem
+            raise UnreadableChangeError(f"{title(path)}: expected YAML in UTF-8") from problem
         except YamlError as problem:
-            raise UnreadableChangeError(problem.located(title(each))) from problem
+            raise UnreadableChangeError(problem.located(title(path))) from problem
         for document in documents:
             for item in document.items():
-                written = read_object(title(each), item, namespace)
-                first = found.setdefault((written.kind, written.key), written)
+                written = read_object(title(path), item, namespace)
+                first = objects.setdefault((written.kind, written.key), written)
                 if first is not written:
                     raise UnreadableChangeError(f"{written.place}: {written.label} is in {first.place} already")
-    if not found:
+    if not objects:
         raise UnreadableChangeError(f"{title(file)}: expected Kubernetes objects, found none")
-    return list(found.values())
+    return list(objects.values())
 
 
 def read_object(file: str, document: YamlDocument, namespace: str) -> WrittenObject:

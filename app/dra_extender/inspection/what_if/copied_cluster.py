@@ -103,8 +103,8 @@ class CopiedCluster:
         """Return all objects as they are now, and what a running extender holds."""
         by_kind = dict(self._objects.by_kind)
         for kind in KINDS:
-            if found := [*self._unusable[kind], *self.store.data(StoredKind(kind))]:
-                by_kind[kind] = found
+            if items := [*self._unusable[kind], *self.store.data(StoredKind(kind))]:
+                by_kind[kind] = items
         return self._objects._replace(by_kind=by_kind)
 
     def end_pod(self, pod: Json) -> tuple[ClaimFate, ...]:

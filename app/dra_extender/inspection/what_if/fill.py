@@ -84,12 +84,12 @@ class _StrandedSearch:
             if node is None:
                 continue
             for request_key in requests:
-                for found in allocator.diagnose_devices(
+                for diagnosis in allocator.diagnose_devices(
                     self._demand, node, request_key, budget, explains_selectors=False
                 ):
-                    if found.device_id not in seen and found.code not in _NOT_MEANT:
-                        here.add(found.device_id)
-                        self._note(name, found.device_id, found.code)
+                    if diagnosis.device_id not in seen and diagnosis.code not in _NOT_MEANT:
+                        here.add(diagnosis.device_id)
+                        self._note(name, diagnosis.device_id, diagnosis.code)
             seen |= here
         return True
 
@@ -103,7 +103,7 @@ class _StrandedSearch:
             place = _Place(where, code.name, code.value)
         if pool_id not in self._draws:
             self._draws[pool_id] = {
-                device.name: frozenset(each.counter_set for each in device.consumes_counters)
+                device.name: frozenset(consumption.counter_set for consumption in device.consumes_counters)
                 for published in ledger.slices.of_pool(pool_id)
                 for device in published.devices
             }
@@ -119,9 +119,9 @@ class _StrandedSearch:
                 for (name, counter), amount in sorted(left.items())
                 if amount > 0
             )
-        for each in self._left[pool_id] if sets else ():
-            if each.counter_set in sets:
-                self.counters[place][*pool_id, each.counter_set, each.counter] = each
+        for stranded in self._left[pool_id] if sets else ():
+            if stranded.counter_set in sets:
+                self.counters[place][*pool_id, stranded.counter_set, stranded.counter] = stranded
 
 
 MOST_COPIES: Final = 1_000
@@ -153,7 +153,7 @@ def find_subject(trial: Trial, key: PodKey) -> FillSubject:
             read_pod(msgspec.json.encode(pod))
         except ModelError as problem:
             raise ChangeError(f"--fill: pod {namespace}/{name} cannot be read: {problem}") from problem
-        grouped = any((pod.get("spec") or {}).get(each) for each in _OF_GROUPS)
+        grouped = any((pod.get("spec") or {}).get(field) for field in _OF_GROUPS)
         notes = [f"copies of {namespace}/{name} are no members of its PodGroup"] if grouped else []
         entries = (pod.get("spec") or {}).get("resourceClaims") or ()
         shared = ", ".join(sorted(entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName")))

@@ -114,9 +114,9 @@ class CandidateNodes:
                 self._judge(*kind, node)
 
     def _judge(self, needs: PodNeeds, refused: dict[str, str], node: str) -> None:
-        found = () if self._fit is None else self._fit.refusals(needs, node)
-        if found:
-            refused[node] = found[0].description
+        refusals = () if self._fit is None else self._fit.refusals(needs, node)
+        if refusals:
+            refused[node] = refusals[0].description
         else:
             refused.pop(node, None)
 
@@ -186,14 +186,14 @@ class Trial:
 
     def waiting(self) -> list[WaitingPod]:
         """Return the pods that wait for a node, in the order in which kube-scheduler tries them."""
-        found = []
+        waiting = []
         for key, data in self.copy.store.keyed(StoredKind.POD).items():
             pod = self.view.pod(key.namespace, key.name)
             if pod is not None and pod.waits_for_node:
                 facts = read_pod_facts(data)
                 order = (-pod.priority, facts.created or 0.0, pod.key)
-                found.append(WaitingPod(order, pod, facts.gates))
-        return sorted(found)
+                waiting.append(WaitingPod(order, pod, facts.gates))
+        return sorted(waiting)
 
     async def place_waiting(self) -> dict[PodKey, PodOutcome]:
         """Place the pods that wait, those that ask for no devices last; return where each stands then, by key.
@@ -215,23 +215,25 @@ class Trial:
                 queue.append(pod)
         moved = True
         while pending and moved:
-            found: dict[str, PodOutcome] = {}
+            of_round: dict[str, PodOutcome] = {}
             held = len(self.view.ledger.holds)
             for unit in self._units(pending):
                 namespace, start = unit[0].namespace, self.view.monotonic
                 if self._seconds[namespace] > NAMESPACE_SECONDS:
                     # What tenants write may take long to search.  Outcomes of an earlier round stay.
                     late = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
-                    found |= {pod.uid: outcomes.get(pod.uid, _waits_for(late)) for pod in unit}
+                    of_round |= {pod.uid: outcomes.get(pod.uid, _waits_for(late)) for pod in unit}
                 else:
-                    found |= await self._place(unit)
+                    of_round |= await self._place(unit)
                     self._seconds[namespace] += self.view.monotonic - start
                 if self._progress is not None:
-                    self._progress(len(found), len(pending))
-            outcomes.update(found)
+                    self._progress(len(of_round), len(pending))
+            outcomes.update(of_round)
             # A pod that lands, or fits nowhere, gives up what the extender holds for it: others may fit then.
-            moved = len(self.view.ledger.holds) < held or any(each.kind is OutcomeKind.LANDS for each in found.values())
-            pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
+            moved = len(self.view.ledger.holds) < held or any(
+                outcome.kind is OutcomeKind.LANDS for outcome in of_round.values()
+            )
+            pending = [pod for pod in pending if of_round[pod.uid].kind is not OutcomeKind.LANDS]
         outcomes |= await self._place_plain(plain)
         await self.finish_binds()
         return {(pod.namespace, pod.name): outcomes[pod.uid] for _, pod, _ in waiting}
@@ -347,8 +349,8 @@ class Trial:
         yield from (further.text for further in unjudged_filters(data))
         if is_made(pod.uid):
             yield "ResourceQuotas"
-        found = find_claims(pod, view.ledger)
-        if not isinstance(found, Rejection) and any(is_made(claim.record.claim.metadata.uid) for claim in found):
+        claims = find_claims(pod, view.ledger)
+        if not isinstance(claims, Rejection) and any(is_made(claim.record.claim.metadata.uid) for claim in claims):
             for event in creation_events(view, pod)[:1]:
                 yield f"Event {event.reason}: {event.message}"
         if facts.reason != SCHEDULING_GATED:
@@ -418,8 +420,8 @@ class Trial:
         result = self.view.evaluate(pod)
         own = self._candidates.for_pod(pod).refused
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
-        codes = {node: each.code.name for node, each in rejections.items()}
-        texts = {node: each.reason for node, each in rejections.items()}
+        codes = {node: rejection.code.name for node, rejection in rejections.items()}
+        texts = {node: rejection.reason for node, rejection in rejections.items()}
         return Refusals(result.demand, {**texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
 
     def add_pod(self, pod: Json) -> Pod:
@@ -444,6 +446,6 @@ class Trial:
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """Return the claims of a pod that has its node, that for its extended resources included."""
         ledger = self.view.ledger
-        found = find_claims(pod, ledger)
-        named = () if isinstance(found, Rejection) else tuple(claim.record for claim in found)
+        claims = find_claims(pod, ledger)
+        named = () if isinstance(claims, Rejection) else tuple(claim.record for claim in claims)
         return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))

@@ -76,9 +76,9 @@ async def what_if(
     if len(evictions) > _MOST_EVICTIONS:
         notes.append(f"kube-controller-manager evicts {number_of(len(evictions) - _MOST_EVICTIONS, 'further pod')}")
     if subject is not None:
-        found = find_subject(trial, subject)
-        notes += found.notes
-        filled = await fill(trial, found, most)
+        fill_subject = find_subject(trial, subject)
+        notes += fill_subject.notes
+        filled = await fill(trial, fill_subject, most)
         await trial.finish_binds()
     return WhatIfReport(
         format=FORMAT,

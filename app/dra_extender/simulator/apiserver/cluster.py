@@ -49,10 +49,10 @@ class MemoryPodGroups:
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
         await asyncio.sleep(0)
         meta = group.metadata
-        thing = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))
-        thing["metadata"].update(uid=meta.uid, resourceVersion=meta.resource_version)
-        thing["metadata"]["finalizers"] = [entry for entry in meta.finalizers if entry != finalizer]
-        self._store.update(StoredKind.POD_GROUP, thing)
+        item = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))
+        item["metadata"].update(uid=meta.uid, resourceVersion=meta.resource_version)
+        item["metadata"]["finalizers"] = [entry for entry in meta.finalizers if entry != finalizer]
+        self._store.update(StoredKind.POD_GROUP, item)
 
 
 async def record_claims(store: Store, key: Key, uid: str, version: str, claims: Mapping[str, str]) -> None:
@@ -66,7 +66,7 @@ async def record_claims(store: Store, key: Key, uid: str, version: str, claims: 
     stored = store.get(key)["metadata"]
     if (stored["uid"], stored["resourceVersion"]) != (uid, version):
         raise ConflictError(f'Operation cannot be fulfilled on {key.kind} "{key.name}": the object has been modified')
-    store.edit_unchecked(key, lambda thing: thing.update(with_claims(thing, dict(sorted(claims.items())))))
+    store.edit_unchecked(key, lambda item: item.update(with_claims(item, dict(sorted(claims.items())))))
 
 
 class MemoryClaims:
@@ -154,7 +154,7 @@ class MemoryPods:
             namespace,
             name,
             uid,
-            lambda thing: thing.setdefault("status", {}).update(extendedResourceClaimStatus=claim_status),
+            lambda item: item.setdefault("status", {}).update(extendedResourceClaimStatus=claim_status),
         )
         return part(stored, "status", "extendedResourceClaimStatus") == claim_status
 

@@ -71,27 +71,27 @@ class Key(NamedTuple):
         return f"{self.kind.singular} {where}{self.name}"
 
 
-def key_of(kind: StoredKind, thing: Json) -> Key:
+def key_of(kind: StoredKind, item: Json) -> Key:
     """Return the key of an object of this kind; without a namespace it is in `default`."""
-    metadata = thing.get("metadata") or {}
+    metadata = item.get("metadata") or {}
     namespace = (metadata.get("namespace") or NAMESPACE) if kind.namespaced else ""
     return Key(kind, namespace, metadata.get("name") or "")
 
 
-def fill_in(kind: StoredKind, thing: Json) -> None:
+def fill_in(kind: StoredKind, item: Json) -> None:
     """Add kind, apiVersion, namespace and the defaults that decisions read, in place, as the API server does on every write."""
-    thing["kind"], thing["apiVersion"] = kind.singular, kind.api_version
-    metadata = thing.setdefault("metadata", {})
+    item["kind"], item["apiVersion"] = kind.singular, kind.api_version
+    metadata = item.setdefault("metadata", {})
     if kind.namespaced:
-        metadata["namespace"] = key_of(kind, thing).namespace
-    api_defaults.fill_in(kind, thing)
+        metadata["namespace"] = key_of(kind, item).namespace
+    api_defaults.fill_in(kind, item)
 
 
-def part(thing: Json, *path: str) -> Json:
-    """Return the object below `thing` at this path; empty where it is absent or null."""
+def part(item: Json, *path: str) -> Json:
+    """Return the object below `item` at this path; empty where it is absent or null."""
     for step in path:
-        thing = thing.get(step) or {}
-    return thing
+        item = item.get(step) or {}
+    return item
 
 
 def group_name(pod: Json) -> str | None:
@@ -100,8 +100,8 @@ def group_name(pod: Json) -> str | None:
     return named.get("podGroupName") or named.get("podGroup")
 
 
-def controller_uid(thing: Json) -> str | None:
-    owners = part(thing, "metadata").get("ownerReferences") or []
+def controller_uid(item: Json) -> str | None:
+    owners = part(item, "metadata").get("ownerReferences") or []
     return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
 
 

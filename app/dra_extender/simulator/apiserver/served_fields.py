@@ -44,32 +44,32 @@ class Served(msgspec.Struct, frozen=True):
     devices_beside_counters: bool = False
     allocation_times: bool = True
 
-    def check(self, kind: StoredKind, thing: Json) -> None:
+    def check(self, kind: StoredKind, item: Json) -> None:
         """Refuse what the server refuses.
 
         Raises:
             InvalidError: with the server's message.
         """
-        spec = part(thing, "spec") if kind is StoredKind.SLICE else {}
+        spec = part(item, "spec") if kind is StoredKind.SLICE else {}
         if spec.get("sharedCounters") and spec.get("devices") and not self.devices_beside_counters:
-            name = thing["metadata"]["name"]
+            name = item["metadata"]["name"]
             raise InvalidError(
                 f'{kind.singular}.resource.k8s.io "{name}"',
                 'spec: Invalid value: "": only one of `sharedCounters` or `devices` is allowed',
             )
 
-    def strip(self, kind: StoredKind, thing: Json) -> None:
+    def strip(self, kind: StoredKind, item: Json) -> None:
         """Drop what the server does not keep, in place."""
         if kind in _STRIPPED:
             off = frozenset(gate for name, gates in _GATES.items() if not getattr(self, name) for gate in gates)
-            drop_fields(kind, thing, off, drafts=self.frozen_groups)
+            drop_fields(kind, item, off, drafts=self.frozen_groups)
         if kind is StoredKind.CLAIM and not self.allocation_times:
-            part(part(thing, "status"), "allocation").pop("allocationTimestamp", None)
+            part(part(item, "status"), "allocation").pop("allocationTimestamp", None)
 
 
-def drop_fields(kind: StoredKind, thing: Json, off: frozenset[Gate], *, drafts: bool) -> None:
+def drop_fields(kind: StoredKind, item: Json, off: frozenset[Gate], *, drafts: bool) -> None:
     """Drop the fields of these gates, in place; `drafts`: fields that no release has are kept."""
-    _drop(thing, _dropped(WRITTEN[kind.singular], off, drafts=drafts))
+    _drop(item, _dropped(WRITTEN[kind.singular], off, drafts=drafts))
 
 
 Dropped = Mapping[str, Union["Dropped", None]]

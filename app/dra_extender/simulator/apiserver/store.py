@@ -160,7 +160,7 @@ class Store:
 
     def peek_all(self, kind: StoredKind) -> list[Json]:
         """As `all`, but shared by all who ask: nobody may change them."""
-        return [thing for key in self._objects[kind] if (thing := self.peek(key)) is not None]
+        return [item for key in self._objects[kind] if (item := self.peek(key)) is not None]
 
     def data(self, kind: StoredKind) -> list[bytes]:
         """As `all`, as JSON."""
@@ -178,21 +178,21 @@ class Store:
                 self._note_users(self._claim_users, key, None, data)
         return sorted(self._claim_users.get(uid, ()))
 
-    def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
+    def create(self, kind: StoredKind, item: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
 
         `manager` is recorded as the writer of a claim.
         """
-        thing = _copy(thing)
-        metadata = thing.setdefault("metadata", {})
+        item = _copy(item)
+        metadata = item.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._suffix()
         if not metadata.get("name"):
             raise InvalidError(kind.singular, "metadata.name: Required value: name or generateName is required")
         if kind is not StoredKind.NODE:
-            thing.pop("status", None)
-        fill_in(kind, thing)
-        key = key_of(kind, thing)
+            item.pop("status", None)
+        fill_in(kind, item)
+        key = key_of(kind, item)
         if key in self._objects[kind]:
             raise ConflictError(f'{kind} "{key.name}" already exists')
         for field in _KEPT[1:]:
@@ -202,38 +202,38 @@ class Store:
         if kind in _COUNTED:
             metadata["generation"] = 1
         if kind is StoredKind.CLAIM:
-            note_writer({}, thing, manager)
+            note_writer({}, item, manager)
         if kind is StoredKind.POD_GROUP:
             # As the admission plugin PodGroupProtection does.
             finalizers = metadata.setdefault("finalizers", [])
             if PROTECTION_FINALIZER not in finalizers:
                 finalizers.append(PROTECTION_FINALIZER)
-        self._served.check(kind, thing)
-        return self._write(WatchEventType.ADDED, key, thing)
+        self._served.check(kind, item)
+        return self._write(WatchEventType.ADDED, key, item)
 
-    def update(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
+    def update(self, kind: StoredKind, item: Json, manager: str = "") -> Json:
         """Replace metadata and spec; the status stays.  If the object is being deleted, removing its last finalizer deletes it.
 
         `manager` is recorded as the writer of a claim.
         """
-        thing = _copy(thing)
-        fill_in(kind, thing)
-        key, old = self._checked_current(kind, thing)
-        metadata, before = thing["metadata"], old["metadata"]
+        item = _copy(item)
+        fill_in(kind, item)
+        key, old = self._checked_current(kind, item)
+        metadata, before = item["metadata"], old["metadata"]
         for field in _KEPT:
             metadata.pop(field, None)
             if field in before:
                 metadata[field] = before[field]
         if kind.has_status:
-            _keep(thing, old, "status")
+            _keep(item, old, "status")
         added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if "deletionTimestamp" in before and added:
             raise InvalidError(
                 str(key),
                 "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted",
             )
-        check_unchanged(key, old, thing)
-        if kind in _COUNTED and thing.get("spec") != old.get("spec"):
+        check_unchanged(key, old, item)
+        if kind in _COUNTED and item.get("spec") != old.get("spec"):
             metadata["generation"] = before.get("generation", 1) + 1
         # Pods stay until their kubelet has ended them, with a deletion without grace.
         if (
@@ -241,32 +241,32 @@ class Store:
             and not metadata.get("finalizers")
             and not before.get("deletionGracePeriodSeconds")
         ):
-            return self._remove(key, thing)
-        return self._write_changed(key, old, thing, manager)
+            return self._remove(key, item)
+        return self._write_changed(key, old, item, manager)
 
-    def update_status(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
+    def update_status(self, kind: StoredKind, item: Json, manager: str = "") -> Json:
         """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules.
 
         `manager` is recorded as the writer of a claim.
         """
-        thing = _copy(thing)
-        fill_in(kind, thing)
-        key, old = self._checked_current(kind, thing)
-        thing["metadata"] = _copy(old["metadata"])
-        _keep(thing, old, "spec")
-        self._served.strip(kind, thing)
+        item = _copy(item)
+        fill_in(kind, item)
+        key, old = self._checked_current(kind, item)
+        item["metadata"] = _copy(old["metadata"])
+        _keep(item, old, "spec")
+        self._served.strip(kind, item)
         if kind is StoredKind.CLAIM:
-            prune_device_statuses(part(old, "status"), part(thing, "status"))
-            check_claim_status(key, old, thing)
-        return self._write_changed(key, old, thing, manager)
+            prune_device_statuses(part(old, "status"), part(item, "status"))
+            check_claim_status(key, old, item)
+        return self._write_changed(key, old, item, manager)
 
-    def put_unchecked(self, kind: StoredKind, thing: Json) -> Json:
+    def put_unchecked(self, kind: StoredKind, item: Json) -> Json:
         """Write an object as it is, new or in the place of one: no rule is checked, and nothing but a UID is filled in."""
-        key, thing = key_of(kind, thing), {**thing, "metadata": dict(thing["metadata"])}
+        key, item = key_of(kind, item), {**item, "metadata": dict(item["metadata"])}
         exists = key in self._objects[kind]
-        if not thing["metadata"].get("uid"):
-            thing["metadata"]["uid"] = str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
-        return self._write(WatchEventType.MODIFIED if exists else WatchEventType.ADDED, key, thing)
+        if not item["metadata"].get("uid"):
+            item["metadata"]["uid"] = str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
+        return self._write(WatchEventType.MODIFIED if exists else WatchEventType.ADDED, key, item)
 
     def remove_unchecked(self, key: Key) -> Json:
         """Take the object away, whatever finalizers it has.  Raises NotFoundError."""
@@ -275,9 +275,9 @@ class Store:
     def edit_unchecked(self, key: Key, edit: Callable[[Json], None]) -> Json:
         """Write as the server itself does, for example a subresource: `edit` changes a copy in place; no rule is checked."""
         old = self.get(key)
-        thing = _copy(old)
-        edit(thing)
-        return self._write_changed(key, old, thing)
+        item = _copy(old)
+        edit(item)
+        return self._write_changed(key, old, item)
 
     def bind(self, key: Key, uid: str, node: str) -> Json:
         """Assign a pod to a node once: clear the nomination, and say that the pod is scheduled.
@@ -325,19 +325,19 @@ class Store:
             )
         if not old["metadata"].get("finalizers") and not grace:
             return self._remove(key, old)
-        thing = _copy(old)
-        metadata = thing["metadata"]
+        item = _copy(old)
+        metadata = item["metadata"]
         # A later deletion may only shorten the grace of an earlier one.
         if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
             ends = time_text(self._clock.now() + grace)
             metadata.update(deletionTimestamp=ends, deletionGracePeriodSeconds=grace)
-        return self._write_changed(key, old, thing)
+        return self._write_changed(key, old, item)
 
-    def _checked_current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
+    def _checked_current(self, kind: StoredKind, item: Json) -> tuple[Key, Json]:
         """Return the key and the stored object; raise ConflictError if the write was made from another version."""
-        key = key_of(kind, thing)
+        key = key_of(kind, item)
         old = self.get(key)
-        sent, stored = thing["metadata"], old["metadata"]
+        sent, stored = item["metadata"], old["metadata"]
         if sent.get("uid") and sent["uid"] != stored["uid"]:
             raise ConflictError(
                 f'{kind} "{key.name}": the UID in the object ({sent["uid"]}) is not the stored one ({stored["uid"]})'
@@ -349,26 +349,26 @@ class Store:
             )
         return key, old
 
-    def _write_changed(self, key: Key, old: Json, thing: Json, manager: str = "") -> Json:
+    def _write_changed(self, key: Key, old: Json, item: Json, manager: str = "") -> Json:
         """Write unless nothing changed: a write without effect has no version and no watch event."""
-        self._served.check(key.kind, thing)
-        self._served.strip(key.kind, thing)
+        self._served.check(key.kind, item)
+        self._served.strip(key.kind, item)
         if key.kind is StoredKind.CLAIM:
             # A client that may write a claim may also write its managedFields, as on the real server.
-            sent = thing["metadata"].get("managedFields")
-            note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
+            sent = item["metadata"].get("managedFields")
+            note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, item, manager)
         # A copy of another cluster may hold objects that people wrote, without a version.
-        thing["metadata"]["resourceVersion"] = old["metadata"].setdefault("resourceVersion", "")
-        return old if thing == old else self._write(WatchEventType.MODIFIED, key, thing)
+        item["metadata"]["resourceVersion"] = old["metadata"].setdefault("resourceVersion", "")
+        return old if item == old else self._write(WatchEventType.MODIFIED, key, item)
 
-    def _write(self, verb: WatchEventType, key: Key, thing: Json) -> Json:
-        self._served.strip(key.kind, thing)
+    def _write(self, verb: WatchEventType, key: Key, item: Json) -> Json:
+        self._served.strip(key.kind, item)
         self._version += 1
-        thing["metadata"]["resourceVersion"] = str(self._version)
-        data = msgspec.json.encode(thing)
+        item["metadata"]["resourceVersion"] = str(self._version)
+        data = msgspec.json.encode(item)
         objects = self._objects[key.kind]
         self._peeked[key.kind].pop(key, None)
-        change = Change(verb, key, thing["metadata"]["uid"], self._version, data, objects.get(key))
+        change = Change(verb, key, item["metadata"]["uid"], self._version, data, objects.get(key))
         if verb is WatchEventType.DELETED:
             del objects[key]
         else:
@@ -377,7 +377,7 @@ class Store:
             self._note_users(self._claim_users, key, change.before, objects.get(key))
         for listener in self._listeners:
             listener(change)
-        return _copy(thing)
+        return _copy(item)
 
     @staticmethod
     def _note_users(users: dict[str, dict[Key, None]], key: Key, before: bytes | None, after: bytes | None) -> None:
@@ -391,8 +391,8 @@ class Store:
             if not claims:
                 users.pop(uid, None)
 
-    def _remove(self, key: Key, thing: Json) -> Json:
-        return self._write(WatchEventType.DELETED, key, _copy(thing))
+    def _remove(self, key: Key, item: Json) -> Json:
+        return self._write(WatchEventType.DELETED, key, _copy(item))
 
     def _suffix(self) -> str:
         """Five letters as generateName adds; the same in every run of the same story."""
@@ -421,12 +421,12 @@ def _assign(pod: Json, node: str, now: str) -> None:
     pod["status"].pop("nominatedNodeName", None)
 
 
-def _copy(thing: Json) -> Json:
-    copied: Json = msgspec.json.decode(msgspec.json.encode(thing))
+def _copy(item: Json) -> Json:
+    copied: Json = msgspec.json.decode(msgspec.json.encode(item))
     return copied
 
 
-def _keep(thing: Json, old: Json, field: str) -> None:
-    thing.pop(field, None)
+def _keep(item: Json, old: Json, field: str) -> None:
+    item.pop(field, None)
     if field in old:
-        thing[field] = _copy(old[field])
+        item[field] = _copy(old[field])

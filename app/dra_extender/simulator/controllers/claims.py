@@ -171,12 +171,12 @@ class ClaimController:
         for claim in self._store.peek_all(StoredKind.CLAIM):
             self._guarded(self._reserve_and_release, claim, pods, groups, running)
 
-    def _guarded(self, step: Callable[..., None], thing: Json, *arguments: object) -> None:
+    def _guarded(self, step: Callable[..., None], item: Json, *arguments: object) -> None:
         try:
-            step(thing, *arguments)
+            step(item, *arguments)
         except (ClusterError, ModelError) as problem:
-            kind = KIND_OF[thing["kind"]]
-            self.problems.append(f"{key_of(kind, thing)}: {problem}")
+            kind = KIND_OF[item["kind"]]
+            self.problems.append(f"{key_of(kind, item)}: {problem}")
 
     def _generate_for_group(self, group: Json) -> None:
         if "deletionTimestamp" in group["metadata"]:

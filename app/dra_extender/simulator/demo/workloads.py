@@ -33,13 +33,13 @@ class WorkloadPods(NamedTuple):
     replicas: int
 
 
-def pods_of(thing: Json) -> WorkloadPods:
+def pods_of(item: Json) -> WorkloadPods:
     """Return the pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
-    template: Json = part(thing, *map(str, TEMPLATE))
+    template: Json = part(item, *map(str, TEMPLATE))
     template_metadata = part(template, "metadata")
     metadata = {
-        "name": thing["metadata"]["name"],
-        **({"namespace": thing["metadata"]["namespace"]} if thing["metadata"].get("namespace") else {}),
+        "name": item["metadata"]["name"],
+        **({"namespace": item["metadata"]["namespace"]} if item["metadata"].get("namespace") else {}),
         **{field: template_metadata[field] for field in ("labels", "annotations") if template_metadata.get(field)},
     }
     pod = {
@@ -48,18 +48,18 @@ def pods_of(thing: Json) -> WorkloadPods:
         "metadata": metadata,
         "spec": part(template, "spec"),
     }
-    return WorkloadPods(pod, _replicas(thing))
+    return WorkloadPods(pod, _replicas(item))
 
 
-def no_pods_of(thing: Json) -> Json:
+def no_pods_of(item: Json) -> Json:
     """Return a pod with the name of a workload of which only the metadata have been checked."""
-    metadata = {field: thing["metadata"][field] for field in ("name", "namespace") if thing["metadata"].get(field)}
+    metadata = {field: item["metadata"][field] for field in ("name", "namespace") if item["metadata"].get(field)}
     return {"apiVersion": StoredKind.POD.api_version, "kind": StoredKind.POD.singular, "metadata": metadata, "spec": {}}
 
 
-def _replicas(thing: Json) -> int:
-    spec = part(thing, "spec")
-    if thing["kind"] != "Job":
+def _replicas(item: Json) -> int:
+    spec = part(item, "spec")
+    if item["kind"] != "Job":
         return 1 if spec.get("replicas") is None else int(spec["replicas"])
     if spec.get("suspend"):
         return 0
@@ -74,17 +74,17 @@ def too_many(replicas: int) -> str:
     return f"expected at most {MOST_COPIES} pods, got {replicas}" if replicas > MOST_COPIES else ""
 
 
-def pod_groups_of(thing: Json, existing: Collection[tuple[str, str]]) -> Iterator[Json]:
+def pod_groups_of(item: Json, existing: Collection[tuple[str, str]]) -> Iterator[Json]:
     """Yield the PodGroups of a Workload in the form of 1.37; `existing` are workload and template of the PodGroups that exist."""
-    for template in _templates(thing):
+    for template in _templates(item):
         name = template["name"]
-        if (thing["metadata"]["name"], name) in existing:
+        if (item["metadata"]["name"], name) in existing:
             continue
         policy = template.get("schedulingPolicy") or template.get(_OLD_GANG) or {"basic": {}}
         spec: dict[str, Any] = {"schedulingPolicy": policy}
         if template.get("resourceClaims"):
             spec["resourceClaims"] = template["resourceClaims"]
-        metadata = {key: value for key, value in thing["metadata"].items() if key in ("namespace", "annotations")}
+        metadata = {key: value for key, value in item["metadata"].items() if key in ("namespace", "annotations")}
         yield {
             "apiVersion": StoredKind.POD_GROUP.api_version,
             "kind": StoredKind.POD_GROUP.singular,
@@ -93,8 +93,8 @@ def pod_groups_of(thing: Json, existing: Collection[tuple[str, str]]) -> Iterato
         }
 
 
-def _templates(thing: Json) -> list[Json]:
-    spec = part(thing, "spec")
+def _templates(item: Json) -> list[Json]:
+    spec = part(item, "spec")
     return [template for field in ("podGroupTemplates", "podGroups") for template in spec.get(field) or []]
 
 

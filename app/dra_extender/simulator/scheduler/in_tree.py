@@ -97,16 +97,16 @@ class _ReadOnce(Generic[T]):
         self._read = read
         self._known: dict[str, tuple[tuple[str, str], T | None]] = {}
 
-    def __call__(self, thing: Json) -> T | None:
+    def __call__(self, item: Json) -> T | None:
         """Return None for an object that cannot be read."""
         # A scheduler assumes that a pod is on a node before the pod has another version.
-        state = (_version(thing), str(part(thing, "spec").get("nodeName")))
-        uid = thing["metadata"]["uid"]
+        state = (_version(item), str(part(item, "spec").get("nodeName")))
+        uid = item["metadata"]["uid"]
         cached = self._known.get(uid)
         if cached is None or cached[0] != state:
             value = None
             with suppress(ModelError):
-                value = self._read(thing)
+                value = self._read(item)
             cached = self._known[uid] = (state, value)
         return cached[1]
 
@@ -116,6 +116,6 @@ class _ReadOnce(Generic[T]):
             self._known.clear()
 
 
-def _version(thing: Json) -> str:
+def _version(item: Json) -> str:
     """Return the version of an object; a copy of another cluster may hold objects that people wrote, without a version."""
-    return str(thing["metadata"].get("resourceVersion"))
+    return str(item["metadata"].get("resourceVersion"))
