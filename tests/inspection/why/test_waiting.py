@@ -139,6 +139,10 @@ def test_tree_has_a_row_for_each_cause(made: MadeCluster) -> None:
         " 1 pod  scheduling gates: example.com/quota\\u001b[2J\n"
         "        pod ml/gated 12m\n"
     )
+    assert waiting_tree(waiting(made.view()), 40).splitlines()[1:3] == [
+        "2 pods  devices: matching devices are in",
+        "        use (gpu)",
+    ]
     empty = MadeCluster()
     assert waiting_tree(waiting(empty.view())) == "no pod waits; 0 nodes\n"
 

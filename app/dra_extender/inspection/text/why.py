@@ -361,10 +361,10 @@ def waiting_tree(report: WaitingReport) -> Iterator[Part]:
 
 def _cause_lines(label: str, row: WaitingCause) -> Iterator[Part]:
     option_text = f" ({row.wanted})" if row.wanted else ""
-    yield paragraph(f"{row.cause}: {row.text}{option_text}", label)
     age = "" if row.age is None else f" {age_text(row.age)}"
     detail = f": {row.detail}" if row.detail else ""
-    yield paragraph(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}", " " * len(label))
+    oldest = f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}"
+    yield partial(beside_label, label, [f"{row.cause}: {row.text}{option_text}", oldest])
 
 
 @as_text
