@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +19,6 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_CLAIMS: Final = 32
 """Claims of a pod that are looked up one by one where not all are found."""
