@@ -20,8 +20,8 @@ from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.near_names import is_slip, names_there
 from dra_extender.inspection.why.cause import EXAMPLES
 from dra_extender.inspection.why.nearest import NearestDevices, TypedValue
-from dra_extender.inspection.why.next_steps import ReasonFacts
 from dra_extender.inspection.why.report import NearestDevice
+from dra_extender.inspection.why.request_edits import ReasonFacts
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import ModelError, listed

@@ -21,7 +21,7 @@ from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedCha
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeDiagnosis, NoMatch
-from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
+from dra_extender.inspection.why.next_steps import NextSteps
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
@@ -32,6 +32,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
+from dra_extender.inspection.why.request_edits import ReasonFacts
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import subject_of

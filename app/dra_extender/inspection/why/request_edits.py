@@ -1,0 +1,291 @@
+"""What is known of one reason against a pod, and the changes of what it asks for that may help.
+
+A further cause gets its changes in `RequestEdits.against`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from dra_extender.allocator.demand.build import MAX_RESULTS
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
+from dra_extender.allocator.demand.selectors import activation_of
+from dra_extender.allocator.explain.device_messages import taint_text
+from dra_extender.allocator.rules.capacity import most_allowed
+from dra_extender.allocator.rules.eligibility import untolerated_taints
+from dra_extender.allocator.state.reasons import Code, Rejection
+from dra_extender.cel.errors import CelBudgetError, CelCompileError
+from dra_extender.cel.explain.evaluation import ExplainableExpression
+from dra_extender.cel.explain.nearness import relaxed
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.cel.program import Program
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.near_names import meant_name
+from dra_extender.inspection.why.changes import (
+    ClaimChanges,
+    Json,
+    Place,
+    ProposedChange,
+    with_capacity,
+    with_expressions,
+    with_fields,
+    without_requests,
+)
+from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
+from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
+from dra_extender.inspection.why.report import NodeReason
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
+
+_MOST_EXPRESSIONS: Final = 8
+"""Selectors of a request, or of its class, in which misspelt names are looked for."""
+_MOST_COUNTS: Final = 6
+HELD: Final = frozenset(
+    {
+        Code.IN_USE,
+        Code.COUNTERS,
+        Code.CAPACITY,
+        Code.GROUPS,
+        Code.COMBINATION,
+        Code.NEIGHBOURS,
+        Code.BOUND_ELSEWHERE,
+        Code.CONSTRAINT,
+    }
+)
+"""Reasons that the end of other pods may remove."""
+_TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
+
+
+class ReasonFacts(NamedTuple):
+    """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices."""
+
+    rejection: Rejection
+    reason: NodeReason
+    demand: Demand | None
+    nodes: Sequence[str]
+    candidates: Sequence[Miss] = ()
+    diagnoses: Sequence[NodeDiagnosis] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.rejection.claim, self.rejection.request
+
+    def with_further(self, sentences: Iterable[str]) -> Self:
+        """Add sentences about what else stands in the way."""
+        further = (*self.reason.further, *sentences)
+        return self._replace(reason=msgspec.structs.replace(self.reason, further=further))
+
+    @property
+    def option(self) -> SearchableRequest | None:
+        return None if self.demand is None else self.demand.option(*self.place)
+
+    @property
+    def claim(self) -> ClaimDemand | None:
+        claims = () if self.demand is None else self.demand.claims
+        return next((claim for claim in claims if claim.label == self.rejection.claim), None)
+
+
+class RequestEdits:
+    """Finds changes of what one pod asks for."""
+
+    def __init__(self, view: ClusterView, claims: ClaimChanges, nearest: NearestDevices) -> None:
+        self._view = view
+        self._claims = claims
+        self._nearest = nearest
+        self._budget = view.budget()
+
+    @cached_property
+    def _published(self) -> frozenset[str]:
+        return published_names(self._view)
+
+    def against(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
+        """Yield, for each way to help against a reason, the changes to be tried, the smallest first."""
+        code, option = facts.rejection.code, facts.option
+        if code is Code.CLASS_MISSING:
+            missing = self._claims.classes(facts.place)
+            near = (meant_name(name, self._view.ledger.classes) for name in missing)
+            yield [self._with_class(facts, name) for name in near if name is not None]
+        if code is Code.TOO_MANY_DEVICES:
+            yield self._as_many_as_allowed(facts.rejection)
+        if option is None:
+            return
+        match code:
+            case Code.SELECTOR_FAILED:
+                yield self._meant_names(facts, option)
+            case Code.NO_MATCH:
+                yield chain(self._meant_names(facts, option), self._other_selectors(facts, option))
+                yield self._weaker_class(option, facts.candidates)
+                name = contradicted_class(self._view, option)
+                yield [] if name is None else [self._with_class(facts, name)]
+            case Code.CAPACITY:
+                yield self._less_capacity(facts, option)
+            case Code.CONSTRAINT:
+                yield self._without_constraints(facts, option)
+            case Code.COMBINATION:
+                yield self._without_request(facts)
+        yield self._tolerations(facts, option)
+        if code in _TOO_FEW and option.count > 1:
+            available = 0 if facts.reason.count is None else facts.reason.count.available
+            largest = min(option.count - 1, available or option.count)
+            yield (self._claims.with_count(facts.place, number) for number in range(largest, 0, -1)[:_MOST_COUNTS])
+        if code is Code.COMBINATION:
+            yield self._fewer_elsewhere(facts)
+            yield self._without_claim(facts)
+
+    def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
+        edit = with_fields(deviceClassName=name)
+        return self._claims.of_request(facts.place, f"use the DeviceClass {name}", edit)
+
+    def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
+        """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""
+        counts = self._claims.counts(rejection.claim)
+        for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
+            allowed = MAX_RESULTS - (sum(counts.values()) - number)
+            if 0 < allowed < number:
+                where = f" in request {request}" if len(counts) > 1 else ""
+                yield self._claims.with_count((rejection.claim, request), allowed, where)
+
+    def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        nearest = facts.reason.nearest
+        if facts.rejection.code is not Code.TAINTED:
+            nearest = self._nearest.find(facts.diagnoses, Code.TAINTED, option.count)
+        device = None if nearest is None else self._nearest.published_nearest(nearest)
+        if device is not None:
+            taints = list(untolerated_taints(device.taints, option.tolerations))
+
+            def edit(body: Json) -> None:
+                added = (
+                    {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+                    for taint in taints
+                )
+                body["tolerations"] = [*(body.get("tolerations") or ()), *added]
+
+            yield self._claims.of_request(facts.place, f"tolerate {', '.join(map(taint_text, taints))}", edit)
+
+    def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        nearest = facts.reason.nearest
+        short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
+        if short and all(need.left > 0 for need in short):
+            amounts = {need.capacity: need.left for need in short}
+            yield self._claims.of_request(facts.place, _less_text(amounts), with_capacity(amounts))
+        device = None if nearest is None or short else self._nearest.published_nearest(nearest)
+        if device is not None:
+            limits = {name: most_allowed(capacity) for name, capacity in device.capacity}
+            meant = {name: meant_name(name, limits) for name in option.capacity if name not in limits}
+            if meant and all(meant.values()):
+
+                def edit(body: Json) -> None:
+                    requests = body["capacity"]["requests"]
+                    body["capacity"]["requests"] = {
+                        meant.get(name) or name: amount for name, amount in requests.items()
+                    }
+
+                text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in meant.items())}"
+                yield self._claims.of_request(facts.place, text, edit)
+            less = {name: limits[name] for name, amount in option.capacity.items() if 0 < limits.get(name, 0) < amount}
+            if less:
+                yield self._claims.of_request(facts.place, _less_text(less), with_capacity(less))
+
+    def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        constraints = () if facts.claim is None else facts.claim.constraints
+        for constraint in (constraints[index] for index in option.constraints):
+            field, value = "distinctAttribute" if constraint.distinct else "matchAttribute", constraint.attribute
+
+            def edit(claim: Json, field: str = field, value: str = value) -> None:
+                devices = claim["spec"]["devices"]
+                devices["constraints"] = [stored for stored in devices["constraints"] if stored.get(field) != value]
+
+            yield self._claims.of_claim(facts.rejection.claim, f"do without {constraint.text()}", edit)
+
+    def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the claim without the request that gets no device beside the others."""
+        claim, request = facts.place
+        if facts.claim is not None and len(facts.claim.requests) > 1:
+            edit = without_requests({request.partition("/")[0]})
+            yield self._claims.of_claim(claim, f"do without request {request}", edit)
+
+    def _fewer_elsewhere(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the other requests of the pod, with which this one competes, each with fewer devices."""
+        own = (facts.rejection.claim, facts.rejection.request.partition("/")[0])
+        for claim in () if facts.demand is None else facts.demand.claims:
+            for option in (option for request in claim.requests for option in request.options):
+                if (claim.label, option.name.partition("/")[0]) != own:
+                    for number in range(option.count - 1, 0, -1)[:_MOST_COUNTS]:
+                        where = f" in request {option.name} of claim {claim.label}"
+                        yield self._claims.with_count((claim.label, option.name), number, where)
+
+    def _without_claim(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the pod without the claim that gets no devices beside its other claims, or without an extended resource."""
+        labels = [] if facts.demand is None else [claim.label for claim in facts.demand.claims]
+        if len(labels) > 1:
+            name = facts.rejection.claim
+            yield self._claims.of_claim(
+                name, f"do without claim {name}", lambda claim: claim["spec"].update(devices={})
+            )
+            if EXTENDED_LABEL in labels:
+                yield self._claims.without_extended_resources()
+
+    def _meant_names(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""
+        name, own = option.device_class.name, len(option.device_class.spec.selectors)
+        for subject, expressions in (
+            ("", option.selectors.expressions[own:]),
+            (name, option.selectors.expressions[:own]),
+        ):
+            edits, corrections = dict[str, str](), dict[str, None]()
+            for expression in expressions[:_MOST_EXPRESSIONS]:
+                meant = meant_expression(expression, self._published)
+                if meant is not None:
+                    edits[expression], words = meant
+                    corrections[words] = None
+            if edits and subject:
+                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(corrections)}", edits)
+            elif edits:
+                yield self._claims.of_request(facts.place, f"ask for {', '.join(corrections)}", with_expressions(edits))
+
+    def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the request's own selectors with the values of a near device; a class's selectors are the administrator's."""
+        own = len(option.device_class.spec.selectors)
+        programs = option.selectors.programs[own:]
+        for miss in facts.candidates:
+            if not may_all_hold(programs, miss.published.driver):
+                continue
+            edits, conditions = self._relaxations(programs, miss)
+            if edits:
+                text = f"ask for {' and '.join(conditions)}"
+                yield self._claims.of_request(facts.place, text, with_expressions(edits))
+
+    def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
+        """Yield the class with the amounts of a near device; what is no amount stays as the administrator has it."""
+        name = option.device_class.name
+        own = len(option.device_class.spec.selectors)
+        for miss in candidates:
+            edits, conditions = self._relaxations(option.selectors.programs[:own], miss)
+            if edits and all(" >= " in condition or " <= " in condition for condition in conditions):
+                text = f"have DeviceClass {name} ask for {' and '.join(conditions)}"
+                yield self._claims.of_class(name, text, edits)
+
+    def _relaxations(self, programs: Sequence[object], miss: Miss) -> tuple[dict[str, str], list[str]]:
+        """Return other expressions that are true for the device, by the present ones, and what they ask for."""
+        activation = activation_of(miss.published, miss.device)
+        edits: dict[str, str] = {}
+        conditions: list[str] = []
+        for program in (program for program in programs if isinstance(program, Program)):
+            try:
+                expression = ExplainableExpression(program.expression, program.emulate, self._budget)
+            except CelCompileError:
+                continue
+            except CelBudgetError:
+                return {}, []
+            relaxation = relaxed(expression, activation, self._budget)
+            if relaxation is not None:
+                edits[program.expression] = relaxation.expression
+                conditions += relaxation.conditions
+        return edits, conditions
+
+
+def _less_text(amounts: Mapping[str, int]) -> str:
+    """E.g. `ask for 2Gi of capacity memory and 4 of capacity cores`."""
+    return f"ask for {' and '.join(f'{quantity_text(amount)} of capacity {name}' for name, amount in amounts.items())}"
