@@ -15,6 +15,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -22,7 +23,6 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.node_results import NodeResults
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.bench.allocator_cluster import NAMESPACE, Cluster, allocated_claim

@@ -35,7 +35,7 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.reservations import ClaimReserver
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.gang.permit import Permit
-from dra_extender.scheduling.gang.stale_holds import StaleHolds
+from dra_extender.scheduling.holds.stale_holds import StaleHolds
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.service.leadership import KubeLeadership
 from msgspec import json

@@ -24,6 +24,7 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
+from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims
 from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UndeliveredClaims
@@ -42,10 +43,10 @@ from dra_extender.scheduling.gang.members import gang_of
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures
-from dra_extender.scheduling.gang.stale_holds import StaleHolds
 from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.stale_holds import StaleHolds
 from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -60,7 +61,7 @@ from dra_extender.scheduling.reclaim.release_reasons import ReclaimFacts, Reclai
 from dra_extender.scheduling.requeue.event_notes import EventNotes
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
-from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 from dra_extender.telemetry.upstream_metrics import UNSCHEDULABLE

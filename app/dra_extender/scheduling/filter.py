@@ -13,6 +13,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.extended_need import (
     ExtendedNeed,
     existing_claim,
@@ -35,16 +36,16 @@ from dra_extender.scheduling.evaluation.node_results import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.members import gang_of
-from dra_extender.scheduling.gang.stale_holds import RevocationScope, StaleHolds
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
+from dra_extender.scheduling.holds.stale_holds import RevocationScope, StaleHolds
 from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.filter_response import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices, within_slice
+from dra_extender.scheduling.time_slices import TimeSlices
 
 
 class _PodQuery(NamedTuple):

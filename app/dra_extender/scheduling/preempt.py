@@ -11,6 +11,7 @@ from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Reduced
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.extended_need import extended_need
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
@@ -18,7 +19,6 @@ from dra_extender.scheduling.claims.preconditions import extended_claim_on, sort
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import Awaited, CallBudget, within_slice
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _CREATED_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})

@@ -14,12 +14,12 @@ from dra_extender.ledger.guard_index import guard_reservations
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.binding.test_guard_claims import GPU, at_work, foreign, guarded, waiting

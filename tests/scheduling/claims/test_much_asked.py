@@ -9,12 +9,12 @@ from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.gang.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender

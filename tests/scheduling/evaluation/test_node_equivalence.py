@@ -20,6 +20,7 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -28,7 +29,6 @@ from dra_extender.scheduling.evaluation.node_results import NodeResults
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.result_table import ResultTable
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given

@@ -13,6 +13,7 @@ from dra_extender.allocator.state.reasons import Rejection, SearchPaused
 from dra_extender.config.policy_file import parse_policy
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation import ranking as ranking_module
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
@@ -21,7 +22,6 @@ from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.result_table import NodeRanking
 from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.scheduling.prioritize import PlainPods
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,11 +6,11 @@ from typing import Final
 import pytest
 from dra_extender.allocator.state.features import Features
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.members import MemberCandidate, candidate_of, members_of
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.placements import PlacementOracle
-from dra_extender.scheduling.time_slices import CallBudget
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from dra_extender.scheduling.gang.stale_holds import PERMIT_SECONDS
 from dra_extender.scheduling.holds.fairness import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
+from dra_extender.scheduling.holds.stale_holds import PERMIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.scheduling.gang.test_coordinator import GangExtender

@@ -12,11 +12,11 @@ from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.cel.environment import Release
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender

@@ -23,6 +23,7 @@ from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBin
 from dra_extender.scheduling.binding.conflicts import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.reservations import ClaimReserver, Unreserve
+from dra_extender.scheduling.call_budget import Awaited, within_slice
 from dra_extender.scheduling.claims.extended_claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.claims.group_entries import most_entries, reserved_through_group
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UnreadSpecs
@@ -37,7 +38,6 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.ports.shutdown import Shutdown
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.time_slices import Awaited, within_slice
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import Spans
 

@@ -14,12 +14,12 @@ from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import existing_claim, extended_need
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import usable_claims, why_unusable_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_PODS: Final = 500
 """The most pods that are looked at; a further one passes for a competitor."""

@@ -35,13 +35,13 @@ from dra_extender.scheduling.binding.guards import (
     GuardReservations,
 )
 from dra_extender.scheduling.binding.reservations import Unreserve
+from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import ClaimReleasedError, RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
-from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, extended_need, with_subject
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
@@ -19,7 +20,6 @@ from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBacko
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.holds.service import HoldService, with_own_shares
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.time_slices import CallBudget
 
 Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 

@@ -34,10 +34,10 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.binding.competitors import Competitors
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.time_slices import Awaited, CallBudget, within_slice
 
 MOST_GUARDS: Final = 256
 GUARD_LABEL: Final = "dra-extender.io/guard"

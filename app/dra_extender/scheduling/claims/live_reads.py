@@ -10,11 +10,12 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.token_bucket import TokenBuckets
+from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.lookup import claim_names, names_missing
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, NotFoundError, Pods
 from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import Awaited, CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 READS: Final = 16

@@ -31,11 +31,11 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.time_slices import CallBudget
 
 MOST_CLAIM_BYTES: Final = 8 * 2**20
 """Bytes that the claims of one pod may have together, as the API server sends them."""

@@ -10,12 +10,12 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
-from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)

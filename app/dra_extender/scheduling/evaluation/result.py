@@ -12,10 +12,10 @@ from dra_extender.allocator.state.reasons import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.model.node_selector import only_node
+from dra_extender.scheduling.call_budget import Awaited
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.ports.filter_response import OneText
-from dra_extender.scheduling.time_slices import Awaited
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""

@@ -13,6 +13,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.members import (
@@ -30,10 +31,9 @@ from dra_extender.scheduling.gang.placements import PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
-from dra_extender.scheduling.gang.stale_holds import StaleHolds
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, with_own_shares
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.holds.stale_holds import StaleHolds
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
 _EXTENSION_DIVISOR: Final = 4

@@ -115,9 +115,10 @@ class Permit:
         waiting = self._waiting.get(group_uid)
         return None if waiting is None or self._opens(waiting) else waiting
 
-    def evict(self, waiting: WaitingMembers) -> None:
-        """Reject these members if too few have arrived, because other pods need their devices."""
-        if self._waiting.get(waiting.uid) is waiting and not self._opens(waiting):
+    def evict(self, group_uid: str) -> None:
+        """Reject the members of a gang if too few have arrived, because other pods need their devices."""
+        waiting = self.waiting_gang(group_uid)
+        if waiting is not None:
             self._reject(waiting, "too few members have come, and other pods wait for the devices")
 
     def _opens(self, waiting: WaitingMembers) -> bool:

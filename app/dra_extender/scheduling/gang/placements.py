@@ -15,6 +15,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.digest import digest_of
 from dra_extender.model.node import Node
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
@@ -23,7 +24,6 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.members import GangMember, MemberCandidate
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 

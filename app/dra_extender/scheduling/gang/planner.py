@@ -12,6 +12,7 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -20,8 +21,7 @@ from dra_extender.scheduling.gang.members import MemberCandidate, members_of
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch
-from dra_extender.scheduling.gang.stale_holds import StaleHolds
-from dra_extender.scheduling.time_slices import CallBudget
+from dra_extender.scheduling.holds.stale_holds import StaleHolds
 
 _MOST_CAPACITIES: Final = 10_000
 _MOST_PAUSED: Final = 4

@@ -11,10 +11,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import number_of
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS, MOST_REASONS, FilterResult, RejectionGroup
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES, joined_note
-from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_CACHED: Final = 200
 _MOST_SELECTORS: Final = 2

@@ -14,13 +14,13 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.live_reads import SpecReader, UnreadSpecs
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods
-from dra_extender.scheduling.time_slices import Awaited, CallBudget
 from dra_extender.telemetry.decision_metrics import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
