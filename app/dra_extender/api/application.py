@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.calls import JSON, VerbCalls, failure
-from dra_extender.api.health import Health, HealthReport, ReadinessGate
+from dra_extender.api.calls import JSON, VerbCalls, VerbGate, failure
+from dra_extender.api.health import Health, HealthReport
 from dra_extender.api.protocol import encode
 from dra_extender.api.scrape_access import ScrapeAccess
 from dra_extender.api.verbs import Verbs, verb_handlers
@@ -151,7 +151,7 @@ def create_app(
     health: Health,
     metrics: Metrics,
     settings: ServerSettings,
-    gate: ReadinessGate | None = None,
+    gate: VerbGate | None = None,
 ) -> FastAPI:
     """Return the HTTP side: the verbs of the extender protocol, health, metrics, version and the OpenAPI document.
 
@@ -167,7 +167,7 @@ def create_app(
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
-    calls = VerbCalls(gate or ReadinessGate(None), metrics, settings.body_limit_bytes)
+    calls = VerbCalls(gate or VerbGate(None), metrics, settings.body_limit_bytes)
     app.state.answers = {
         verb: partial(calls.answer, verb=verb, handle=handle) for verb, handle in verb_handlers(verbs).items()
     }

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from dra_extender.api.decoding import MalformedRequestError
-from dra_extender.api.health import ReadinessGate
 from dra_extender.api.protocol import ErrorResult, encode
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.telemetry.metrics import Metrics
@@ -73,10 +72,36 @@ VerbHandler = Callable[[bytes, Receive], Awaitable[bytes]]
 """Decodes a body, runs the use case, and encodes its answer.  Raises MalformedRequestError, RetryableError."""
 
 
+class VerbGate:
+    """The state of the verbs: open, or closed with a reason.
+
+    Closed while the service starts or stops and while another replica leads.  Keep-alive connections outlive a Service's endpoints,
+    so the verbs then respond with the reason and ask the caller to open a new connection.
+    """
+
+    __slots__ = ("_find_reason",)
+
+    def __init__(self, reason: str | None = "the extender is starting") -> None:
+        self._find_reason: Callable[[], str | None] = lambda: reason
+
+    @property
+    def reason(self) -> str | None:
+        """Return why the gate is closed; None when it is open."""
+        return self._find_reason()
+
+    def open(self, closed_because: Callable[[], str | None] | None = None) -> None:
+        """Admit calls.  `closed_because` runs at every call: while it returns a reason, the gate is closed."""
+        self._find_reason = closed_because or (lambda: None)
+
+    def close(self, reason: str | Callable[[], str]) -> None:
+        """Reject calls with this reason."""
+        self._find_reason = reason if callable(reason) else lambda: reason
+
+
 class VerbCalls:
     """Answers the verbs while `gate` is open, whatever a handler raises."""
 
-    def __init__(self, gate: ReadinessGate, metrics: Metrics, body_limit: int) -> None:
+    def __init__(self, gate: VerbGate, metrics: Metrics, body_limit: int) -> None:
         self._gate = gate
         self._metrics = metrics
         self._limit = body_limit

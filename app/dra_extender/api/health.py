@@ -1,4 +1,4 @@
-"""The checks behind `/livez` and `/readyz`, and the gate that is closed while the verbs do not run."""
+"""The checks and facts behind `/livez` and `/readyz`."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -101,29 +101,3 @@ def _probed(name: str, probe: Probe) -> str | None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-class ReadinessGate:
-    """The state of the verbs: open, or closed with a reason.
-
-    Closed while the service starts or stops and while another replica leads.  Keep-alive connections outlive a Service's endpoints,
-    so the verbs then respond with the reason and ask the caller to open a new connection.
-    """
-
-    __slots__ = ("_find_reason",)
-
-    def __init__(self, reason: str | None = "the extender is starting") -> None:
-        self._find_reason: Callable[[], str | None] = lambda: reason
-
-    @property
-    def reason(self) -> str | None:
-        """Return why the gate is closed; None when it is open."""
-        return self._find_reason()
-
-    def open(self, closed_because: Callable[[], str | None] | None = None) -> None:
-        """Admit calls.  `closed_because` runs at every call: while it returns a reason, the gate is closed."""
-        self._find_reason = closed_because or (lambda: None)
-
-    def close(self, reason: str | Callable[[], str]) -> None:
-        """Reject calls with this reason."""
-        self._find_reason = reason if callable(reason) else lambda: reason

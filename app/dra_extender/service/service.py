@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import structlog
 from fastapi import FastAPI
 
-from dra_extender.api.health import ReadinessGate
+from dra_extender.api.calls import VerbGate
 from dra_extender.config.service_settings import MetricsAccess
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
@@ -84,7 +84,7 @@ class Service:
     supervisor: Supervisor
     metrics: Metrics
     spans: Spans
-    gate: ReadinessGate
+    gate: VerbGate
     app: FastAPI
     probe_app: FastAPI
     leadership: Leadership | None = None

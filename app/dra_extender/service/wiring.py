@@ -18,8 +18,9 @@ from uuid import uuid4
 import structlog
 
 from dra_extender.api.application import create_app, create_probe_app
+from dra_extender.api.calls import VerbGate
 from dra_extender.api.debug import add_debug
-from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.api.health import Health
 from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
 from dra_extender.config.scheduler_checks import check, limits_of, scheduler_names
 from dra_extender.config.scheduler_configuration import read_configuration
@@ -150,7 +151,7 @@ def assemble(
         policy_messages=lambda: policy.ineffective,
         device_taints=features.device_taints,
     )
-    health, gate = Health(), ReadinessGate(LOADING)
+    health, gate = Health(), VerbGate(LOADING)
     decisions = RecentDecisions(cluster.clock.now)
 
     def needs_devices(pod_uid: str) -> bool:

@@ -3,7 +3,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dra_extender.api.application import create_app
-from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.api.calls import VerbGate
+from dra_extender.api.health import Health
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.scheduling.ports.filter_response import FilterResponse
@@ -66,10 +67,10 @@ class Site:
     verbs: ScriptedVerbs
     health: Health
     metrics: Metrics
-    gate: ReadinessGate
+    gate: VerbGate
 
 
 def make_site(settings: ServerSettings | None = None) -> Site:
-    verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), ReadinessGate(None)
+    verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), VerbGate(None)
     settings = settings or ServerSettings(body_limit_bytes=BODY_LIMIT)
     return Site(create_app(verbs, health, metrics, settings, gate), verbs, health, metrics, gate)
