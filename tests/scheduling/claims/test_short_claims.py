@@ -139,12 +139,13 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
 async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.claims.live_reads._MOST_SECONDS", 0.01)
-    monkeypatch.setattr("dra_extender.scheduling.claims.live_reads._LEAST_SECONDS", 0.01)
     world, seam = prepared()
     seam.before("read", asyncio.Event().wait)
-    with pytest.raises(RetryableError, match="did not answer in"):
-        await world.filter("p", "n0")
+    with monkeypatch.context() as patience:
+        patience.setattr("dra_extender.scheduling.claims.live_reads._MOST_SECONDS", 0.01)
+        patience.setattr("dra_extender.scheduling.claims.live_reads._LEAST_SECONDS", 0.01)
+        with pytest.raises(RetryableError, match="did not answer in"):
+            await world.filter("p", "n0")
     assert (await world.filter("p", "n0")).fitting
 
 
