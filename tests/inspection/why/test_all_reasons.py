@@ -150,6 +150,8 @@ def alternatives_that_are_tainted_and_held(made: MadeCluster) -> None:
     "fits 0 of 1 nodes\n"
     "└ claim gpu, request r/a\n"
     "  1 node  device class does not exist: device class gup; nearest name gpu\n"
+    "  1 node  once the name is right: matching devices are in use; nearest n1/gpu-0\n"
+    "          held by ml/old\n"
     "└ claim gpu, request r/b (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
@@ -625,7 +627,7 @@ def claim_misspelt(made: MadeCluster) -> None:
 )
 def scheduler_misspelt(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
-    made.pod("seen", request("r", "gpu"))
+    made.add(pod("seen", NAMESPACE))
     made.pod("train", request("r", "gpu"), scheduler="dra-extender-schedular")
     made.objects["pods"][-1]["status"] = {"phase": "Pending"}
 

@@ -41,8 +41,8 @@ def steps(made: MadeCluster, asked: dict[str, Any]) -> list[str]:
     [
         pytest.param("mig", [], id="other-kind"),
         pytest.param("tape", ["check driver tape.example.com, which publishes no devices"], id="other-driver"),
-        pytest.param("vgpu", [], id="short-name"),
-        pytest.param("gpu-large", [], id="longer-name"),
+        pytest.param("vgpu", ["create DeviceClass vgpu"], id="short-name"),
+        pytest.param("gpu-large", ["create DeviceClass gpu-large"], id="longer-name"),
     ],
 )
 def test_free_devices_of_another_class_are_no_advice(made: MadeCluster, name: str, advised: list[str]) -> None:

@@ -263,6 +263,71 @@ def class_of_which_nothing_is_published(made: MadeCluster) -> None:
     made.pod("train", request("r", "nic"))
 
 
+def class_misspelt_and_its_device_held(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    held(made)
+    made.pod("train", request("r", "large-gpus"))
+
+
+def classes_misspelt_in_two_requests(made: MadeCluster) -> None:
+    made.add(device_class("gpu-large"), device_class("gpu-small"))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.pod("train", request("a", "gpu-largee"), request("b", "gpu-smal"))
+
+
+def class_misspelt_in_one_alternative_and_the_other_held(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    alternatives = [
+        {"name": name, "deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+        for name, device_class in (("a", "gpu"), ("b", "large-gpuu"))
+    ]
+    requests = [{"name": "r", "firstAvailable": alternatives}]
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"] = requests
+
+
+def attribute_misspelt_and_the_device_tainted(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}, taints=[{"key": "e.com/x", "effect": "NoSchedule"}]))
+    made.pod("train", request("r", "gpu", MODEL.format("A").replace("model", "modle")))
+
+
+def scheduler_misspelt_and_the_device_held(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), scheduler="dra-extender-schedulr")
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+
+
+def gang_with_a_member_of_an_absent_scheduler(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made, scheduler="volcano")
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+
+
+def gang_with_a_member_whose_class_is_misspelt(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "large-gpuu"
+
+
+def gang_with_a_member_whose_class_is_unlike_all(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "tpu-v5"
+
+
+def pool_of_more_slices_than_it_declares(made: MadeCluster) -> None:
+    for name in ("a", "b"):
+        made.add(resource_slice(name, node="n1", pool="n1", devices=[device(f"gpu-{name}")]))
+    made.pod("train", request("r", "gpu"))
+
+
+def amount_that_is_no_quantity(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "ten"}}))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -289,7 +354,51 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     holder_is_being_deleted: (["whose pods are being deleted ok on n1"], ["end ml/old"]),
     volume_missing: (['kube-scheduler reports: persistentvolumeclaim "data" not found'], ["next"]),
     other_pods_beside: (["anti-affinity rules", "end ml/old ok on n1 (not tried: other pods)"], []),
-    scheduler_absent: (["no scheduler named dra-extender-schedular has acted"], ["next"]),
+    scheduler_absent: (["no scheduler named dra-extender-schedular has acted"], ["next end"]),
+    scheduler_misspelt_and_the_device_held: (
+        ["use schedulerName dra-extender-scheduler instead of dra-extender- schedulr, end ml/old ok on n1"],
+        ["next end"],
+    ),
+    class_misspelt_and_its_device_held: (
+        [
+            "nearest name large-gpu",
+            "once the name is right: matching devices are in use; nearest n1/gpu-0 held by ml/old",
+            "use the DeviceClass large-gpu, end ml/old ok on n1",
+        ],
+        ["1 x large-gpu", "create"],
+    ),
+    classes_misspelt_in_two_requests: (
+        ["use the DeviceClass gpu-large in request a, use the DeviceClass gpu- small in request b ok on n1"],
+        ["once the name is right", "create"],
+    ),
+    class_misspelt_in_one_alternative_and_the_other_held: (
+        ["use the DeviceClass large-gpu in request r/b, end ml/old ok on n1"],
+        ["once the name is right"],
+    ),
+    attribute_misspelt_and_the_device_tainted: (
+        [
+            "once the name is right: matching devices are tainted",
+            "ask for model instead of modle, tolerate e.com/x:NoSchedule ok on n1",
+        ],
+        ["correct the selector"],
+    ),
+    gang_with_a_member_of_an_absent_scheduler: (
+        ["next train-1: use schedulerName dra-extender-scheduler instead of volcano ok, the gang fits"],
+        [],
+    ),
+    gang_with_a_member_whose_class_is_misspelt: (
+        [
+            "claim gpu, request r of pod train-1 1 node device class does not exist",
+            "next train-1: use the DeviceClass large-gpu ok, the gang fits",
+        ],
+        ["next use", "request r 1 node"],
+    ),
+    gang_with_a_member_whose_class_is_unlike_all: (["next train-1: create DeviceClass tpu-v5"], ["ok, the gang"]),
+    pool_of_more_slices_than_it_declares: (
+        ["2 of 1 slices", "check driver gpu.example.com, which has published more slices than it declares"],
+        ["the other slices"],
+    ),
+    amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),
     gang_whose_member_is_meant_for_a_node_in_use: (
         [

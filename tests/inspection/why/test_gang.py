@@ -126,7 +126,7 @@ def test_many_gated_members_are_not_tried_without_their_gates(monkeypatch: pytes
         made.pod(f"train-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "team"}, **gates)
     text = "wait until the scheduling gates of train-1, train-2 are removed: example.com/wait"
     (tried,) = why(made.view(), NAMESPACE, "train-0").next
-    monkeypatch.setattr("dra_extender.inspection.why.gang._MOST_UNGATED", 1)
+    monkeypatch.setattr("dra_extender.inspection.why.gang._MOST_CHANGED", 1)
     (advised,) = why(made.view(), NAMESPACE, "train-0").next
 
     assert (tried.text, tried.nodes, advised.text, advised.nodes) == (text, ("n1",), text, ())

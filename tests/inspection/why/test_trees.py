@@ -761,7 +761,7 @@ def gang(made: MadeCluster, size: int, min_count: int) -> None:
     "├ ok       train, train-1  on n1\n"
     "├ blocked  train-2         gpu: matching devices are in use (2 nodes)\n"
     "└ waiting  train-3\n"
-    "└ claim gpu, request gpu (1 x gpu)\n"
+    "└ claim gpu, request gpu of pod train-2 (1 x gpu)\n"
     "  2 nodes  matching devices are in use; nearest n2/gpu-0\n"
     "           held by ml/a\n"
     "  next  end ml/a, ml/b  ok, the gang fits\n"

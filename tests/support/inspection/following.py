@@ -11,13 +11,24 @@ _POD = "train"
 _OPERATORS = {"==": "{name} == {value}", ">=": '{name}.compareTo({type}("{value}")) >= 0'}
 
 
+class _ChangedCluster(MadeCluster):
+    """A copy of a cluster in which the pod of this name is changed."""
+
+    def __init__(self, made: MadeCluster, pod: str) -> None:
+        super().__init__()
+        self.objects = deepcopy(made.objects)
+        self.now, self.missing = made.now, made.missing
+        self.pod_name = pod
+
+
 def follow(made: MadeCluster, text: str) -> MadeCluster:
-    """Return the cluster after the change that the text of a step names.
+    """Return the cluster after the change that the text of a step names; `train-1: ` begins one of another member of the gang.
 
     Raises:
         AssertionError: nobody could tell from the text what to do.
     """
-    changed = deepcopy(made)
+    member, text = re.fullmatch(r"(?:([a-z0-9-]+): )?(.+)", text).groups()  # type: ignore[union-attr]  # matches any text
+    changed = _ChangedCluster(made, member or _POD)
     # Each pod that ends and each part of a change stands behind a comma; a reason behind one begins with a pronoun.
     parts = re.split(r", (?!which |whose )", text)
     ending = False
@@ -27,7 +38,7 @@ def follow(made: MadeCluster, text: str) -> MadeCluster:
     return changed
 
 
-def _do(made: MadeCluster, text: str) -> None:
+def _do(made: _ChangedCluster, text: str) -> None:
     for pattern, action in _ACTIONS:
         found = re.fullmatch(pattern, text)
         if found is not None:
@@ -36,7 +47,7 @@ def _do(made: MadeCluster, text: str) -> None:
     raise AssertionError(f"no person knows how to: {text}")
 
 
-def _end(made: MadeCluster, namespace: str, name: str) -> None:
+def _end(made: _ChangedCluster, namespace: str, name: str) -> None:
     assert namespace == NAMESPACE
     pods = made.objects["pods"]
     (uid,) = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["name"] == name]
@@ -48,12 +59,12 @@ def _end(made: MadeCluster, namespace: str, name: str) -> None:
             claim["status"] = {**status, "reservedFor": users} if users else {}
 
 
-def _delete_claim(made: MadeCluster, name: str, *_: str) -> None:
+def _delete_claim(made: _ChangedCluster, name: str, *_: str) -> None:
     claims = made.objects["resourceclaims"]
     claims[:] = [claim for claim in claims if claim["metadata"]["name"] != name]
 
 
-def _wait_for_release(made: MadeCluster, name: str, *_: str) -> None:
+def _wait_for_release(made: _ChangedCluster, name: str, *_: str) -> None:
     """The pods that leave have left, and kube-controller-manager has released the claim."""
     pods = made.objects["pods"]
     pods[:] = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
@@ -62,13 +73,13 @@ def _wait_for_release(made: MadeCluster, name: str, *_: str) -> None:
             claim["status"] = {}
 
 
-def _remove_gates(made: MadeCluster, name: str) -> None:
+def _remove_gates(made: _ChangedCluster, name: str) -> None:
     for pod in made.objects["pods"]:
         if pod["metadata"]["name"] == name:
             del pod["spec"]["schedulingGates"]
 
 
-def _tolerate(made: MadeCluster, key: str, value: str | None, effect: str) -> None:
+def _tolerate(made: _ChangedCluster, key: str, value: str | None, effect: str) -> None:
     toleration = {
         "key": key,
         "effect": effect,
@@ -79,31 +90,46 @@ def _tolerate(made: MadeCluster, key: str, value: str | None, effect: str) -> No
     _pod(made)["spec"].setdefault("tolerations", []).append(toleration)
 
 
-def _uncordon(made: MadeCluster, name: str) -> None:
+def _uncordon(made: _ChangedCluster, name: str) -> None:
     for node in made.objects["nodes"]:
         if node["metadata"]["name"] == name:
             node.get("spec", {}).pop("unschedulable", None)
 
 
-def _use_class(made: MadeCluster, name: str) -> None:
+def _use_class(made: _ChangedCluster, name: str) -> None:
     known = {each["metadata"]["name"] for each in made.objects["deviceclasses"]}
     for body in _bodies(made):
         if body["deviceClassName"] not in known:
             body["deviceClassName"] = name
 
 
-def _drop_constraint(made: MadeCluster, field: str, attribute: str) -> None:
+def _use_class_in(made: _ChangedCluster, name: str, request: str) -> None:
+    main, _, alternative = request.partition("/")
+    for claim in _claims(made):
+        for each in claim["spec"]["devices"]["requests"]:
+            if each["name"] == main:
+                bodies = [each["exactly"]] if "exactly" in each else each["firstAvailable"]
+                for body in bodies:
+                    if not alternative or body["name"] == alternative:
+                        body["deviceClassName"] = name
+
+
+def _use_scheduler(made: _ChangedCluster, name: str, _: str) -> None:
+    _pod(made)["spec"]["schedulerName"] = name
+
+
+def _drop_constraint(made: _ChangedCluster, field: str, attribute: str) -> None:
     for claim in _claims(made):
         constraints = claim["spec"]["devices"]["constraints"]
         constraints[:] = [constraint for constraint in constraints if constraint.get(field) != attribute]
 
 
-def _ask_for_devices(made: MadeCluster, count: str) -> None:
+def _ask_for_devices(made: _ChangedCluster, count: str) -> None:
     largest = max(_bodies(made), key=lambda body: body.get("count", 1))
     largest["count"] = int(count)
 
 
-def _ask_for_fewer(made: MadeCluster, count: str, request: str, entry: str) -> None:
+def _ask_for_fewer(made: _ChangedCluster, count: str, request: str, entry: str) -> None:
     named = {each["name"]: each["resourceClaimName"] for each in _pod(made)["spec"]["resourceClaims"]}
     for claim in _claims(made):
         for each in claim["spec"]["devices"]["requests"] if claim["metadata"]["name"] == named[entry] else ():
@@ -111,7 +137,7 @@ def _ask_for_fewer(made: MadeCluster, count: str, request: str, entry: str) -> N
                 each["exactly"]["count"] = int(count)
 
 
-def _do_without_claim(made: MadeCluster, entry: str) -> None:
+def _do_without_claim(made: _ChangedCluster, entry: str) -> None:
     entries = _pod(made)["spec"]["resourceClaims"]
     entries[:] = [each for each in entries if each["name"] != entry]
     for container in _pod(made)["spec"]["containers"]:
@@ -119,18 +145,18 @@ def _do_without_claim(made: MadeCluster, entry: str) -> None:
         claims[:] = [each for each in claims if each["name"] != entry]
 
 
-def _do_without_resource(made: MadeCluster, resource: str) -> None:
+def _do_without_resource(made: _ChangedCluster, resource: str) -> None:
     for container in _pod(made)["spec"]["containers"]:
         for amounts in container["resources"].values():
             if isinstance(amounts, dict):
                 amounts.pop(resource, None)
 
 
-def _ask_for(made: MadeCluster, name: str, operator: str, value: str) -> None:
+def _ask_for(made: _ChangedCluster, name: str, operator: str, value: str) -> None:
     _reselect(list(_bodies(made)), name, operator, value)
 
 
-def _have_class_ask_for(made: MadeCluster, device_class: str, name: str, operator: str, value: str) -> None:
+def _have_class_ask_for(made: _ChangedCluster, device_class: str, name: str, operator: str, value: str) -> None:
     specs = [each["spec"] for each in made.objects["deviceclasses"] if each["metadata"]["name"] == device_class]
     _reselect(specs, name, operator, value)
 
@@ -147,7 +173,7 @@ def _reselect(selecting: list[Json], name: str, operator: str, value: str) -> No
                 selector["cel"]["expression"] = _OPERATORS[operator].format(name=place, value=value, type=value_type)
 
 
-def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
+def _ask_for_resource(made: _ChangedCluster, amount: str, resource: str) -> None:
     for container in _pod(made)["spec"]["containers"]:
         amounts = container.setdefault("resources", {})
         amounts.setdefault("requests", {})[resource] = amount
@@ -155,24 +181,24 @@ def _ask_for_resource(made: MadeCluster, amount: str, resource: str) -> None:
             amounts["limits"][resource] = amount
 
 
-def _ask_for_capacities(made: MadeCluster, amounts: str, _: str | None) -> None:
+def _ask_for_capacities(made: _ChangedCluster, amounts: str, _: str | None) -> None:
     for part in amounts.split(" and "):
         amount, name = part.split(" of capacity ")
         for body in _bodies(made):
             body.setdefault("capacity", {}).setdefault("requests", {})[name] = amount
 
 
-def _ask_for_any_node(made: MadeCluster) -> None:
+def _ask_for_any_node(made: _ChangedCluster) -> None:
     for field in ("nodeSelector", "affinity"):
         _pod(made)["spec"].pop(field, None)
 
 
-def _ask_for_expression(made: MadeCluster, expression: str) -> None:
+def _ask_for_expression(made: _ChangedCluster, expression: str) -> None:
     for body in _bodies(made):
         body["selectors"] = [{"cel": {"expression": expression}}]
 
 
-def _spell(made: MadeCluster, right: str, wrong: str) -> None:
+def _spell(made: _ChangedCluster, right: str, wrong: str) -> None:
     """Write another name in the selectors and amounts of the pod's requests."""
     for body in _bodies(made):
         _respell(body, right, wrong)
@@ -181,7 +207,7 @@ def _spell(made: MadeCluster, right: str, wrong: str) -> None:
             amounts[right] = amounts.pop(wrong)
 
 
-def _spell_class(made: MadeCluster, device_class: str, right: str, wrong: str) -> None:
+def _spell_class(made: _ChangedCluster, device_class: str, right: str, wrong: str) -> None:
     for each in made.objects["deviceclasses"]:
         if each["metadata"]["name"] == device_class:
             _respell(each["spec"], right, wrong)
@@ -200,6 +226,8 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"tolerate ([^=:]+)(?:=([^:]+))?:(\w+)", _tolerate),
     (r"uncordon (\S+)", _uncordon),
     (r"use the DeviceClass (\S+)", _use_class),
+    (r"use the DeviceClass (\S+) in request (\S+)", _use_class_in),
+    (r"use schedulerName (\S+) instead of (\S+)", _use_scheduler),
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
     (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
@@ -216,17 +244,17 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
 )
 
 
-def _pod(made: MadeCluster) -> Json:
-    return next(pod for pod in made.objects["pods"] if pod["metadata"]["name"] == _POD)
+def _pod(made: _ChangedCluster) -> Json:
+    return next(pod for pod in made.objects["pods"] if pod["metadata"]["name"] == made.pod_name)
 
 
-def _claims(made: MadeCluster) -> Iterator[Json]:
+def _claims(made: _ChangedCluster) -> Iterator[Json]:
     """Yield the claims that the pod names."""
     names = {entry.get("resourceClaimName") for entry in _pod(made)["spec"].get("resourceClaims", ())}
     return (claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] in names)
 
 
-def _bodies(made: MadeCluster) -> Iterator[Json]:
+def _bodies(made: _ChangedCluster) -> Iterator[Json]:
     """Yield every request of the pod's claims, and every alternative of it."""
     for claim in _claims(made):
         for request in claim["spec"]["devices"]["requests"]:

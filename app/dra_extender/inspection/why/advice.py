@@ -23,13 +23,16 @@ _LOOK: Final = "wait until the extender tries again; check why the driver did no
 _AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType(
     {Code.DEVICES_IN_BACKOFF: _LOOK, Code.NODE_IN_BACKOFF: _LOOK}
 )
+CORRECT_SELECTOR: Final = "correct the selector"
 _SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
     {
         Code.CLAIM_DELETING: "create the claim again once it is gone",
         Code.CLAIM_FOREIGN: "create the pod again: the claim that its status names belongs to another object",
         Code.CLAIM_FULLY_RESERVED: "end a pod that uses the claim",
-        Code.SELECTOR_INVALID: "correct the selector",
-        Code.SELECTOR_FAILED: "correct the selector",
+        Code.SELECTOR_INVALID: CORRECT_SELECTOR,
+        Code.SELECTOR_FAILED: CORRECT_SELECTOR,
+        Code.AMOUNT_INVALID: "correct the amount of capacity",
+        Code.CLAIM_UNREADABLE: "correct the claim",
     }
 )
 """What helps whatever the objects are."""
@@ -43,11 +46,16 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
             if _is_missing(view, "resourceclaims"):
                 return f"look whether {claim} exists"
             return _created_or_named(view, StoredKind.CLAIM, pod.namespace, rejection.detail.partition("/")[2])
+        case Code.CLASS_MISSING:
+            missing = rejection.detail.rpartition(" ")[2]
+            return "" if meant_name(missing, view.ledger.classes) else f"create DeviceClass {missing}"
         case Code.CLAIM_NOT_CREATED:
             return _advice_without_claim(view, pod, rejection.claim)
         case Code.POD_GROUP_MISSING:
             return _created_or_named(view, StoredKind.POD_GROUP, pod.namespace, pod.pod_group or "")
         case Code.POOL_INCOMPLETE if pool is not None:
+            if pool.slices > pool.expected:
+                return f"wait; check driver {pool.driver}, which has published more slices than it declares"
             return f"wait; check driver {pool.driver}, which publishes the other slices"
         case Code.POOL_INVALID if rejection.detail.startswith("pool "):
             return f"check driver {rejection.detail.removeprefix('pool ').partition('/')[0]}"

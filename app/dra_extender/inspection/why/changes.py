@@ -82,9 +82,11 @@ NO_CHANGE: Final = ProposedChange("", ())
 class ClaimChanges:
     """Changes of the claims of one pod, and ends of other claims."""
 
-    def __init__(self, view: ClusterView, pod: Pod) -> None:
+    def __init__(self, view: ClusterView, pod: Pod, *, names_pod: bool = False) -> None:
+        """`names_pod`: the texts of changes of the pod's own claims and resources begin with its name."""
         self._view = view
         self._pod = pod
+        self._begin = f"{pod.name}: " if names_pod else ""
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found_claims = find_claims(pod, view.ledger)
@@ -104,6 +106,11 @@ class ClaimChanges:
 
     def classes(self, place: Place) -> Iterator[str]:
         return (body.get("deviceClassName", "") for body in _bodies(self._claim(place[0]), place[1]))
+
+    def has_several_requests(self, claim: str) -> bool:
+        """Return whether a claim has several requests or alternatives, so that a text has to say which is meant."""
+        bodies = [body for request in _requests_in(self._claim(claim)) for body in _bodies_of(request)]
+        return len(bodies) > 1
 
     def counts(self, claim: str) -> Mapping[str, int]:
         """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
@@ -132,7 +139,7 @@ class ClaimChanges:
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
-        return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
+        return ProposedChange(self._begin + text, (ObjectChange(StoredKind.CLAIM, before, after),))
 
     def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:
         """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
@@ -152,7 +159,8 @@ class ClaimChanges:
             if amounts and resource_request.resource in amounts:
                 amounts[resource_request.resource] = str(number)
         return ProposedChange(
-            f"ask for {number} of {resource_request.resource}", (ObjectChange(StoredKind.POD, before, after),)
+            f"{self._begin}ask for {number} of {resource_request.resource}",
+            (ObjectChange(StoredKind.POD, before, after),),
         )
 
     def without_extended_resources(self) -> ProposedChange | None:
@@ -166,7 +174,8 @@ class ClaimChanges:
             for amounts in (container.get("resources") or {}).values():
                 for name in names if isinstance(amounts, dict) else ():
                     amounts.pop(name, None)
-        return ProposedChange(f"do without {', '.join(names)}", (ObjectChange(StoredKind.POD, before, after),))
+        text = f"{self._begin}do without {', '.join(names)}"
+        return ProposedChange(text, (ObjectChange(StoredKind.POD, before, after),))
 
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
@@ -334,10 +343,14 @@ def _bodies(claim: Json | None, request: str) -> Iterator[Json]:
     """Yield what a claim asks for under the name of a request, or of one of its alternatives."""
     main, _, alternative = request.partition("/")
     for request_body in _requests_in(claim):
-        if request_body.get("name") != main:
-            continue
-        if request_body.get("exactly"):
-            yield request_body["exactly"]
-        for option in request_body.get("firstAvailable") or ():
-            if not alternative or option.get("name") == alternative:
-                yield option
+        if request_body.get("name") == main:
+            for body in _bodies_of(request_body):
+                if not alternative or body.get("name") in (None, alternative):
+                    yield body
+
+
+def _bodies_of(request: Json) -> Iterator[Json]:
+    """Yield what a request asks for, or each of its alternatives, which have names."""
+    if request.get("exactly"):
+        yield request["exactly"]
+    yield from request.get("firstAvailable") or ()

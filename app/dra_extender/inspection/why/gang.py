@@ -1,6 +1,6 @@
 """The plan of a gang for people: which members have a place, which one blocks the gang, why the others wait, and what helps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from dra_extender.inspection.why.changes import ENDS, ProposedChange
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
+from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
@@ -24,8 +25,8 @@ _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 _MOST_HELPED: Final = 3
 """Members for which a step is named."""
-_MOST_UNGATED: Final = 64
-"""Members with scheduling gates that are tried without them."""
+_MOST_CHANGED: Final = 64
+"""Members that are tried with other specs."""
 
 
 def gang_report(
@@ -74,6 +75,9 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
     gated = [member for member, rejection in unready if rejection.code is Code.POD_GATED]
     if gated:
         yield _without_gates(view, pod, gated)
+    absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
+    if absent and diagnosis.cannot_start:
+        yield from _with_scheduler(view, pod, absent)
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
             steps = NodeSteps(view, member).steps_on_all()[:1]
@@ -90,11 +94,27 @@ def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> NextSte
     gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
     names = listed([member.name for member in gated], _MOST_HELPED)
     text = f"wait until the scheduling gates of {names} are removed: {gates}"
-    if len(gated) > _MOST_UNGATED:
+    return _with_specs(view, pod, gated, text, {"schedulingGates": []})
+
+
+def _with_scheduler(view: ClusterView, pod: Pod, absent: Sequence[Pod]) -> Iterator[NextStep]:
+    """Yield that members have to name a scheduler that acts, and whether the gang fits then."""
+    name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name)
+    if name is not None:
+        own = [member.uid for member in absent] == [pod.uid]
+        names = "" if own else f"{listed([member.name for member in absent], _MOST_HELPED)}: "
+        yield _with_specs(view, pod, absent, names + scheduler_text(absent[0], name), {"schedulerName": name})
+
+
+def _with_specs(
+    view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
+) -> NextStep:
+    """Return that members have to have other fields in their specs, and whether the gang fits then."""
+    if len(members) > _MOST_CHANGED:
         return NextStep(text=text)
-    stored = (view.stored("pods", member.name, member.namespace) for member in gated)
+    stored = (view.stored("pods", member.name, member.namespace) for member in members)
     changes = [
-        ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], "schedulingGates": []}})
+        ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
         for before in stored
         if before is not None
     ]

@@ -21,6 +21,7 @@ _CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
 _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
+_OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 _SPELT: Final = frozenset({Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
 """Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
 
@@ -28,12 +29,16 @@ _SPELT: Final = frozenset({Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES}
 class NextSteps:
     """Looks for changes that help one pod."""
 
-    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials) -> None:
+    def __init__(
+        self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials, *, names_pod: bool = False
+    ) -> None:
+        """`names_pod`: what is to be changed of the pod's own begins with its name."""
         self._view = view
         self._pod = pod
         self._nearest = nearest
         self._budget = view.budget()
-        self._claims = ClaimChanges(view, pod)
+        self._claims = ClaimChanges(view, pod, names_pod=names_pod)
+        self._begin = f"{pod.name}: " if names_pod else ""
         self._edits = RequestEdits(view, self._claims, nearest)
         self._trials = trials
         self._ends = EndedHolders(self._trials, self._claims)
@@ -49,7 +54,10 @@ class NextSteps:
             if step is not None:
                 helped = True
                 yield step
-        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool) or self._absent_driver(facts)
+        advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
+        if advised and facts.rejection.code not in _OF_POOLS:
+            advised = self._begin + advised
+        advised = advised or self._absent_driver(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in HELD:
@@ -68,11 +76,14 @@ class NextSteps:
 
     def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the first changes of each other way to help, whether or not they are enough."""
-        # Which class is meant by a misspelt name is a guess that no further change is built on.
-        for way in self._edits.against(facts) if facts.rejection.code is not Code.CLASS_MISSING else ():
+        for way in self._edits.against(facts):
             for change in islice(way, _MOST_OF_A_WAY):
                 if change is not None:
                     yield change
+
+    def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
+        """Return the claim with the names that were meant by misspelt ones."""
+        return self._edits.respelled(facts)
 
     def _absent_driver(self, facts: ReasonFacts) -> str:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""

@@ -51,6 +51,9 @@ _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
+_RESPELLED: Final = "once the name is right"
+_MOST_RESPELLED: Final = 3
+"""Misspelt names that are corrected to see what else stands in the way."""
 _MOST_FURTHER_REQUESTS: Final = 3
 """How often the pod is evaluated again without what is known not to fit."""
 
@@ -58,17 +61,27 @@ _MOST_FURTHER_REQUESTS: Final = 3
 class Reasons:
     """The reasons against one pod, as the cluster is when they are made."""
 
-    def __init__(self, view: ClusterView, pod: Pod, result: FilterResult, trials: Trials | None = None) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        pod: Pod,
+        result: FilterResult,
+        trials: Trials | None = None,
+        *,
+        names_pod: bool = False,
+    ) -> None:
         """Find the reasons in a result, and evaluate the pod again for alternatives and requests of which it does not speak.
 
-        `trials`: those of changes that have been made already; of such a pod the result alone counts.
+        `trials`: those of changes that have been made already; of such a pod the result alone counts.  `names_pod`: texts say
+        whose claims they are about, because it is not the pod that was asked about.
         """
         self._view = view
         self._pod = pod
         self._result = result
         self._nearest = NearestDevices(view)
         self._trials = trials or Trials(view, pod)
-        self._next = NextSteps(view, pod, self._nearest, self._trials)
+        self._names_pod = names_pod
+        self._next = NextSteps(view, pod, self._nearest, self._trials, names_pod=names_pod)
         self._further = FurtherReasons(view, pod, self._nearest)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
@@ -81,6 +94,7 @@ class Reasons:
         if not self._trials.applied_change.changes:
             self._known += list(self._of_other_alternatives())
             self._known += self._of_further_requests()
+            self._known += self._once_respelled()
             self._name_unreached_pools()
 
     @property
@@ -97,12 +111,18 @@ class Reasons:
             Branch(
                 claim=claim,
                 request=request,
-                subject=subject_of(self._pod, claim, request),
+                subject=self._subject(claim, request),
                 wanted=next((facts.option.text for facts in reasons if facts.option is not None), ""),
                 reasons=tuple(facts.reason for facts in reasons),
             )
             for (claim, request), reasons in reasons_by_request.items()
         )
+
+    def _subject(self, claim: str, request: str) -> str:
+        subject = subject_of(self._pod, claim, request)
+        if not self._names_pod or not claim:
+            return subject
+        return f"{subject or ', request '.join(filter(None, (f'claim {claim}', request)))} of pod {self._pod.name}"
 
     def steps(self) -> tuple[NextStep, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
@@ -234,14 +254,37 @@ class Reasons:
             further += last[:_MOST_OF_AN_ALTERNATIVE]
         return further
 
+    def _once_respelled(self) -> Sequence[ReasonFacts]:
+        """Return the reasons that stay against requests with misspelt names when these are the names that were meant."""
+        nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
+        judged = {facts.place for facts in self._known if self._next.respelled(facts) is None}
+        remaining = self._remaining_once_respelled(nodes, _MOST_RESPELLED) or ()
+        # Without its demand, a reason is no ground for changes by themselves.
+        further = (facts._replace(demand=None) for facts in remaining if facts.place not in judged)
+        return [facts.with_text(f"{_RESPELLED}: {facts.reason.text}") for facts in further]
+
+    def _remaining_once_respelled(self, nodes: Sequence[str], names: int) -> Sequence[ReasonFacts] | None:
+        """Correct at most so many names, one after the other; return None if no name is misspelt."""
+        change = next(filter(None, map(self._next.respelled, self._known)), None)
+        if change is None or names == 0:
+            return None
+        with self._trials.within(change):
+            reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
+            further = reasons._remaining_once_respelled(nodes, names - 1)
+        return reasons._known if further is None else further
+
     def _after(self, change: ProposedChange, nodes: Sequence[str]) -> Sequence[ReasonFacts]:
         """Return the reasons against the pod alone, without its gang, after a change."""
         with self._trials.within(change):
-            pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
-            result = self._view.extender.evaluate_without_gang(pod, nodes)
-            self._view.hold_again()
-            reasons = Reasons(self._view, pod, result, self._trials)
+            reasons = Reasons(self._view, *self._evaluated_again(nodes), self._trials)
         return reasons._known
+
+    def _evaluated_again(self, nodes: Sequence[str]) -> tuple[Pod, FilterResult]:
+        """Return the pod as changes have left it, and the result for it alone, without its gang."""
+        pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+        result = self._view.extender.evaluate_without_gang(pod, nodes)
+        self._view.hold_again()
+        return pod, result
 
     def _accounted(
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]

@@ -194,7 +194,8 @@ class NodeReason(Value, frozen=True):
 class Branch(Value, frozen=True):
     """What is said of one request of one claim; without names, of the pod as a whole.  `wanted` e.g. `1 x gpu.example.com`.
 
-    `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`.
+    `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`, or a
+    claim of the member that blocks the gang.
     """
 
     claim: str = ""

@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.near_names import nearest_name_text
+from dra_extender.inspection.near_names import meant_name, nearest_name_text
 from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, PENDING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason, UnjudgedFilter
 from dra_extender.model.api_json import ModelError, decode, listed
@@ -173,6 +173,19 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
     return f"no scheduler named {name} has acted on any pod of {where}{hint}"
+
+
+def meant_scheduler(pod: Pod, acting: Collection[str], preferred: str = "") -> str | None:
+    """Return the scheduler that a pod probably means by a name that no acting one has; None if it is not clear.
+
+    It is the one of nearly that name, otherwise the preferred one, otherwise the only one.
+    """
+    near = meant_name(pod.scheduler_name, acting)
+    return near or (preferred if preferred in acting else next(iter(acting), None) if len(acting) == 1 else None)
+
+
+def scheduler_text(pod: Pod, name: str) -> str:
+    return f"use schedulerName {name} instead of {pod.scheduler_name}"
 
 
 def unjudged_filters(data: bytes) -> Iterator[UnjudgedFilter]:

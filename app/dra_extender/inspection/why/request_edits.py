@@ -77,6 +77,9 @@ class ReasonFacts(NamedTuple):
         further = (*self.reason.further, *sentences)
         return self._replace(reason=msgspec.structs.replace(self.reason, further=further))
 
+    def with_text(self, text: str) -> Self:
+        return self._replace(reason=msgspec.structs.replace(self.reason, text=text))
+
     @property
     def option(self) -> SearchableRequest | None:
         return None if self.demand is None else self.demand.option(*self.place)
@@ -104,9 +107,7 @@ class RequestEdits:
         """Yield, for each way to help against a reason, the changes to be tried, the smallest first."""
         code, option = facts.rejection.code, facts.option
         if code is Code.CLASS_MISSING:
-            missing = self._claims.classes(facts.place)
-            near = (meant_name(name, self._view.ledger.classes) for name in missing)
-            yield [self._with_class(facts, name) for name in near if name is not None]
+            yield self._meant_classes(facts)
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
         if option is None:
@@ -134,9 +135,26 @@ class RequestEdits:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
 
+    def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
+        """Return the claim with the names that were meant, where a reason is that a name is misspelt; None if it is not clear."""
+        changes: Iterable[ProposedChange | None] = ()
+        if facts.rejection.code is Code.CLASS_MISSING:
+            changes = self._meant_classes(facts)
+        elif facts.rejection.code is Code.SELECTOR_FAILED and facts.option is not None:
+            changes = self._meant_names(facts, facts.option)
+        return next((change for change in changes if change is not None), None)
+
+    def _meant_classes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the request with the class that was meant by a misspelt name."""
+        for missing in self._claims.classes(facts.place):
+            name = meant_name(missing, self._view.ledger.classes)
+            if name is not None:
+                yield self._with_class(facts, name)
+
     def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
-        edit = with_fields(deviceClassName=name)
-        return self._claims.of_request(facts.place, f"use the DeviceClass {name}", edit)
+        edit, (claim, request) = with_fields(deviceClassName=name), facts.place
+        where = f" in request {request}" if self._claims.has_several_requests(claim) else ""
+        return self._claims.of_request(facts.place, f"use the DeviceClass {name}{where}", edit)
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""

@@ -19,10 +19,10 @@ from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
-from dra_extender.inspection.why.advice import reported_advice
+from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals, node_scores, preferred_attributes
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
-from dra_extender.inspection.why.changes import ENDS
+from dra_extender.inspection.why.changes import ENDS, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -40,9 +40,11 @@ from dra_extender.inspection.why.report import (
 from dra_extender.inspection.why.reported import (
     JUDGED,
     absent_scheduler,
+    meant_scheduler,
     reported_events,
     reported_reasons,
     scheduler_message,
+    scheduler_text,
     unbound_reasons,
     unjudged_filters,
 )
@@ -83,7 +85,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         _with_preemption(pod, step, sentence) if step.text.startswith(ENDS) else step for step in node_steps
     )
     if cause.result is None:
-        return _with_steps(view, report, (*report.next, *node_steps))
+        return _with_steps(view, pod, report, (*report.next, *node_steps))
     if pod.pod_group is not None:
         report, reasons = _with_gang(view, pod, report, cause.result)
     else:
@@ -107,7 +109,8 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     )
     if branches and not cause.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
         compound = reasons.smallest_set()
-        steps = steps if compound is None else (compound, *steps)
+        if compound is not None:
+            steps = (compound, *(step for step in steps if step.text != CORRECT_SELECTOR))
     report = msgspec.structs.replace(
         report,
         nodes=len(view.ledger.nodes),
@@ -115,7 +118,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         branches=branches,
         notes=(*report.notes, *reasons.notes),
     )
-    return _with_steps(view, report, steps)
+    return _with_steps(view, pod, report, steps)
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -223,7 +226,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
             blocker = diagnosis.waiting[0]
             alone = view.extender.evaluate_without_gang(blocker, nodes)
             node_reasons = judge_nodes(view, blocker, tuple(alone.fits)).reasons
-            reasons = Reasons(view, blocker, alone)
+            reasons = Reasons(view, blocker, alone, names_pod=blocker.uid != pod.uid)
         else:
             reasons = Reasons(view, pod, FilterResult() if diagnosis.placed else result)
         crowded = refused_together(view, diagnosis.placed)
@@ -276,14 +279,15 @@ def _with_preemption(pod: Pod, step: NextStep, sentence: str) -> NextStep:
     return msgspec.structs.replace(step, ends=ends)
 
 
-def _with_steps(view: ClusterView, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
+def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[NextStep]) -> WhyReport:
     """Return the report with these steps, and with what is known of the pods that they end.
 
     Steps that harm nobody come first, those that a PodDisruptionBudget forbids last.
     """
     priced = [msgspec.structs.replace(step, ends=_with_prices(view, step.ends)) for step in steps]
     priced.sort(key=lambda step: (step.harmful, any(ended.budget for ended in step.ends)))
-    return _as_far_as_judged(msgspec.structs.replace(report, next=tuple(priced)))
+    report = msgspec.structs.replace(report, next=tuple(priced))
+    return _as_far_as_judged(_with_scheduler(view, pod, report) if report.scheduler_absent else report)
 
 
 def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
@@ -300,13 +304,31 @@ def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod,
     )
 
 
+def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
+    """Return the report of a pod whose scheduler is absent, with steps that also name one that acts.
+
+    If it is not clear which one, only what was not tried is left.  The steps of a gang name it by themselves.
+    """
+    name = meant_scheduler(pod, view.acting_schedulers)
+    advised = tuple(step for step in report.next if not step.nodes)
+    tried = tuple(step for step in report.next if step.nodes)
+    if report.gang is not None:
+        return report
+    if name is None:
+        return msgspec.structs.replace(report, next=advised)
+    if not tried and report.cause is Cause.NOT_DEVICES:
+        verified = DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES
+        tried = (NextStep(text="", nodes=report.usable, verified=verified),)
+    text = scheduler_text(pod, name)
+    steps = tuple(msgspec.structs.replace(step, text=joined((text, step.text))) for step in tried)
+    return msgspec.structs.replace(report, next=(*(steps or (NextStep(text=text),)), *advised))
+
+
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
     """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
     reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
     unjudged = dict.fromkeys([*reported, *(further.kind for further in report.unjudged)])
-    if report.scheduler_absent or any(
-        reason.kind is ReasonKind.VOLUMES and not reason.nodes for reason in report.reported
-    ):
+    if any(reason.kind is ReasonKind.VOLUMES and not reason.nodes for reason in report.reported):
         return msgspec.structs.replace(report, next=tuple(step for step in report.next if not step.nodes))
     if not unjudged:
         return report
