@@ -138,7 +138,7 @@ class Filter:
                 asyncio.get_running_loop().call_soon(self.expected.note, pod, result.demand)
             offered = self.offers.offer(pod, result)
             return FilterResponse(fitting=offered, unresolvable=result.texts and result.node_statuses())
-        self.fairness.record_rejection(pod, result.without_holds)
+        self.fairness.record_rejection(pod, result.without_holds.loose)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {result.limit_text}")
         began = self.clock.monotonic()
@@ -178,7 +178,7 @@ class Filter:
             return False
         # No more than necessary: the stale holds on the very devices first, then those in their pools, then all.
         call.multi_node_until = -math.inf
-        self.stale.revoke(result.revocable, scope)
+        self.stale.revoke(result.without_holds.stale, scope)
         return True
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -235,7 +235,7 @@ class Filter:
                 usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, ledger))
                 other_nodes = [name for name in nodes if name not in usable]
                 result = _merged(result, self._evaluate_query(query, other_nodes, budget), usable)
-                if not (result.fits or result.multi_node_holds or result.unfinished):
+                if not (result.fits or result.without_holds.multi_node or result.unfinished):
                     result = rejected_everywhere(
                         nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
                     )
@@ -323,7 +323,7 @@ class Filter:
         gang = gang_of(pod, self.ledger)
         if gang is None:
             result = self.evaluate(self.ledger.pods.newest(pod), nodes, budget)
-            return result.unfinished or bool(result.fits) or result.multi_node_holds or bool(result.revocable)
+            return result.unfinished or bool(result.fits) or result.without_holds.may_end_in_call
         return within_slice(partial(self.gangs.may_fit, pod, gang, nodes, budget, lacking))
 
 
@@ -331,9 +331,7 @@ def _merged(adopted: FilterResult, anew: FilterResult, usable: Iterable[str]) ->
     """Return the result with a new claim (`anew`); nodes on which the existing claim is `usable` have the `adopted` result."""
     if anew.unfinished is not None:
         return anew
-    anew.multi_node_holds |= adopted.multi_node_holds
-    anew.without_holds += adopted.without_holds
-    anew.revocable = anew.revocable or adopted.revocable
+    anew.without_holds = anew.without_holds.merged(adopted.without_holds)
     for name in usable:
         text = adopted.texts[name]
         anew.reject(name, adopted.reasons[text][1], text)

@@ -41,22 +41,22 @@ class NodeOffers:
             return tuple(result.fits)
         # Mostly every node has a result, and there may be thousands.
         fits = cast("dict[str, NodeResult]", result.fits)
-        without_holds: tuple[str, ...] = ()
+        nodes_without_holds: tuple[str, ...] = ()
         if None in result.fits.values():
             fits = {name: node_result for name, node_result in result.fits.items() if node_result is not None}
-            without_holds = tuple(name for name in result.fits if name not in fits)
+            nodes_without_holds = tuple(name for name in result.fits if name not in fits)
         offered: Mapping[str, NodeResult] = {}
         try:
             selected = self.fairness.select(pod, self._best_first(result), fits, self.options.offered_nodes)
             offered = {name: fits[name] for name in selected}
         except RetryableError:
-            if not without_holds:
+            if not nodes_without_holds:
                 raise
         unit = self.holds.unit(pod.namespace, pod.uid)
         self.holds.defer(lambda: self._hold(unit, result.open, offered, result.losses))
         if result.demand is not None:
             asyncio.get_running_loop().call_soon(self.prefetch.start, result.demand)
-        return (*without_holds, *offered)
+        return (*nodes_without_holds, *offered)
 
     def _best_first(self, result: FilterResult) -> Sequence[str]:
         """Return the nodes by rating; equal nodes, and nodes that are all offered, in the order of their evaluation."""

@@ -423,9 +423,9 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
     searched: list[str] = []
     search = cached.searching.search
 
-    def counting(demand: Demand, node: Any, usage: Any, deadline: Any, under: Any = None) -> Placement | NoFit:
+    def counting(demand: Demand, node: Any, usage: Any, deadline: Any, usage_key: Any = None) -> Placement | NoFit:
         searched.append(node.name)
-        return search(demand, node, usage, deadline, under)
+        return search(demand, node, usage, deadline, usage_key)
 
     cached.searching.search = counting  # type: ignore[method-assign]
     cached.evaluate(demand, NODES, len(NODES) + 1, FilterResult())
@@ -496,7 +496,7 @@ def test_ever_other_demands_take_bounded_memory() -> None:
         cached.ledger, cached.searching, Metrics(), 200_000, NodeEquivalence(cached.ledger, Features())
     )
     for number in range(1_200):
-        results.look_ahead(replace(demand, signature=b"%d" % number), budget)
+        results.begin(replace(demand, signature=b"%d" % number), budget)
     assert 0 < kept_tables() - before <= 1_000
 
 

@@ -360,7 +360,7 @@ def begun(world: Preserving) -> tuple[LeastLoss, NodeEvaluation]:
     evaluator = world.extender._filter.evaluator
     ranking = evaluator._ranking
     assert isinstance(ranking, LeastLoss)
-    return ranking, evaluator._results.begin(demand, CallBudget(SystemClock(), math.inf))
+    return ranking, evaluator._results.begin_call(demand, CallBudget(SystemClock(), math.inf))
 
 
 async def test_a_pause_leaves_all_nodes_without_a_rating_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +384,7 @@ async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch:
     least_loss, evaluation = begun(Preserving(n1=1, n2=1))
     evaluation.under_holds = frozenset()
     ranking = NodeRanking(["n1", "n2"])
-    monkeypatch.setattr(least_loss._results.allocator, "is_put_off", lambda _, node: node == "n2")
+    monkeypatch.setattr(least_loss._results.allocator, "defers_node", lambda _, node: node == "n2")
     least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
     assert list(ranking) == ["n1"]
     assert set(ranking.unrated) == {"n2"}

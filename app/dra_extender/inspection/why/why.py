@@ -287,7 +287,7 @@ def _with_steps(view: ClusterView, pod: Pod, report: WhyReport, steps: Sequence[
     priced = [msgspec.structs.replace(step, ends=_with_prices(view, step.ends)) for step in steps]
     priced.sort(key=lambda step: (step.harmful, any(ended.budget for ended in step.ends)))
     report = msgspec.structs.replace(report, next=tuple(priced))
-    return _as_far_as_judged(_with_scheduler(view, pod, report) if report.scheduler_absent else report)
+    return _drop_unhelpful_steps(_with_scheduler(view, pod, report) if report.scheduler_absent else report)
 
 
 def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod, ...]:
@@ -324,7 +324,7 @@ def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport
     return msgspec.structs.replace(report, next=(*(steps or (NextStep(text=text),)), *advised))
 
 
-def _as_far_as_judged(report: WhyReport) -> WhyReport:
+def _drop_unhelpful_steps(report: WhyReport) -> WhyReport:
     """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
     reported = [reason.kind for reason in report.reported if reason.kind not in JUDGED]
     unjudged = dict.fromkeys([*reported, *(further.kind for further in report.unjudged)])

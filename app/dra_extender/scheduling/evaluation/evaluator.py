@@ -46,11 +46,11 @@ class NodeEvaluator:
     ) -> Sequence[str]:
         """Evaluate the nodes and add what was found to `result`; return the nodes that are under holds.
 
-        Nodes that are put off come last, and so do nodes under holds, except the first HELD_IN_ORDER of a ranking.
+        Deferred nodes come last, and so do nodes under holds, except the first HELD_IN_ORDER of a ranking.
         `in_order`: the same nodes; their order applies to those that no ranking orders.
         Evaluation stops at `max_feasible` nodes that fit, unless nodes that fit differ in score terms.
         """
-        evaluation = self._results.begin(demand, budget)
+        evaluation = self._results.begin_call(demand, budget)
         ranking = self._ranking
         ordered = in_order if ranking is None else ranking.order(pod_uid, evaluation, nodes, in_order)
         table, under_holds = evaluation.table, evaluation.under_holds
@@ -83,7 +83,7 @@ class NodeEvaluator:
                         held_nodes.append(name)
                         continue
                     eager.append(name)
-                elif self.allocator.is_put_off(demand, name):
+                elif self.allocator.defers_node(demand, name):
                     paused.append(name)
                     continue
                 node_result = find(evaluation, name)
@@ -170,7 +170,7 @@ class NodeEvaluator:
 
         The next pod with the same demand then finds cached results.  Nodes under holds are skipped while `max_feasible` others fit.
         """
-        evaluation = self._results.look_ahead(demand, budget)
+        evaluation = self._results.begin(demand, budget)
         table = evaluation.table
         while table.stale and count:
             name, _ = table.stale.popitem()
@@ -181,7 +181,7 @@ class NodeEvaluator:
             count -= 1
             if self._results.find(evaluation, name).limited:
                 table.stale.clear()
-        more = self._ranking is not None and self._ranking.look_ahead(evaluation, count)
+        more = self._ranking is not None and self._ranking.prefetch(evaluation, count)
         return more or bool(table.stale)
 
     def _publish(self) -> None:

@@ -60,9 +60,9 @@ _SLACK = 2
 
 
 class _PausedSearch(NamedTuple):
-    """A search that goes on under an equal usage of the same devices, for which `under` stands."""
+    """A search that goes on under an equal usage of the same devices, for which `usage_key` stands."""
 
-    under: Hashable
+    usage_key: Hashable
     search: NodeSearch
 
 
@@ -181,19 +181,19 @@ class NodeAllocator:
         return self._programs.bytes_kept + self._demands.bytes_kept + self._verdicts.bytes_kept
 
     def search(
-        self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], under: Hashable = None
+        self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], usage_key: Hashable = None
     ) -> Placement | NoFit:
         """Search this node under this usage, or go on with a search that was paused.
 
         Raises:
-            SearchPaused: the deadline raised it.  The search is kept if `under` is given, and goes on when it is asked for again.
-                `under` is equal only for the same usage and the same devices of the node.
+            SearchPaused: the deadline raised it.  With a `usage_key` the search is kept, and goes on when asked for again; the
+                key is equal only for the same usage and the same devices of the node.
         """
         if type(deadline) is CallBudget and deadline.closed:
             return _NOT_SEARCHED
         question = (demand.signature, node.name)
         paused = self._paused.pop(question, None) if self._paused else None
-        if paused is not None and paused.under == under:
+        if paused is not None and paused.usage_key == usage_key:
             search = paused.search
             self._resumed()
         else:
@@ -215,15 +215,15 @@ class NodeAllocator:
         try:
             return search.decide(deadline)
         except SearchPaused:
-            if under is not None:
-                self._paused[question] = _PausedSearch(under, search)
+            if usage_key is not None:
+                self._paused[question] = _PausedSearch(usage_key, search)
             raise
 
     def search_in_call(
-        self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable
+        self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, usage_key: Hashable
     ) -> Placement | NoFit:
         """Search as `search` does; the result is kept with the budget, because each slice of a call searches the same nodes."""
-        versions = (under, self._ledger.state.version(node.name), self._ledger.hold_versions.version(node.name))
+        versions = (usage_key, self._ledger.state.version(node.name), self._ledger.hold_versions.version(node.name))
         key = (demand.signature, node.name, versions)
         answer: Placement | NoFit | None = budget.answers.get(key)
         if answer is None:
@@ -232,7 +232,7 @@ class NodeAllocator:
                 budget.answers[key] = answer
         return answer
 
-    def is_put_off(self, demand: Demand, node: str) -> bool:
+    def defers_node(self, demand: Demand, node: str) -> bool:
         """Return whether the node's turn comes later: its search was paused, and fewer than _MAX_PAUSED of the demand are."""
         paused = self._paused
         if not paused or (demand.signature, node) not in paused:

@@ -90,9 +90,9 @@ class NodeResults:
         self._equivalence = equivalence
         self._packing = packing
 
-    def begin(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
-        """Begin the evaluation of a call."""
-        evaluation = self.look_ahead(demand, budget)
+    def begin_call(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
+        """Begin the evaluation of a filter call, and count the call."""
+        evaluation = self.begin(demand, budget)
         table = evaluation.table
         table.calls += 1
         if table.calls == _SECOND:
@@ -100,8 +100,8 @@ class NodeResults:
             table.stale.update(dict.fromkeys(self._ledger.nodes))
         return evaluation
 
-    def look_ahead(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
-        """Begin an evaluation that is not counted as a call, such as a prefetch for later calls."""
+    def begin(self, demand: Demand, budget: CallBudget) -> NodeEvaluation:
+        """Begin an evaluation, such as a prefetch for later calls."""
         ledger, table = self._ledger, self._tables.use(demand.signature)
         if table is None:
             table = ResultTable(alternatives=has_alternatives(demand), reads=reads_of(demand))
@@ -125,8 +125,8 @@ class NodeResults:
             inventory = self._equivalence.inventory(node)
             equivalence_class = None
             if inventory is not None:
-                under = usage if is_held else None
-                equivalence_class = self._equivalence.class_of(node, inventory, table.reads, under)
+                usage_with_holds = usage if is_held else None
+                equivalence_class = self._equivalence.class_of(node, inventory, table.reads, usage_with_holds)
             of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
             if of_class is not None and inventory is not None:
                 result = cached[name] = of_class.on(name, inventory.pools, versions)

@@ -62,7 +62,7 @@ class LeastLoss:
             if loss is not None:
                 result.losses[name] = loss
 
-    def look_ahead(self, evaluation: NodeEvaluation, count: int) -> bool:
+    def prefetch(self, evaluation: NodeEvaluation, count: int) -> bool:
         """Renew what is expected, then rate nodes for the pods of earlier calls."""
         due = not count or self._expected.renew(self._results.allocator, count, evaluation.is_late)
         if due and evaluation.is_late():
@@ -104,7 +104,7 @@ class LeastLoss:
         due = (
             name
             for name in reversed(ranking.unrated)
-            if not (evaluation.is_held(name) or allocator.is_put_off(demand, name))
+            if not (evaluation.is_held(name) or allocator.defers_node(demand, name))
         )
         return list(islice(due, count))
 

@@ -98,6 +98,28 @@ class RejectionGroup(NamedTuple):
     rejection: Rejection
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutHolds:
+    """What a pod that does not fit would get if holds of other pods ended (`EndableHolds`).
+
+    `loose`: its placements without loose holds.  `stale`: its placements if stale holds were revoked.  `multi_node`: it would fit
+    if the pods whose holds keep several nodes went to other nodes.
+    """
+
+    loose: tuple[ClaimPlacement, ...] = ()
+    stale: tuple[ClaimPlacement, ...] = ()
+    multi_node: bool = False
+
+    @property
+    def may_end_in_call(self) -> bool:
+        """Return whether the pod may fit after a wait for these holds, or after their revocation."""
+        return self.multi_node or bool(self.stale)
+
+    def merged(self, other: "WithoutHolds") -> "WithoutHolds":
+        """Return what the pod would get on the nodes of both."""
+        return WithoutHolds(self.loose + other.loose, self.stale or other.stale, self.multi_node or other.multi_node)
+
+
 @dataclass(slots=True)
 class FilterResult:
     """What one evaluation of a pod found.
@@ -106,9 +128,7 @@ class FilterResult:
     that does not fit, `reasons` one rejection with its details for each summary.
     `unfinished`: the evaluation stopped before the end and has no result yet.
     `open` and `held` are the pod's claims in these states, and `demand` is what the open ones ask for.
-    `multi_node_holds`: some node would fit if the pods whose holds keep several nodes went to others.
     `limited`: the search on some node was not finished.
-    `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if stale holds were revoked.
     `searched`: how many nodes were searched; the others have a cached result or that of an equivalent node.
     `losses`: what the placements on nodes that fit cost the expected demand, where that decides.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
@@ -120,10 +140,8 @@ class FilterResult:
     unfinished: Awaited | UnreadSpecs | None = None
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
-    multi_node_holds: bool = False
+    without_holds: WithoutHolds = WithoutHolds()
     limited: bool = False
-    without_holds: tuple[ClaimPlacement, ...] = ()
-    revocable: tuple[ClaimPlacement, ...] = ()
     demand: Demand | None = None
     assigned_node: str | None = None
     searched: int = 0
@@ -137,9 +155,9 @@ class FilterResult:
             return self.unfinished
         if Code.CLAIM_MISSING in self.codes:
             return Awaited.CLAIM_DELIVERY
-        if self.revocable:
+        if self.without_holds.stale:
             return Awaited.STALE_HOLDS
-        return Awaited.MULTI_NODE_HOLDS if self.multi_node_holds else None
+        return Awaited.MULTI_NODE_HOLDS if self.without_holds.multi_node else None
 
     @property
     def score_terms(self) -> dict[str, ScoreTerms]:

@@ -159,7 +159,7 @@ class GangCoordinator:
         if why_too_large(group, self.ledger) is not None:
             return False
         snapshot = take_snapshot(group, self.ledger)
-        if any(missing_pod.uid == pod.uid for missing_pod, _ in snapshot.missing):
+        if any(unready_pod.uid == pod.uid for unready_pod, _ in snapshot.unready):
             return False
         lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
         if lacks != lacking:
@@ -176,7 +176,7 @@ class GangCoordinator:
             )
         except PlanUnfinishedError as unfinished:
             return unfinished.unread or False
-        return planned.multi_node_holds or bool(planned.revocable) or pod.uid in planned.assignments
+        return planned.without_holds.may_end_in_call or pod.uid in planned.assignments
 
     @contextmanager
     def diagnose(
@@ -188,13 +188,13 @@ class GangCoordinator:
         """
         snapshot = take_snapshot(group, self.ledger)
         candidates = snapshot.candidates
-        undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.missing}
+        undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.unready}
         diagnosis = GangDiagnosis(
             group=group,
             needed=snapshot.needed,
             decided=tuple(pod for pod in existing_members(group, self.ledger) if pod.uid not in undecided),
             waiting=tuple(member.pod for member in candidates),
-            unready=snapshot.missing,
+            unready=snapshot.unready,
         )
         refusal = why_too_large(group, self.ledger)
         if refusal is not None or not candidates or diagnosis.cannot_start:
@@ -316,7 +316,7 @@ class GangCoordinator:
         snapshot = take_snapshot(group, self.ledger, pod.uid)
         if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
-            not_ready = (why for missing_pod, why in snapshot.missing if missing_pod.uid == pod.uid)
+            not_ready = (why for unready_pod, why in snapshot.unready if unready_pod.uid == pod.uid)
             too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
             rejection = next(not_ready, too_few)
             return None if rejection is None else _MemberFailure(rejected_everywhere(nodes, rejection), short=False)
@@ -333,18 +333,16 @@ class GangCoordinator:
             self._assign(plan, call, planned.assignments, candidates)
             return None
         why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
-        if planned.multi_node_holds or planned.revocable:
+        if planned.without_holds.may_end_in_call:
             result = rejected_everywhere(nodes, why)
-            result.multi_node_holds = planned.multi_node_holds
             result.without_holds = planned.without_holds
-            result.revocable = planned.revocable
             return _MemberFailure(result, short=False)
         if planned.assignments:
             self.plans[group.metadata.key] = plan
             self._assign(plan, call, planned.assignments, candidates)
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
         failure.result.without_holds = planned.without_holds
-        return failure._replace(cached=None) if planned.without_holds else failure
+        return failure._replace(cached=None) if planned.without_holds.loose else failure
 
     def _assign(
         self,
@@ -429,8 +427,8 @@ def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: boo
 
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:
     detail = f"{max(snapshot.needed, 1)} more members needed, {len(snapshot.candidates)} can be placed"
-    if snapshot.missing:
-        detail += f"; {lacking_text(snapshot.missing)}"
+    if snapshot.unready:
+        detail += f"; {lacking_text(snapshot.unready)}"
     return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 

@@ -83,18 +83,18 @@ class GangSnapshot:
 
     candidates: tuple[MemberCandidate, ...]
     needed: int
-    missing: tuple[tuple[Pod, Rejection], ...]
+    unready: tuple[tuple[Pod, Rejection], ...]
 
     @property
     def cannot_start(self) -> bool:
         return self.needed > len(self.candidates)
 
 
-def lacking_text(missing: Sequence[tuple[Pod, Rejection]]) -> str:
+def lacking_text(unready: Sequence[tuple[Pod, Rejection]]) -> str:
     """Name members that cannot be placed, and why: `pod c: pod has scheduling gates: example.com/wait`."""
-    texts = [f"pod {pod.name}: {rejection.text}" for pod, rejection in missing[:_MOST_NAMED]]
-    if len(missing) > _MOST_NAMED:
-        texts.append(f"{len(missing) - _MOST_NAMED} more")
+    texts = [f"pod {pod.name}: {rejection.text}" for pod, rejection in unready[:_MOST_NAMED]]
+    if len(unready) > _MOST_NAMED:
+        texts.append(f"{len(unready) - _MOST_NAMED} more")
     return "; ".join(texts)
 
 
@@ -164,17 +164,17 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
     others must be placeable now, but for the pod with the UID `offered`: kube-scheduler offers nodes for it in this call.
     """
     candidates: list[MemberCandidate] = []
-    missing: list[tuple[Pod, Rejection]] = []
+    unready: list[tuple[Pod, Rejection]] = []
     members = existing_members(group, ledger)
     obstacles = Obstacles(group, members, ledger)
     for pod in members:
         candidate = None if pod.node_name else obstacles.candidate(pod, offered=pod.uid == offered)
         if isinstance(candidate, Rejection):
-            missing.append((pod, candidate))
+            unready.append((pod, candidate))
         elif candidate is not None:
             candidates.append(candidate)
-    assigned = len(members) - len(missing) - len(candidates)
-    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(missing))
+    assigned = len(members) - len(unready) - len(candidates)
+    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready))
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:

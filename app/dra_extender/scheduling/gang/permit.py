@@ -153,8 +153,8 @@ class Permit:
         if now < waiting.counted + self._count_seconds:
             return
         waiting.counted = now
-        missing = take_snapshot(group, self._ledger).missing
-        lacking = [(pod, why) for pod, why in missing if pod.uid not in waiting.members]
+        unready = take_snapshot(group, self._ledger).unready
+        lacking = [(pod, why) for pod, why in unready if pod.uid not in waiting.members]
         count = len(existing_members(group, self._ledger))
         if count >= needed:
             waiting.too_few_since = None

@@ -81,11 +81,11 @@ class PlacementOracle:
         self.undecided = False
 
     def ask(
-        self, claims: Sequence[str], node: str, holdings: Sequence[DeviceHolding], without: frozenset[DeviceId]
+        self, claims: Sequence[str], node_name: str, holdings: Sequence[DeviceHolding], excluded: frozenset[DeviceId]
     ) -> Pausable[Mapping[str, ClaimPlacement] | None]:
-        """Return a placement for each claim on this node besides these `holdings` and `without` these devices, or None."""
-        at = self._ledger.nodes[node]
-        open_claims = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
+        """Return a placement for each claim on this node in addition to these `holdings`, with no `excluded` device, or None."""
+        node = self._ledger.nodes[node_name]
+        open_claims = {uid: claim for uid in claims if (claim := self._claim_on(uid, node)) is not None}
         placements = dict.fromkeys(claims, _NOTHING)
         while open_claims:
             try:
@@ -93,14 +93,14 @@ class PlacementOracle:
                 if isinstance(demand, Rejection):
                     self.undecided |= demand.code is Code.SEARCH_LIMIT
                     return None
-                usage = BackoffUsage(self._usage, without) if without else self._usage
+                usage = BackoffUsage(self._usage, excluded) if excluded else self._usage
                 if holdings:
                     extra = UsageTable()
                     extra.add(holdings)
                     usage = UsageWith(usage, extra)
-                versions = self._ledger.state.version(node), self._ledger.hold_versions.version(node)
-                under = (tuple(holdings), without, *versions)
-                answer = self._allocator.search(demand, at, usage, self.budget, under)
+                versions = self._ledger.state.version(node_name), self._ledger.hold_versions.version(node_name)
+                usage_key = (tuple(holdings), excluded, *versions)
+                answer = self._allocator.search(demand, node, usage, self.budget, usage_key)
             except SearchPaused:
                 yield
                 continue
@@ -129,9 +129,8 @@ class PlacementOracle:
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
         """Return whether a pod on the node can use the devices of the placement."""
-        at = self._ledger.nodes[node]
         try:
-            return placement.allocation.allows(at)
+            return placement.allocation.allows(self._ledger.nodes[node])
         except ModelError:
             return False
 
@@ -144,20 +143,25 @@ class PlacementOracle:
             reach = self._reach[key] = self._reach_of(holding, key)
             return reach
 
-    def symmetry_class(self, node: str) -> Hashable | None:
+    def symmetry_class(self, node_name: str) -> Hashable | None:
         """Return a value that is equal for equivalent nodes, for which every answer is the same; None without an equivalent."""
-        at = self._ledger.nodes[node]
-        inventory = self._equivalence.inventory(at) if self._comparable else None
+        node = self._ledger.nodes[node_name]
+        inventory = self._equivalence.inventory(node) if self._comparable else None
         if inventory is None:
             return None
-        if self._under_holds is None or node in self._under_holds:
-            kind = self._equivalence.class_of(at, inventory, self._reads, self._usage)
+        if self._under_holds is None or node_name in self._under_holds:
+            kind = self._equivalence.class_of(node, inventory, self._reads, self._usage)
         else:
-            kind = self._equivalence.class_of(at, inventory, self._reads)
+            kind = self._equivalence.class_of(node, inventory, self._reads)
         if kind is None:
             return None
         # Capacities outlive the search, and what claims read is as long as their authors like.
-        return kind, self._reads_digest, self._ledger.changes.classes, at.extended_resources if self._extended else None
+        return (
+            kind,
+            self._reads_digest,
+            self._ledger.changes.classes,
+            node.extended_resources if self._extended else None,
+        )
 
     def capacity(self, members: Sequence[GangMember], node: str) -> Pausable[int | None]:
         """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""

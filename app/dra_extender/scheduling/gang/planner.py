@@ -17,6 +17,7 @@ from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.result import WithoutHolds
 from dra_extender.scheduling.gang.members import MemberCandidate, members_of
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placements import Pausable, PlacementOracle, PlanUnfinishedError
@@ -32,15 +33,13 @@ class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
     `unplaceable`: members that get no devices even alone, one of each kind, and why.
-    `limited`: it is not known whether the gang fits.  `multi_node_holds`, `without_holds` and `revocable`: see FilterResult.
+    `limited`: it is not known whether the gang fits.
     """
 
     assignments: Mapping[str, Assignment] = {}
     unplaceable: Sequence[tuple[Pod, Rejection]] = ()
     limited: bool = False
-    multi_node_holds: bool = False
-    without_holds: tuple[ClaimPlacement, ...] = ()
-    revocable: tuple[ClaimPlacement, ...] = ()
+    without_holds: WithoutHolds = WithoutHolds()
 
 
 class _PlanFacts(NamedTuple):
@@ -146,23 +145,25 @@ class GangPlanner:
         assignments = answer.assignments
         if assignments is None:
             return PlanResult(limited=True)
-        endable = self.stale.endable_holds(besides=unit)
-        without_holds: Mapping[str, Assignment] | None = {}
+        endable = self.stale.endable_holds(ignored_unit=unit)
+        without_loose: Mapping[str, Assignment] | None = {}
         if pod_uid not in assignments and not endable.is_empty:
-            without_holds = planned(endable.loose, endable.freed)
-        if without_holds is None:
+            without_loose = planned(endable.loose, endable.freed)
+        if without_loose is None:
             return PlanResult(assignments)
-        if pod_uid not in without_holds:
+        if pod_uid not in without_loose:
             return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
-        revocable = planned(endable.stale, endable.freed) if endable.has_stale else {}
-        one_node = planned(endable.multi_node) if endable.multi_node and revocable is not None else {}
-        if revocable is None or one_node is None:
+        without_stale = planned(endable.stale, endable.freed) if endable.has_stale else {}
+        without_multi_node = planned(endable.multi_node) if endable.multi_node and without_stale is not None else {}
+        if without_stale is None or without_multi_node is None:
             return PlanResult(assignments)
         return PlanResult(
             assignments,
-            multi_node_holds=pod_uid in one_node,
-            without_holds=_placements(without_holds),
-            revocable=_placements(revocable if pod_uid in revocable else {}),
+            without_holds=WithoutHolds(
+                loose=_placements(without_loose),
+                stale=_placements(without_stale if pod_uid in without_stale else {}),
+                multi_node=pod_uid in without_multi_node,
+            ),
         )
 
     def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Sequence[tuple[Pod, Rejection]]:

@@ -36,18 +36,18 @@ class Assignment(NamedTuple):
 
 
 class AssignedMember(NamedTuple):
-    """An assignment and what undoes it: the placements and shared devices of the node before it.
+    """An assignment and what undoes it: the placements on the node before it, and those of devices that several nodes reach.
 
-    `joined`: how many claims of the member had been decided on other nodes.  `further`: devices that other nodes reach and that the
-    members of the node got with this assignment.
+    `joined`: how many claims of the member had been decided on other nodes.  `added_devices`: devices that several nodes reach and
+    that the members of the node got with this assignment.
     """
 
     member: GangMember
     node: str
-    before: Mapping[str, ClaimPlacement]
-    wide: Sequence[DeviceHolding]
+    placements_before: Mapping[str, ClaimPlacement]
+    multi_node_before: Sequence[DeviceHolding]
     joined: int
-    further: Sequence[DeviceId]
+    added_devices: Sequence[DeviceId]
 
 
 class PartialAssignment:
@@ -55,24 +55,24 @@ class PartialAssignment:
 
     def __init__(self, oracle: PlacementOracle) -> None:
         self._oracle = oracle
-        self.reached_further = False
+        self.uses_multi_node_devices = False
         self.clear()
 
     def clear(self) -> None:
         self._on_node: dict[str, list[GangMember]] = {}
         self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
         self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
-        self._wide: dict[str, Sequence[DeviceHolding]] = {}
+        self._multi_node: dict[str, Sequence[DeviceHolding]] = {}
         self._states: dict[str, Hashable] = {}
         self._full: dict[str, dict[Hashable, int]] = {}
         self._joined = 0
 
     def assign(
-        self, member: GangMember, node: str, without: frozenset[DeviceId] = frozenset()
+        self, member: GangMember, node: str, excluded: frozenset[DeviceId] = frozenset()
     ) -> Pausable[AssignedMember | None]:
         """Assign the member, moving devices between the members of this node if necessary; None if that is impossible.
 
-        No member of the node gets one of the devices `without`.  `unassign` undoes it.
+        No member of the node gets one of the devices `excluded`.  `unassign` undoes it.
         """
         before = self._placements.get(node, {})
         elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
@@ -81,34 +81,37 @@ class PartialAssignment:
         after = before
         if new := [uid for uid in member.claims if uid not in self._decided]:
             on_other_nodes = [
-                holding for other_node, holdings in self._wide.items() if other_node != node for holding in holdings
+                holding
+                for other_node, holdings in self._multi_node.items()
+                if other_node != node
+                for holding in holdings
             ]
             on_node = [holding for placement in before.values() for holding in placement.holdings]
-            placed = yield from self._oracle.ask(new, node, [*on_other_nodes, *on_node], without)
+            placed = yield from self._oracle.ask(new, node, [*on_other_nodes, *on_node], excluded)
             if placed is not None:
                 placed = {**before, **placed}
             elif before:
-                placed = yield from self._oracle.ask([*before, *new], node, on_other_nodes, without)
+                placed = yield from self._oracle.ask([*before, *new], node, on_other_nodes, excluded)
             if placed is None:
                 # Valid as long as the present members stay, unless devices of other nodes are the reason.
-                if not (without or any(self._wide.values())):
+                if not (excluded or any(self._multi_node.values())):
                     self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
                 return None
             after = placed
             if not self._still_usable(before, after, node):
                 return None
-        wide = [
+        multi_node = [
             holding
             for placement in after.values()
             for holding in placement.holdings
             if self._oracle.reach(holding) is not None
         ]
-        self.reached_further |= bool(wide)
-        had = {holding.device_id for holding in self._wide.get(node, ())}
-        further = [holding.device_id for holding in wide if holding.device_id not in had]
-        assigned = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
+        self.uses_multi_node_devices |= bool(multi_node)
+        had = {holding.device_id for holding in self._multi_node.get(node, ())}
+        added_devices = [holding.device_id for holding in multi_node if holding.device_id not in had]
+        assigned = AssignedMember(member, node, before, self._multi_node.get(node, ()), len(elsewhere), added_devices)
         self._on_node.setdefault(node, []).append(member)
-        self._set(node, after, wide)
+        self._set(node, after, multi_node)
         self._joined += assigned.joined
         return assigned
 
@@ -118,9 +121,9 @@ class PartialAssignment:
         self._joined -= assigned.joined
         members = self._on_node[node]
         members.pop()
-        for uid in self._placements[node].keys() - assigned.before.keys():
+        for uid in self._placements[node].keys() - assigned.placements_before.keys():
             del self._decided[uid]
-        self._set(node, assigned.before, assigned.wide)
+        self._set(node, assigned.placements_before, assigned.multi_node_before)
         full = self._full.get(node)
         if full:
             self._full[node] = {
@@ -150,9 +153,9 @@ class PartialAssignment:
         state = self._states.get(node)
         if state is None:
             kinds = Counter(member.kind for member in members)
-            wide = Counter(self._oracle.reach(holding) for holding in self._wide.get(node, ()))
+            multi_node = Counter(self._oracle.reach(holding) for holding in self._multi_node.get(node, ()))
             shared = frozenset(uid for member in members for uid in member.shared if self._decided[uid][0] == node)
-            state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
+            state = self._states[node] = frozenset(kinds.items()), frozenset(multi_node.items()), shared
         return state
 
     def _question(self, member: GangMember) -> Hashable:
@@ -163,8 +166,8 @@ class PartialAssignment:
             if uid not in self._decided
         )
 
-    def _set(self, node: str, placements: Mapping[str, ClaimPlacement], wide: Sequence[DeviceHolding]) -> None:
-        self._placements[node], self._wide[node] = placements, wide
+    def _set(self, node: str, placements: Mapping[str, ClaimPlacement], multi_node: Sequence[DeviceHolding]) -> None:
+        self._placements[node], self._multi_node[node] = placements, multi_node
         self._states.pop(node, None)
         for uid, placement in placements.items():
             self._decided[uid] = (node, placement)
@@ -191,7 +194,7 @@ class _Choice(NamedTuple):
     """The index of a node, and devices that several nodes reach and that are left to other members."""
 
     node: int
-    without: frozenset[DeviceId] = _NO_DEVICES
+    excluded: frozenset[DeviceId] = _NO_DEVICES
 
 
 @dataclass(slots=True)
@@ -211,8 +214,8 @@ class _Level:
 
     def add_exchanges(self, choice: _Choice) -> None:
         """Add one choice of the same node per device that other nodes reach and that it gave to members: without this device."""
-        for device in () if self.assigned is None else self.assigned.further:
-            exchange = _Choice(choice.node, choice.without | {device})
+        for device in () if self.assigned is None else self.assigned.added_devices:
+            exchange = _Choice(choice.node, choice.excluded | {device})
             if exchange not in self.earlier_exchanges:
                 self.earlier_exchanges.add(exchange)
                 self.exchanges.append(exchange)
@@ -316,7 +319,7 @@ class GangSearch:
                     self.limited = True
                     return None
                 member, node = self._members[position], self._nodes[choice.node]
-                level.assigned = yield from self._partial.assign(member, node, choice.without)
+                level.assigned = yield from self._partial.assign(member, node, choice.excluded)
                 if level.assigned is None:
                     continue
                 level.node = choice.node
@@ -326,7 +329,7 @@ class GangSearch:
                 return self._partial.assignments()
             if not self._nogoods or self._state(position + 1, spare_left) not in self._nogoods:
                 levels.append(_Level(self._choices(position + 1, level.node, spare_left), spare_left))
-        if exchanging or not self._partial.reached_further:
+        if exchanging or not self._partial.uses_multi_node_devices:
             return None
         return (yield from self._search(min(steps, MAX_EXCHANGES), spare, exchanging=True))
 

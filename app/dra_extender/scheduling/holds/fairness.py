@@ -106,12 +106,12 @@ class HoldFairness:
             self._stale_after = min(max(_STALE_FACTOR * seconds, LEAST_STALE_SECONDS), MOST_STALE_SECONDS)
         return self._stale_after
 
-    def record_rejection(self, pod: Pod, without_holds: Collection[ClaimPlacement]) -> None:
+    def record_rejection(self, pod: Pod, placements: Collection[ClaimPlacement]) -> None:
         """Count the rejected pod as waiting if there is something that it would get without holds."""
-        if not without_holds:
+        if not placements:
             self.end_waiting(pod.uid)
             return
-        pools = frozenset(holding.pool_id for placement in without_holds for holding in placement.holdings)
+        pools = frozenset(holding.pool_id for placement in placements for holding in placement.holdings)
         now, earlier = self._clock.monotonic(), self.waiting.get(pod.uid)
         self.end_waiting(pod.uid)
         since = now if earlier is None or earlier.until <= now else earlier.since

@@ -13,7 +13,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result import FilterResult, WithoutHolds
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Clock
@@ -118,11 +118,11 @@ class StaleHolds:
             units = {hold.unit for hold in self.ledger.holds.all()} | {unit}
             self._progress = {gang_uid: at for gang_uid, at in self._progress.items() if gang_uid in units}
 
-    def endable_holds(self, besides: str = "") -> EndableHolds:
-        """Return which of the present holds may end, without those of the gang or pod `besides`."""
+    def endable_holds(self, ignored_unit: str = "") -> EndableHolds:
+        """Return which of the present holds may end; those of the gang or pod with the UID `ignored_unit` are left out."""
         if not len(self.ledger.holds) and not self.permit.has_members:
             return _NOTHING
-        holds = [hold for hold in self.ledger.holds.all() if not besides or hold.unit != besides]
+        holds = [hold for hold in self.ledger.holds.all() if not ignored_unit or hold.unit != ignored_unit]
         # A nomination keeps a hold, and so does a bind that has begun.
         loose = [hold for hold in holds if not (hold.nominated or any(uid in self.binding for uid in hold.pods))]
         return EndableHolds(
@@ -132,7 +132,7 @@ class StaleHolds:
             freed=tuple(
                 holding
                 for gang in self._stale_gangs()
-                if gang.uid != besides
+                if gang.uid != ignored_unit
                 for holding in self._allocated_at_permit(gang)
             ),
         )
@@ -154,26 +154,27 @@ class StaleHolds:
         if endable.is_empty:
             return
 
-        def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
+        def fitting(names: Iterable[str], usage: Usage, usage_key: Hashable) -> Iterator[tuple[str, Placement]]:
             for name in names:
                 node = ledger.nodes.get(name)
                 if node is not None:
-                    answer = allocator.search_in_call(demand, node, usage, budget, under)
+                    answer = allocator.search_in_call(demand, node, usage, budget, usage_key)
                     if isinstance(answer, Placement):
                         yield name, answer
 
         freed = endable.freed
         concerned = _reaching(ledger, freed, under_holds, nodes) if freed else under_holds
         fits = dict(fitting(concerned, ledger.usage_without(endable.loose, freed), ("loose", endable.loose, freed)))
-        result.without_holds += tuple(claim for placement in fits.values() for claim in placement.claims)
-        if fits and endable.has_stale and not result.revocable:
-            stale = fitting(fits, ledger.usage_without(endable.stale, freed), ("stale", endable.stale, freed))
-            result.revocable = next((placement.claims for _, placement in stale), ())
+        loose = tuple(claim for placement in fits.values() for claim in placement.claims)
+        stale: tuple[ClaimPlacement, ...] = ()
+        if fits and endable.has_stale and not result.without_holds.stale:
+            fits_then = fitting(fits, ledger.usage_without(endable.stale, freed), ("stale", endable.stale, freed))
+            stale = next((placement.claims for _, placement in fits_then), ())
         if endable.multi_node != endable.loose:
             fits = dict(fitting(fits, ledger.usage_without(endable.multi_node), ("multi node", endable.multi_node)))
         for name in fits:
-            result.multi_node_holds = True
             result.reject(name, _HELD_FOR_OTHERS)
+        result.without_holds = result.without_holds.merged(WithoutHolds(loose, stale, multi_node=bool(fits)))
 
     def revoke(self, placements: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke the stale holds that stand in the way of these placements."""

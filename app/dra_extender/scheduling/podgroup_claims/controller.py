@@ -235,7 +235,7 @@ class PodGroupClaimController:
         if self._has_begun and not self._groups.api_version:
             return {"group-claims": "on, but PodGroups are not served by this API server: nothing to do"}
         problems = {
-            key: text for key, of in self._work_of.items() if (text := next(filter(None, of.problems.values()), ""))
+            key: text for key, work in self._work_of.items() if (text := next(filter(None, work.problems.values()), ""))
         }
         if problems:
             key, problem = min(problems.items())

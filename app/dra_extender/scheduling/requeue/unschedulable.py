@@ -145,8 +145,8 @@ class UnschedulablePods:
             pod=pod,
             nodes=nodes,
             changes=self.changes(),
-            helped_by_holds=result.multi_node_holds
-            or bool(result.without_holds)
+            helped_by_holds=result.without_holds.multi_node
+            or bool(result.without_holds.loose)
             or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
