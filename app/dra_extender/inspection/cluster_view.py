@@ -222,13 +222,18 @@ class ClusterView:
 
     def names(self, kind: str, namespace: str) -> Sequence[str]:
         """Return the names of the objects of a plural kind in a namespace that people made, as far as they were read."""
-        names: list[str] = []
+        return [name for other, name in self._keys(kind) if other == namespace]
+
+    def namespaces_of(self, kind: str, name: str) -> Sequence[str]:
+        """Return the namespaces with an object of a plural kind of this name that people made, as far as they were read."""
+        return [namespace for namespace, other in self._keys(kind) if other == name]
+
+    def _keys(self, kind: str) -> Iterator[tuple[str, str]]:
         for data in self._objects.of_kind(kind):
             with suppress(ModelError):
                 metadata = decode(kind, _NAMED, data).metadata
-                if metadata.namespace == namespace and not metadata.owner_references:
-                    names.append(metadata.name)
-        return names
+                if not metadata.owner_references:
+                    yield metadata.namespace, metadata.name
 
     @cached_property
     def budgets(self) -> DisruptionBudgets:

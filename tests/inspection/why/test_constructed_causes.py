@@ -16,6 +16,7 @@ from tests.controlplane.objects import (
     pod,
     pod_group,
     request,
+    resource_claim_template,
     resource_slice,
 )
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
@@ -328,6 +329,59 @@ def amount_that_is_no_quantity(made: MadeCluster) -> None:
     made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "ten"}}))
 
 
+def shared_with_policy(made: MadeCluster, policy: dict[str, Any]) -> None:
+    """A GPU with 10 of 40Gi left, of which a request for 9Gi needs more."""
+    shared = device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True)
+    shared["capacity"]["memory"]["requestPolicy"] = {"default": "8Gi", **policy}
+    made.gpus("n1", shared)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    share = {"shareID": "00000000-0000-0000-0000-000000000001", "consumedCapacity": {"memory": "30Gi"}}
+    made.objects["resourceclaims"][-1]["status"]["allocation"]["devices"]["results"][0].update(share)
+    made.pod("train", request("r", "gpu", capacity={"requests": {"memory": "9Gi"}}))
+
+
+def amount_that_its_steps_round_up(made: MadeCluster) -> None:
+    shared_with_policy(made, {"validRange": {"min": "4Gi", "step": "4Gi"}})
+
+
+def amount_that_its_values_round_up(made: MadeCluster) -> None:
+    shared_with_policy(made, {"validValues": ["8Gi", "16Gi"]})
+
+
+def constraint_with_a_misspelt_attribute(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"numa": 0}) for number in range(2)))
+    made.pod("train", request("r", "gpu", count=2))
+    devices = made.objects["resourceclaims"][-1]["spec"]["devices"]
+    devices["constraints"] = [{"matchAttribute": f"{GPU}/nmua"}]
+
+
+def overhead_beside_what_is_asked_for(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("r", "gpu"), cpu="64", overhead={"cpu": "1"})
+
+
+def generated_claim_that_is_gone(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("one-gpu", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}))
+    statuses = [{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
+    made.objects["pods"][-1]["status"]["resourceClaimStatuses"] = statuses
+
+
+def template_in_another_namespace(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("one-gpu", "other", request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}))
+
+
+def gang_whose_second_node_is_closed(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"))
+    closed(made, "n2")
+    gang(made)
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -397,6 +451,19 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     pool_of_more_slices_than_it_declares: (
         ["2 of 1 slices", "check driver gpu.example.com, which has published more slices than it declares"],
         ["the other slices"],
+    ),
+    amount_that_its_steps_round_up: (["ask for 8Gi of capacity memory ok on n1", "end ml/old ok on n1"], []),
+    amount_that_its_values_round_up: (["ask for 8Gi of capacity memory ok on n1", "end ml/old ok on n1"], []),
+    constraint_with_a_misspelt_attribute: (
+        [f"next ask for matchAttribute {GPU}/numa instead of {GPU}/nmua ok on n1 next do without"],
+        [],
+    ),
+    overhead_beside_what_is_asked_for: (["ask for 62900m of cpu ok on n1"], []),
+    generated_claim_that_is_gone: (["claim does not exist: ml/train-gpu-x", "next wait; no Event says"], ["create "]),
+    template_in_another_namespace: (["from template one-gpu; there is other/one- gpu"], []),
+    gang_whose_second_node_is_closed: (
+        ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],
+        ["may use none of them"],
     ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),

@@ -124,6 +124,13 @@ def _drop_constraint(made: _ChangedCluster, field: str, attribute: str) -> None:
         constraints[:] = [constraint for constraint in constraints if constraint.get(field) != attribute]
 
 
+def _spell_constraint(made: _ChangedCluster, field: str, right: str, wrong: str) -> None:
+    for claim in _claims(made):
+        for constraint in claim["spec"]["devices"]["constraints"]:
+            if constraint.get(field) == wrong:
+                constraint[field] = right
+
+
 def _ask_for_devices(made: _ChangedCluster, count: str) -> None:
     largest = max(_bodies(made), key=lambda body: body.get("count", 1))
     largest["count"] = int(count)
@@ -234,6 +241,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"do without claim (\S+)", _do_without_claim),
     (r"do without (\S+/\S+)", _do_without_resource),
     (r"ask for (\S+) instead of (\S+)", _spell),
+    (r"ask for (matchAttribute|distinctAttribute) (\S+) instead of (\S+)", _spell_constraint),
     (r"have DeviceClass (\S+) ask for (\S+) instead of (\S+)", _spell_class),
     (r"ask for (\w+) (==|>=) (.+)", _ask_for),
     (r"have DeviceClass (\S+) ask for (\w+) (==|>=) (.+)", _have_class_ask_for),

@@ -56,9 +56,14 @@ class Constraint:
         """Return the part of a state that decides about further devices: for distinctAttribute the values in any order."""
         return frozenset(state) if self.distinct and state is not None else state
 
+    @property
+    def field(self) -> str:
+        """The field of the API that has the attribute."""
+        return "distinctAttribute" if self.distinct else "matchAttribute"
+
     def text(self) -> str:
         """Return the constraint for people, e.g. `matchAttribute example.com/numa`."""
-        return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
+        return f"{self.field} {self.attribute}"
 
 
 class ConstraintConflict(NamedTuple):

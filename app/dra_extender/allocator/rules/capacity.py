@@ -133,13 +133,21 @@ def _rounded(name: str, requested: int, bounds: ValidRange, least: int, *, fract
     return (first + steps * step) * unit
 
 
-def most_allowed(capacity: DeviceCapacity) -> int:
-    """Return the largest amount, in nano-units, that one request may take of a capacity."""
+def most_allowed(capacity: DeviceCapacity, left: int | None = None) -> int:
+    """Return the largest amount, in nano-units, that one request may take of a capacity; 0 if it may take none.
+
+    `left`: how much is left of it, None if nobody has a share.
+    """
     policy = capacity.policy or RequestPolicy()
-    bounds = [capacity.value, *(max(values) for values in (policy.valid_values,) if values)]
-    if policy.valid_range is not None and policy.valid_range.max is not None:
-        bounds.append(policy.valid_range.max)
-    return min(bounds)
+    most, bounds = capacity.value if left is None else min(left, capacity.value), policy.valid_range
+    if policy.valid_values:
+        return max((value for value in policy.valid_values if value <= most), default=0)
+    if bounds is None:
+        return most
+    least, most = bounds.min or 0, most if bounds.max is None else min(most, bounds.max)
+    if most < least:
+        return 0
+    return most if not bounds.step else least + (most - least) // bounds.step * bounds.step
 
 
 def _allowed(amount: int, policy: RequestPolicy | None, *, fractional: bool) -> bool:

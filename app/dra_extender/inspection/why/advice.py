@@ -42,6 +42,8 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, pool: PoolGap | No
     """Return what helps against a reason, without a trial; empty where nothing can be said."""
     match rejection.code:
         case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
+            if _template_of(pod, rejection.claim):
+                return _advice_without_claim(view, pod, rejection.claim)
             claim = f"ResourceClaim {rejection.detail}"
             if _is_missing(view, "resourceclaims"):
                 return f"look whether {claim} exists"
@@ -69,10 +71,15 @@ def _created_or_named(view: ClusterView, kind: StoredKind, namespace: str, missi
     return f"{named}create {kind.singular} {namespace}/{missing}"
 
 
+def _template_of(pod: Pod, name: str) -> str | None:
+    """Return the template from which a claim of the pod is made; None if it is made from none."""
+    entry = next((claim for claim in pod.claims if claim.name == name), None)
+    return None if entry is None else entry.resource_claim_template_name
+
+
 def _advice_without_claim(view: ClusterView, pod: Pod, name: str) -> str:
     """Return what helps where no claim is created for an entry of the pod; empty where the message of an Event has to suffice."""
-    entry = next((claim for claim in pod.claims if claim.name == name), None)
-    template = None if entry is None else entry.resource_claim_template_name
+    template = _template_of(pod, name)
     named = f"ResourceClaimTemplate {pod.namespace}/{template}"
     if template and _is_missing(view, _TEMPLATES):
         return f"look whether {named} exists"

@@ -128,7 +128,7 @@ class FurtherReasons:
             return
         values = facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
-            attribute, attributes = values.constraint.rpartition(" ")[2], self._attributes(facts)
+            attribute, attributes = values.constraint.rpartition(" ")[2], self._nearest.attributes(facts.diagnoses)
             if attribute not in attributes:
                 yield f"none of them has {attribute}{names_there(attribute, attributes)}"
         if rejection.code is Code.CONSTRAINT:
@@ -309,17 +309,6 @@ class FurtherReasons:
                     if text:
                         yield text
                     return
-
-    def _attributes(self, facts: ReasonFacts) -> set[str]:
-        """Return the full names of the attributes that the devices have which the request could have."""
-        ids = {device.device_id for diagnosis in facts.diagnoses for device in diagnosis.devices}
-        published = ((device_id[0], self._nearest.published(device_id)) for device_id in ids)
-        return {
-            name if "/" in name else f"{driver}/{name}"
-            for driver, device in published
-            if device is not None
-            for name, _ in device.attributes
-        }
 
 
 def _beside_holders(device: Device | None, demand: Demand, option: SearchableRequest) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import meant_name, names_there
 from dra_extender.inspection.objects import unread
-from dra_extender.model.api_json import ModelError, decode
+from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.resource_claim import ClaimSpec
 from dra_extender.model.templated_claim import read_template
@@ -38,14 +38,24 @@ def existing_names(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
         case Code.CLASS_MISSING:
             return names_there(missing, view.ledger.classes)
         case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
-            return names_there(missing, view.names(StoredKind.CLAIM, pod.namespace))
+            return _names_beside(view, StoredKind.CLAIM, pod.namespace, missing)
         case Code.CLAIM_NOT_CREATED if rejection.detail.startswith("from template "):
             template = rejection.detail.split()[2]
             names = view.names(StoredKind.TEMPLATE, pod.namespace)
-            return "" if template in names else names_there(template, names)
+            return "" if template in names else _names_beside(view, StoredKind.TEMPLATE, pod.namespace, template)
         case Code.POD_GROUP_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
-            return names_there(missing, view.names(StoredKind.POD_GROUP, pod.namespace))
+            return _names_beside(view, StoredKind.POD_GROUP, pod.namespace, missing)
     return ""
+
+
+def _names_beside(view: ClusterView, kind: StoredKind, namespace: str, missing: str) -> str:
+    """Return where else an object of this name is, otherwise what exists in its namespace, as `names_there` does."""
+    elsewhere = [f"{other}/{missing}" for other in sorted(view.namespaces_of(kind, missing))]
+    return (
+        f"; there is {listed(elsewhere, _MOST_NAMED)}"
+        if elsewhere
+        else names_there(missing, view.names(kind, namespace))
+    )
 
 
 def published_names(view: ClusterView) -> frozenset[str]:

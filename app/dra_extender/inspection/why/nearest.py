@@ -293,6 +293,17 @@ class NearestDevices:
         published = None if device is None else lookup(attribute, device_id[0], device)
         return () if published is None else value_set(published)
 
+    def attributes(self, diagnoses: Sequence[NodeDiagnosis]) -> set[str]:
+        """Return the full names of the attributes of these devices."""
+        ids = {device.device_id for diagnosis in diagnoses for device in diagnosis.devices}
+        published = ((device_id[0], self.published(device_id)) for device_id in ids)
+        return {
+            name if "/" in name else f"{driver}/{name}"
+            for driver, device in published
+            if device is not None
+            for name, _ in device.attributes
+        }
+
     def published_nearest(self, nearest: NearestDevice) -> Device | None:
         """Return the device that an answer names; names of pools, and of devices that no API server admits, may have slashes."""
         driver, _, pool_and_name = nearest.device.partition("/")

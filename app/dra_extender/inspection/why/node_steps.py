@@ -17,7 +17,7 @@ from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
 from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeFit, NodeRefusal
-from dra_extender.nodefit.pod_needs import PodNeeds
+from dra_extender.nodefit.pod_needs import PodNeeds, read_amounts
 
 _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
@@ -53,6 +53,9 @@ class NodeSteps:
         self._ended = change.ended
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
+        stored = view.stored("pods", pod.name, pod.namespace) or {}
+        # What the pod's runtime class adds is no request that a person can lower.
+        self._overhead = read_amounts(stored.get("spec", {}).get("overhead"))
 
     def steps_for(self, cause: PodCause) -> tuple[NextStep, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
@@ -102,7 +105,7 @@ class NodeSteps:
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Yield changes that suffice for this node: of pod and node, or where a resource is short, the end of pods there."""
-        yield from _changed(needs, node, against)
+        yield from _changed(needs, node, against, self._overhead)
         ends = self._fewest_ends(fit, needs, node) if _is_short(against) else None
         if ends is None:
             return
@@ -110,7 +113,7 @@ class NodeSteps:
         wait = f"wait until {' and '.join(awaited)} {'is' if len(awaited) == 1 else 'are'} deleted" if awaited else ""
         end = f"{ENDS}{', '.join(ended)}" if ended else ""
         remaining = fit.refusals(needs, node, (*self._ended, *awaited, *ended))
-        for advice in _changed(needs, node, remaining) if remaining else (_Help("", needs),):
+        for advice in _changed(needs, node, remaining, self._overhead) if remaining else (_Help("", needs),):
             yield _Help(joined((advice.text, wait, end)), advice.needs, on_node_only=True, ended=tuple(ended))
 
     def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
@@ -144,7 +147,9 @@ def _share_of(pod_needs: PodNeeds, needs: PodNeeds) -> float:
     return sum(pod_needs.amounts.get(name, 0) / needed for name, needed in needs.amounts.items() if needed)
 
 
-def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
+def _changed(
+    needs: PodNeeds, node: str, against: Sequence[NodeRefusal], overhead: Mapping[str, int]
+) -> Iterator[_Help]:
     """Yield one change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
     texts: list[str] = []
     changed, cordoned = needs, False
@@ -156,21 +161,25 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
             case NodeFilter.TAINTS:
                 texts += _untainted(node, refusal.taints)
                 cordoned = cordoned or any(taint.key in _OF_CONDITIONS for taint in refusal.taints)
-                added = [
+                tolerations = [
                     Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
                     for taint in refusal.taints
                 ]
-                changed = msgspec.structs.replace(changed, tolerations=(*changed.tolerations, *added))
+                changed = msgspec.structs.replace(changed, tolerations=(*changed.tolerations, *tolerations))
             case NodeFilter.AFFINITY:
                 texts.append("ask for no node selector and no node affinity")
                 changed = msgspec.structs.replace(changed, node_selector={}, affinity=None)
             case NodeFilter.PORTS:
                 texts.append("ask for other ports of the host")
                 changed = msgspec.structs.replace(changed, ports=())
-            case NodeFilter.RESOURCES if refusal.resource in needs.amounts and refusal.free >= _ROUND:
-                rounded = refusal.free // _ROUND * _ROUND
+            case NodeFilter.RESOURCES if refusal.resource in needs.amounts:
+                added = overhead.get(refusal.resource, 0)
+                rounded = (refusal.free - added) // _ROUND * _ROUND
+                if rounded <= 0:
+                    return
                 texts.append(f"ask for {quantity_text(rounded)} of {refusal.resource}")
-                changed = msgspec.structs.replace(changed, amounts={**changed.amounts, refusal.resource: rounded})
+                amounts = {**changed.amounts, refusal.resource: rounded + added}
+                changed = msgspec.structs.replace(changed, amounts=amounts)
             case _:
                 return
     if texts:

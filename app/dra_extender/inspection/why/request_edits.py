@@ -123,6 +123,7 @@ class RequestEdits:
             case Code.CAPACITY:
                 yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
+                yield self._meant_attributes(facts, option)
                 yield self._without_constraints(facts, option)
             case Code.COMBINATION:
                 yield self._without_request(facts)
@@ -185,11 +186,13 @@ class RequestEdits:
     def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
         short = () if nearest is None or nearest.capacity is None else (nearest.capacity, *nearest.further_capacities)
-        if short and all(need.left > 0 for need in short):
-            amounts = {need.capacity: need.left for need in short}
-            yield self._claims.of_request(facts.place, _less_text(amounts), with_capacity(amounts))
-        device = None if nearest is None or short else self._nearest.published_nearest(nearest)
-        if device is not None:
+        device = None if nearest is None else self._nearest.published_nearest(nearest)
+        if short and device is not None:
+            capacities = dict(device.capacity)
+            amounts = {need.capacity: most_allowed(capacities[need.capacity], need.left) for need in short}
+            if all(amounts.values()):
+                yield self._claims.of_request(facts.place, _less_text(amounts), with_capacity(amounts))
+        elif device is not None:
             limits = {name: most_allowed(capacity) for name, capacity in device.capacity}
             meant = {name: meant_name(name, limits) for name in option.capacity if name not in limits}
             if meant and all(meant.values()):
@@ -206,10 +209,27 @@ class RequestEdits:
             if less:
                 yield self._claims.of_request(facts.place, _less_text(less), with_capacity(less))
 
+    def _meant_attributes(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        """Yield the claim with the attributes that were meant by misspelt ones of its constraints."""
+        constraints = () if facts.claim is None else facts.claim.constraints
+        names = self._nearest.attributes(facts.diagnoses)
+        for constraint in (constraints[index] for index in option.constraints):
+            meant = None if constraint.attribute in names else meant_name(constraint.attribute, names)
+            if meant is not None:
+                field, misspelt = constraint.field, constraint.attribute
+
+                def edit(claim: Json, field: str = field, misspelt: str = misspelt, meant: str = meant) -> None:
+                    for stored in claim["spec"]["devices"]["constraints"]:
+                        if stored.get(field) == misspelt:
+                            stored[field] = meant
+
+                text = f"ask for {field} {meant} instead of {misspelt}"
+                yield self._claims.of_claim(facts.rejection.claim, text, edit)
+
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         constraints = () if facts.claim is None else facts.claim.constraints
         for constraint in (constraints[index] for index in option.constraints):
-            field, value = "distinctAttribute" if constraint.distinct else "matchAttribute", constraint.attribute
+            field, value = constraint.field, constraint.attribute
 
             def edit(claim: Json, field: str = field, value: str = value) -> None:
                 devices = claim["spec"]["devices"]

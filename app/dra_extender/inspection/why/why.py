@@ -55,7 +55,7 @@ from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
 
-_CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
+_CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _KUBELET: Final = "kubelet"
