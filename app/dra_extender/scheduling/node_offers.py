@@ -13,7 +13,7 @@ from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.holds.fairness import HoldFairness
-from dra_extender.scheduling.holds.service import HoldService, HoldUnit, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, HoldUnit, with_new_share_ids
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
@@ -90,7 +90,9 @@ class NodeOffers:
         }
         for index, claim in enumerate(claims):
             placements = {
-                name: with_own_shares(of_claims[index]) for name, of_claims in by_node.items() if index < len(of_claims)
+                name: with_new_share_ids(of_claims[index])
+                for name, of_claims in by_node.items()
+                if index < len(of_claims)
             }
             # The loss is that of all claims: the first one has it.
             lost = losses if index == 0 else {}

@@ -18,7 +18,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import sort_claims, why_excluded, why_fully_reserved
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.holds.service import HoldService, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
 from dra_extender.scheduling.ports.errors import RetryableError
 
 Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
@@ -73,7 +73,7 @@ class BindDecision:
         if isinstance(answer, NoFit):
             text = with_subject(pod, answer.rejections[0]).text
             raise RetryableError(f"pod does not fit on node {node_name} any more: {text}")
-        new_placements = zip(undecided, map(with_own_shares, answer.claims), strict=True)
+        new_placements = zip(undecided, map(with_new_share_ids, answer.claims), strict=True)
         placed = self._with_current_snapshot(list(new_placements), node)
         conflict = self._conflict(placed, node)
         if conflict is not None:

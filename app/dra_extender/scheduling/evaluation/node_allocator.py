@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
 
 from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.build import build_demand
@@ -185,6 +184,8 @@ class NodeAllocator:
     ) -> Placement | NoFit:
         """Search this node under this usage, or go on with a search that was paused.
 
+        The shares of a placement are only numbered: `with_new_share_ids` names them before they are held or written.
+
         Raises:
             SearchPaused: the deadline raised it.  With a `usage_key` the search is kept, and goes on when asked for again; the
                 key is equal only for the same usage and the same devices of the node.
@@ -203,15 +204,7 @@ class NodeAllocator:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
             find_order = None if self._expected is None else self._expected.preference(demand, node, pools, usage)
-            search = NodeSearch(
-                demand,
-                node,
-                pools,
-                usage,
-                new_share_id=lambda: str(uuid4()),
-                release=self._rules,
-                find_order=find_order,
-            )
+            search = NodeSearch(demand, node, pools, usage, release=self._rules, find_order=find_order)
         try:
             return search.decide(deadline)
         except SearchPaused:

@@ -32,7 +32,7 @@ from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
 from dra_extender.scheduling.holds.fairness import HoldFairness
-from dra_extender.scheduling.holds.service import HoldService, with_own_shares
+from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
 from dra_extender.scheduling.holds.stale_holds import StaleHolds
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
@@ -367,7 +367,7 @@ class GangCoordinator:
             for claim in assignment.placements:
                 users.setdefault(claim, []).append(uid)
         for claim, pods in users.items():
-            placement = with_own_shares(assignments[pods[0]].placements[claim])
+            placement = with_new_share_ids(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
             versions = {name: self.ledger.state.version(name) for name in nodes}
             self.holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)

@@ -90,10 +90,10 @@ class HoldService:
         self._ledger.hold_book.expire(self._clock.monotonic())
 
 
-def with_own_shares(placement: ClaimPlacement) -> ClaimPlacement:
+def with_new_share_ids(placement: ClaimPlacement) -> ClaimPlacement:
     """Return the placement with share IDs that no other hold and no allocation has (KEP-5075); the same object without shares.
 
-    The result cache gives one placement to every replica of a workload, but a share ID names only one share.
+    A search only numbers the shares, and the result cache gives one placement to every replica of a workload.
     """
     results = placement.allocation.devices.results
     if all(result.share_id is None for result in results):
