@@ -43,6 +43,7 @@ from dra_extender.model.metadata import IdentifiedObject, ObjectMeta, split_key,
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
+from dra_extender.nodefit.pod_needs import read_pod_needs
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -367,10 +368,18 @@ class ClusterView:
         try:
             for change in changes:
                 store.put_unchecked(change.kind, change.after)
+                self._change_needs(change.kind, change.after)
             yield
         finally:
             for change in reversed(changes):
                 store.put_unchecked(change.kind, change.before)
+                self._change_needs(change.kind, change.before)
+
+    def _change_needs(self, kind: StoredKind, item: dict[str, Any]) -> None:
+        """Let nodes be judged by what a changed pod needs."""
+        if kind is StoredKind.POD and self.node_fit is not None:
+            with suppress(ModelError):
+                self.node_fit.add(read_pod_needs(msgspec.json.encode(item)))
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)

@@ -382,6 +382,38 @@ def gang_whose_second_node_is_closed(made: MadeCluster) -> None:
     gang(made)
 
 
+def attribute_without_its_domain(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    made.pod("train", request("r", "gpu", 'device.attributes.model == "A"'))
+
+
+def attribute_in_a_domain_of_no_device(made: MadeCluster) -> None:
+    held(made)
+    made.objects["resourceslices"][-1]["spec"]["devices"][0]["attributes"] = {"model": {"string": "A"}}
+    made.pod("train", request("r", "gpu", 'device.attributes["vendor.com"].model == "A"'))
+
+
+def attribute_that_one_device_lacks(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1", attributes={"model": "A"}))
+    made.pod("train", request("r", "gpu", MODEL.format("A")))
+
+
+def attribute_that_one_device_lacks_and_the_other_has_otherwise(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1", attributes={"model": "B"}))
+    made.pod("train", request("r", "gpu", MODEL.format("A")))
+
+
+def resource_misspelt(made: MadeCluster) -> None:
+    made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.add(pod("train", NAMESPACE, extended={"example.com/large-gpus": "1"}))
+
+
+def resource_misspelt_and_its_device_held(made: MadeCluster) -> None:
+    resource_misspelt(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -464,6 +496,31 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     gang_whose_second_node_is_closed: (
         ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],
         ["may use none of them"],
+    ),
+    attribute_without_its_domain: (
+        [f'next ask for device.attributes["{GPU}"].model instead of device.attributes.model ok on n1'],
+        ["correct the selector"],
+    ),
+    attribute_in_a_domain_of_no_device: (
+        [
+            "once the name is right: matching devices are in use; nearest n1/gpu-0 held by ml/old",
+            'instead of device.attributes["vendor.com"].model, end ml/old ok on n1',
+        ],
+        ["correct the selector"],
+    ),
+    attribute_that_one_device_lacks: ([f'ask for "model" in device.attributes["{GPU}"] first ok on n1'], ["correct"]),
+    attribute_that_one_device_lacks_and_the_other_has_otherwise: (
+        [f'ask for "model" in device.attributes["{GPU}"] first, ask for model == "B" ok on n1'],
+        ["correct the selector"],
+    ),
+    resource_misspelt: (["ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"], ["once the"]),
+    resource_misspelt_and_its_device_held: (
+        [
+            "ask for example.com/large-gpu instead of example.com/large-gpus, end ml/old ok on n1",
+            "once the name is right: fits 0 of 1 nodes, ",
+            "matching devices are in use",
+        ],
+        ["next end"],
     ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),

@@ -206,12 +206,21 @@ def _ask_for_expression(made: _ChangedCluster, expression: str) -> None:
 
 
 def _spell(made: _ChangedCluster, right: str, wrong: str) -> None:
-    """Write another name in the selectors and amounts of the pod's requests."""
+    """Write another name in the selectors and amounts of the pod's requests, and in the resources of its containers."""
     for body in _bodies(made):
         _respell(body, right, wrong)
         amounts = body.get("capacity", {}).get("requests", {})
         if wrong in amounts:
             amounts[right] = amounts.pop(wrong)
+    for container in _pod(made)["spec"]["containers"]:
+        for amounts in container["resources"].values():
+            if isinstance(amounts, dict) and wrong in amounts:
+                amounts[right] = amounts.pop(wrong)
+
+
+def _ask_first(made: _ChangedCluster, expression: str) -> None:
+    for body in _bodies(made):
+        body["selectors"].insert(0, {"cel": {"expression": expression}})
 
 
 def _spell_class(made: _ChangedCluster, device_class: str, right: str, wrong: str) -> None:
@@ -248,6 +257,7 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"ask for (\S+) of (cpu|memory|\S+/\S+)", _ask_for_resource),
     (r"ask for (\S+ of capacity \S+( and \S+ of capacity \S+)*)", _ask_for_capacities),
     (r"ask for no node selector and no node affinity", _ask_for_any_node),
+    (r'ask for ("\w+" in device\.\S+) first', _ask_first),
     (r"ask for (device\..+)", _ask_for_expression),
 )
 

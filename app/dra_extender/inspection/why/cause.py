@@ -149,11 +149,8 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
 
 def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     """Return that no node has an extended resource of the pod and that no DeviceClass serves it; empty if there is none such."""
-    fit = view.node_fit
-    if fit is None:
-        return ""
-    served = {*view.ledger.backing, *fit.resources}
-    lacking = [name for name in pod.extended_resources if name not in served]
+    served = _served_resources(view)
+    lacking = [name for name in pod.extended_resources if served and name not in served]
     if not lacking:
         return ""
     near = meant_name(lacking[0], served)
@@ -162,6 +159,18 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     alike = [name for name in served if "/" in name and name.startswith(IMPLICIT_RESOURCE_PREFIX) is implicit]
     existing_names = "" if near else names_there(lacking[0], alike)
     return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it{existing_names}"
+
+
+def _served_resources(view: ClusterView) -> frozenset[str]:
+    """Return the resources that nodes have or DeviceClasses serve; none if nodes are not known."""
+    return frozenset() if view.node_fit is None else frozenset((*view.ledger.backing, *view.node_fit.resources))
+
+
+def meant_resources(view: ClusterView, pod: Pod) -> Mapping[str, str]:
+    """Return the extended resources that were probably meant, by the misspelt ones that the pod asks for."""
+    served = _served_resources(view)
+    meant = ((name, meant_name(name, served)) for name in pod.extended_resources if name not in served)
+    return {name: near for name, near in meant if near is not None}
 
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:

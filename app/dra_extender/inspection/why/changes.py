@@ -107,6 +107,14 @@ class ClaimChanges:
     def classes(self, place: Place) -> Iterator[str]:
         return (body.get("deviceClassName", "") for body in _bodies(self._claim(place[0]), place[1]))
 
+    def expressions(self, place: Place) -> Sequence[str]:
+        """Return the selectors of a request."""
+        selectors = (
+            selector for body in _bodies(self._claim(place[0]), place[1]) for selector in body.get("selectors") or ()
+        )
+        expressions = ((selector.get("cel") or {}).get("expression") for selector in selectors)
+        return [expression for expression in expressions if expression]
+
     def has_several_requests(self, claim: str) -> bool:
         """Return whether a claim has several requests or alternatives, so that a text has to say which is meant."""
         bodies = [body for request in _requests_in(self._claim(claim)) for body in _bodies_of(request)]
@@ -162,6 +170,21 @@ class ClaimChanges:
             f"{self._begin}ask for {number} of {resource_request.resource}",
             (ObjectChange(StoredKind.POD, before, after),),
         )
+
+    def with_resources(self, renamed: Mapping[str, str]) -> ProposedChange | None:
+        """Return the pod that asks for extended resources by other names; None if it is not known."""
+        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        if before is None:
+            return None
+        after = copy.deepcopy(before)
+        for container in _containers(after):
+            for field, amounts in (container.get("resources") or {}).items():
+                if isinstance(amounts, dict):
+                    container["resources"][field] = {
+                        renamed.get(name, name): amount for name, amount in amounts.items()
+                    }
+        text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in renamed.items())}"
+        return ProposedChange(self._begin + text, (ObjectChange(StoredKind.POD, before, after),))
 
     def without_extended_resources(self) -> ProposedChange | None:
         """Return the pod without the extended resources for which it gets devices."""

@@ -1,10 +1,10 @@
 """What pods and selectors name and does not exist, and which names were probably meant."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,10 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 _MOST_DEVICES: Final = 20_000
 _MOST_NAMES: Final = 1_000
 _MOST_UNKNOWN: Final = 32
+_ACCESS: Final = re.compile(
+    r'device\.(?P<kind>attributes|capacity)(?:\["(?P<domain>[^"\\]{1,128})"\])?(?:\.(?P<name>[A-Za-z_][A-Za-z0-9_]*))?'
+)
+"""What an expression reads of a device."""
 _NAME: Final = re.compile(r'\.\??([A-Za-z_][A-Za-z0-9_]*)|"([^"\\]{1,128})"')
 """A member, or a text, of a CEL expression."""
 
@@ -58,25 +62,37 @@ def _names_beside(view: ClusterView, kind: StoredKind, namespace: str, missing: 
     )
 
 
-def published_names(view: ClusterView) -> frozenset[str]:
-    """Return the drivers, domains, attributes and capacities of devices, as far as the first ones show them."""
-    names: dict[str, None] = {}
+class PublishedNames(NamedTuple):
+    """Drivers, domains, attributes and capacities of devices, and the domains of each (`attributes` or `capacity`, name)."""
+
+    words: Collection[str]
+    domains: Mapping[tuple[str, str], Collection[str]]
+
+
+def published_names(view: ClusterView) -> PublishedNames:
+    """Return the names of devices, as far as the first ones show them."""
+    words: dict[str, None] = {}
+    domains: dict[tuple[str, str], set[str]] = {}
     devices = ((part.driver, device) for part in view.ledger.slices.by_name.values() for device in part.devices)
     for driver, device in islice(devices, _MOST_DEVICES):
-        names[driver] = None
-        for name, _ in (*device.attributes, *device.capacity):
-            names.update(dict.fromkeys(name.split("/")))
-        if len(names) > _MOST_NAMES:
+        words[driver] = None
+        for kind, published in (("attributes", device.attributes), ("capacity", device.capacity)):
+            for full_name, _ in published:
+                domain, _, name = full_name.rpartition("/")
+                words.update(dict.fromkeys((domain or driver, name)))
+                domains.setdefault((kind, name), set()).add(domain or driver)
+        if len(words) > _MOST_NAMES:
             break
-    return frozenset(names)
+    return PublishedNames(words, domains)
 
 
-def meant_expression(expression: str, names: Collection[str]) -> tuple[str, str] | None:
+def meant_expression(expression: str, published: PublishedNames) -> tuple[str, str] | None:
     """Return an expression with the known names that were meant, and which they are, as `model instead of modle`.
 
     Return None if every name is known, or it is not clear which was meant.  The first 32 unknown names count.
     """
     corrections: list[str] = []
+    names = published.words
     unknown: dict[str, str | None] = {}
 
     def meant(match: re.Match[str]) -> str:
@@ -89,8 +105,37 @@ def meant_expression(expression: str, names: Collection[str]) -> tuple[str, str]
         corrections.append(f"{near} instead of {name}")
         return match.group().replace(name, near)
 
-    corrected = _NAME.sub(meant, expression)
+    def in_domain(match: re.Match[str]) -> str:
+        domain, name = match["domain"], match["name"]
+        if domain in known_domains:
+            return match.group()
+        # Without a domain, or where the name stands in its place.
+        name = name or domain
+        places = sorted(published.domains.get((match["kind"], name or ""), ()))
+        if len(places) != 1:
+            return match.group()
+        right = f'device.{match["kind"]}["{places[0]}"].{name}'
+        corrections.append(f"{right} instead of {match.group()}")
+        return right
+
+    known_domains = {domain for places in published.domains.values() for domain in places}
+    corrected = _ACCESS.sub(in_domain, _NAME.sub(meant, expression))
     return (corrected, ", ".join(dict.fromkeys(corrections))) if corrections else None
+
+
+def guarded_expression(expression: str, published: PublishedNames) -> tuple[str, str] | None:
+    """Return an expression that is false where a device lacks an attribute or capacity that it reads, and the added condition.
+
+    Return None if it reads none that any device has.
+    """
+    accesses = (match for match in _ACCESS.finditer(expression) if match["domain"] and match["name"])
+    guards = dict.fromkeys(
+        f'"{match["name"]}" in device.{match["kind"]}["{match["domain"]}"]'
+        for match in accesses
+        if match["domain"] in published.domains.get((match["kind"], match["name"]), ())
+    )
+    guard = " && ".join(guards)
+    return (f"{guard} && ({expression})", f"{guard} first") if guards else None
 
 
 def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:

@@ -22,7 +22,7 @@ _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
 _OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
-_SPELT: Final = frozenset({Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
+_SPELT: Final = frozenset({Code.SELECTOR_INVALID, Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
 """Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
 
 

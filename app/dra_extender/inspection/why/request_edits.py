@@ -3,7 +3,7 @@
 A further cause gets its changes in `RequestEdits.against`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple, Self
@@ -34,7 +34,14 @@ from dra_extender.inspection.why.changes import (
     with_fields,
     without_requests,
 )
-from dra_extender.inspection.why.names import contradicted_class, may_all_hold, meant_expression, published_names
+from dra_extender.inspection.why.names import (
+    PublishedNames,
+    contradicted_class,
+    guarded_expression,
+    may_all_hold,
+    meant_expression,
+    published_names,
+)
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
 from dra_extender.inspection.why.report import NodeReason
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
@@ -100,7 +107,7 @@ class RequestEdits:
         self._budget = view.budget()
 
     @cached_property
-    def _published(self) -> frozenset[str]:
+    def _published(self) -> PublishedNames:
         return published_names(self._view)
 
     def against(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
@@ -110,13 +117,15 @@ class RequestEdits:
             yield self._meant_classes(facts)
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
+        if code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
+            yield self._meant_names(facts)
         if option is None:
             return
         match code:
             case Code.SELECTOR_FAILED:
-                yield self._meant_names(facts, option)
+                yield self._reselected(facts, guarded_expression)
             case Code.NO_MATCH:
-                yield chain(self._meant_names(facts, option), self._other_selectors(facts, option))
+                yield chain(self._meant_names(facts), self._other_selectors(facts, option))
                 yield self._weaker_class(option, facts.candidates)
                 name = contradicted_class(self._view, option)
                 yield [] if name is None else [self._with_class(facts, name)]
@@ -141,8 +150,8 @@ class RequestEdits:
         changes: Iterable[ProposedChange | None] = ()
         if facts.rejection.code is Code.CLASS_MISSING:
             changes = self._meant_classes(facts)
-        elif facts.rejection.code is Code.SELECTOR_FAILED and facts.option is not None:
-            changes = self._meant_names(facts, facts.option)
+        elif facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
+            changes = self._meant_names(facts)
         return next((change for change in changes if change is not None), None)
 
     def _meant_classes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
@@ -265,23 +274,33 @@ class RequestEdits:
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
 
-    def _meant_names(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+    def _meant_names(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""
-        name, own = option.device_class.name, len(option.device_class.spec.selectors)
-        for subject, expressions in (
-            ("", option.selectors.expressions[own:]),
-            (name, option.selectors.expressions[:own]),
-        ):
-            edits, corrections = dict[str, str](), dict[str, None]()
-            for expression in expressions[:_MOST_EXPRESSIONS]:
-                meant = meant_expression(expression, self._published)
-                if meant is not None:
-                    edits[expression], words = meant
-                    corrections[words] = None
-            if edits and subject:
-                yield self._claims.of_class(name, f"have DeviceClass {name} ask for {', '.join(corrections)}", edits)
-            elif edits:
-                yield self._claims.of_request(facts.place, f"ask for {', '.join(corrections)}", with_expressions(edits))
+        return self._reselected(facts, meant_expression)
+
+    def _reselected(
+        self, facts: ReasonFacts, edited: Callable[[str, PublishedNames], tuple[str, str] | None]
+    ) -> Iterator[ProposedChange | None]:
+        """Yield the selectors of the request, and those of its class, as `edited` returns them with what they ask for."""
+        edits, words = self._edited(self._claims.expressions(facts.place), edited)
+        if edits:
+            yield self._claims.of_request(facts.place, f"ask for {words}", with_expressions(edits))
+        classes = self._claims.classes(facts.place) if facts.option is None else [facts.option.device_class.name]
+        for device_class in filter(None, map(self._view.ledger.classes.get, dict.fromkeys(classes))):
+            expressions = [selector.cel.expression for selector in device_class.spec.selectors if selector.cel]
+            edits, words = self._edited(expressions, edited)
+            if edits:
+                text = f"have DeviceClass {device_class.name} ask for {words}"
+                yield self._claims.of_class(device_class.name, text, edits)
+
+    def _edited(
+        self, expressions: Sequence[str], edited: Callable[[str, PublishedNames], tuple[str, str] | None]
+    ) -> tuple[dict[str, str], str]:
+        """Return the first expressions as `edited` returns them, by the present ones, and what they ask for."""
+        results = {expression: edited(expression, self._published) for expression in expressions[:_MOST_EXPRESSIONS]}
+        edits = {expression: result for expression, result in results.items() if result is not None}
+        words = dict.fromkeys(words for _, words in edits.values())
+        return {expression: other for expression, (other, _) in edits.items()}, ", ".join(words)
 
     def _other_selectors(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Yield the request's own selectors with the values of a near device; a class's selectors are the administrator's."""

@@ -21,8 +21,8 @@ from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals, node_scores, preferred_attributes
-from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
-from dra_extender.inspection.why.changes import ENDS, joined
+from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes, meant_resources
+from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -48,7 +48,7 @@ from dra_extender.inspection.why.reported import (
     unbound_reasons,
     unjudged_filters,
 )
-from dra_extender.inspection.why.trials import refused_together
+from dra_extender.inspection.why.trials import Trials, refused_together
 from dra_extender.model.api_json import ModelError, decode
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod, WholePod
@@ -84,6 +84,8 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     node_steps = tuple(
         _with_preemption(pod, step, sentence) if step.text.startswith(ENDS) else step for step in node_steps
     )
+    if cause.cause not in _CAUSES_AT_END:
+        report = _with_meant_resources(view, pod, report)
     if cause.result is None:
         return _with_steps(view, pod, report, (*report.next, *node_steps))
     if pod.pod_group is not None:
@@ -208,6 +210,28 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
             *map(str, view.unreadable),
         ),
     )
+
+
+def _with_meant_resources(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
+    """Return the report with a step that corrects misspelt extended resources, and with what is in the way all the same."""
+    meant = meant_resources(view, pod)
+    change = ClaimChanges(view, pod).with_resources(meant) if meant else None
+    if change is None:
+        return report
+    trials = Trials(view, pod)
+    step = trials.try_change(change, tuple(view.ledger.nodes))
+    if step is not None and step.verified == DEVICES_AND_NODES:
+        return msgspec.structs.replace(report, next=(*report.next, step))
+    with trials.within(change):
+        changed = view.pod(pod.namespace, pod.name) or pod
+        cause = cause_of(view, changed, view.facts(pod.namespace, pod.name))
+        steps = () if cause.result is None else Reasons(view, changed, cause.result, trials).steps()
+    steps = tuple(step for step in steps if step.verified == DEVICES_AND_NODES) or (NextStep(text=change.text),)
+    further = [reason.text for reason in cause.node_reasons]
+    if cause.result is not None and not cause.result.fits:
+        further = [group.rejection.text for group in cause.result.why()]
+    notes = (*report.notes, f"once the name is right: {', '.join((cause.summary, *further[:_MOST_NAMED]))}")
+    return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
 
 
 def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
