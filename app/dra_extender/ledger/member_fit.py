@@ -13,12 +13,14 @@ from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 
 _MOST_ANSWERS: Final = 1_000
+_LARGEST_NEEDS: Final = 4_096
+"""Bytes of JSON.  Larger needs, such as thousands of requirements on labels, are compared with no node: there may be thousands."""
 
 
 class _Member(NamedTuple):
-    """What a pod needs of a node; pods with an equal `digest` need the same."""
+    """What a pod needs of a node, None if it is too much to be judged; pods with an equal `digest` need the same."""
 
-    needs: PodNeeds
+    needs: PodNeeds | None
     digest: bytes
 
 
@@ -71,7 +73,7 @@ class MemberFit:
         needs = msgspec.structs.replace(needs, key="", amounts=amounts)
         # Not the content itself: answers are kept for pods that are gone, and a pod may need a megabyte.
         content = msgspec.json.encode(needs, order="deterministic")
-        member = _Member(needs, digest_of(content))
+        member = _Member(needs if len(content) <= _LARGEST_NEEDS else None, digest_of(content))
         (self._members if is_member else self._others)[pod.uid] = member
         return before is not None and before.digest != member.digest
 
@@ -82,7 +84,7 @@ class MemberFit:
     def refusal(self, uid: str) -> str:
         """Return why every node refuses the pod, as kube-scheduler reports it; empty if one may take it, or if nothing is known."""
         member = self._member(uid)
-        if member is None or not self._nodes:
+        if member is None or member.needs is None or not self._nodes:
             return ""
         text = self._answers.get(member.digest)
         if text is None:
@@ -104,12 +106,10 @@ class MemberFit:
 
     def admits(self, uid: str, node: str) -> bool:
         """Return whether this node may take the pod; also if nothing is known of one of them."""
-        member, placement_node = self._member(uid), self._nodes.get(node)
-        return (
-            member is None
-            or placement_node is None
-            or next(placement_node.refusals(member.needs, {}, ()), None) is None
-        )
+        member, fit_node = self._member(uid), self._nodes.get(node)
+        if member is None or member.needs is None or fit_node is None:
+            return True
+        return next(fit_node.refusals(member.needs, {}, ()), None) is None
 
     def _member(self, uid: str) -> _Member | None:
         return self._members.get(uid) or self._others.get(uid)
