@@ -1,5 +1,6 @@
 """What stays possible decides: the examples of the documentation, and what holds for every preference of devices."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -251,6 +252,17 @@ def test_rooms_that_are_forgotten_are_not_kept_by_an_empty_unit(monkeypatch: pyt
     for amount in range(1, 100):
         empty.after(0, (amount,))
     assert len(empty._after) <= 4
+
+
+def test_units_of_devices_that_were_published_before_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "_MOST_ROOMS", 4)
+    expected = expecting(one=(kind(amount_of("1")), 1.0))
+    for capacity in range(1, 50):
+        published = slice_of(shareable("a", str(capacity)))
+        latest = expected.units(NODE, pools_of([published]))
+    gc.collect()
+    assert latest.units[0] in expected._rooms._units.values()
+    assert len(expected._rooms._units) <= 5
 
 
 def test_states_that_differ_but_serve_a_kind_equally_share_what_is_kept_of_it() -> None:

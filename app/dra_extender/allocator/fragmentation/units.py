@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -52,7 +53,7 @@ class UnitDevice(NamedTuple):
 class DeviceUnit:
     """Devices that share counters, or one device; two units with equal devices and counters are one object."""
 
-    __slots__ = ("counters", "devices", "empty", "ordered", "parts", "rests", "sizes", "totals")
+    __slots__ = ("__weakref__", "counters", "devices", "empty", "ordered", "parts", "rests", "sizes", "totals")
     empty: "UnitRoom"
     rests: tuple[float, ...]
     """By shape, what is left of the unit when it is full of devices of the shape; none if not even one fits."""
@@ -247,10 +248,13 @@ class _Trial(UnitRoom):
 
 
 class Rooms:
-    """All rooms that were met, so that equal ones are one object; begins anew when there are too many."""
+    """All rooms that were met, so that equal ones are one object; begins anew when there are too many.
+
+    A unit is kept as long as a layout or a room has it.
+    """
 
     def __init__(self) -> None:
-        self._units: dict[Hashable, DeviceUnit] = {}
+        self._units: WeakValueDictionary[Hashable, DeviceUnit] = WeakValueDictionary()
         self._rooms: dict[Hashable, UnitRoom] = {}
         self._numbers = 0
 
