@@ -1,5 +1,6 @@
 """Node fit: what kube-scheduler's own filters say of a pod and a node, from the objects alone."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.device import DeviceTaint
 from dra_extender.nodefit.node_fit import NodeFilter, NodeFit, NodeRefusal, fit_node_from, read_node_fit, reported
-from dra_extender.nodefit.pod_needs import pod_needs_from, read_pod_needs
+from dra_extender.nodefit.pod_needs import HostPort, conflict, pod_needs_from, read_pod_needs
 
 from tests.controlplane.objects import node, pod
 
@@ -283,6 +284,17 @@ def test_port_of_the_host_is_taken_once(taken: Json, wanted: Json, *, free: bool
     made = fit(node("n1"), with_port(running("old"), **taken), with_port(pod("train", "ml"), **wanted))
     assert texts(made) == ([] if free else ["node(s) didn't have free ports for the requested pod ports"])
     assert texts(made, released=("ml/old",)) == []
+
+
+def test_time_to_compare_ports_is_linear_in_them() -> None:
+    """A manifest has room for thousands of ports; to compare each pair of these takes many seconds."""
+    used, requested = (
+        [HostPort(port=first + number, protocol="TCP", address="0.0.0.0") for number in range(10_000)]  # noqa: S104
+        for first in (1, 20_000)
+    )
+    began = time.process_time()
+    assert not conflict(requested, used)
+    assert time.process_time() - began < 2
 
 
 def test_every_port_of_a_pod_on_the_network_of_the_host_is_one_of_the_host() -> None:

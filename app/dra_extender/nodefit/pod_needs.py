@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -31,12 +30,6 @@ class HostPort(Value, frozen=True, rename=None):
     port: int
     protocol: str
     address: str
-
-    def excludes(self, other: "HostPort") -> bool:
-        """Return whether two pods of one node cannot have these ports (`framework.HostPortInfo.CheckConflict`)."""
-        if (self.port, self.protocol) != (other.port, other.protocol):
-            return False
-        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
 
 
 def pod_requests(
@@ -141,7 +134,15 @@ def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPor
 
 
 def conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    return any(port.excludes(used_port) for port, used_port in product(requested, tuple(used)))
+    """Return whether a requested port is in use on the same address, or on all (`framework.HostPortInfo.CheckConflict`)."""
+    used_addresses: dict[tuple[int, str], set[str]] = {}
+    for port in used:
+        used_addresses.setdefault((port.port, port.protocol), set()).add(port.address)
+    for port in requested:
+        addresses = used_addresses.get((port.port, port.protocol))
+        if addresses and (port.address == _ANY_ADDRESS or not addresses.isdisjoint((port.address, _ANY_ADDRESS))):
+            return True
+    return False
 
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
