@@ -414,6 +414,34 @@ def resource_misspelt_and_its_device_held(made: MadeCluster) -> None:
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
 
 
+def class_misspelt_and_the_node_closed(made: MadeCluster) -> None:
+    class_misspelt_and_its_device_held(made)
+    made.objects["pods"] = [each for each in made.objects["pods"] if each["metadata"]["name"] != "old"]
+    made.objects["resourceclaims"].pop(0)
+    closed(made)
+
+
+def gang_whose_members_all_misspell_the_class(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.add(device_class("large-gpu"))
+    gang(made)
+    for claim in made.objects["resourceclaims"]:
+        claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "large-gpuu"
+
+
+def gang_whose_members_all_misspell_the_scheduler(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    for each in made.objects["pods"]:
+        each["spec"]["schedulerName"] = "dra-extender-schedulr"
+        each["status"] = {"phase": "Pending"}
+
+
+def resource_misspelt_and_no_cpu(made: MadeCluster) -> None:
+    resource_misspelt(made)
+    made.objects["pods"][-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -521,6 +549,22 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
             "matching devices are in use",
         ],
         ["next end"],
+    ),
+    class_misspelt_and_the_node_closed: (
+        ["also node(s) were unschedulable on n1", "next use the DeviceClass large-gpu, uncordon n1 ok on n1"],
+        ["devices only"],
+    ),
+    gang_whose_members_all_misspell_the_class: (
+        ["next train, train-1: use the DeviceClass large-gpu ok, the gang fits"],
+        [],
+    ),
+    gang_whose_members_all_misspell_the_scheduler: (
+        ["next train, train-1: use schedulerName dra-extender-scheduler instead of dra- extender-schedulr ok, the"],
+        [],
+    ),
+    resource_misspelt_and_no_cpu: (
+        ["example.com/large-gpus, ask for 63900m of cpu ok on n1", "once the name is right", "Insufficient cpu"],
+        [],
     ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),

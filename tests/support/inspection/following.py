@@ -22,13 +22,19 @@ class _ChangedCluster(MadeCluster):
 
 
 def follow(made: MadeCluster, text: str) -> MadeCluster:
-    """Return the cluster after the change that the text of a step names; `train-1: ` begins one of another member of the gang.
+    """Return the cluster after the change that the text of a step names; `train, train-1: ` begins one of members of the gang.
 
     Raises:
         AssertionError: nobody could tell from the text what to do.
     """
-    member, text = re.fullmatch(r"(?:([a-z0-9-]+): )?(.+)", text).groups()  # type: ignore[union-attr]  # matches any text
-    changed = _ChangedCluster(made, member or _POD)
+    names = re.match(r"([a-z0-9-]+(?:, [a-z0-9-]+)*): ", text)
+    changed = made
+    for name in [_POD] if names is None else names[1].split(", "):
+        changed = _followed(_ChangedCluster(changed, name), text if names is None else text[names.end() :])
+    return changed
+
+
+def _followed(changed: _ChangedCluster, text: str) -> _ChangedCluster:
     # Each pod that ends and each part of a change stands behind a comma; a reason behind one begins with a pronoun.
     parts = re.split(r", (?!which |whose )", text)
     ending = False

@@ -13,7 +13,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import EndedPod
 from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import decode_shallow, number_of
+from dra_extender.model.api_json import decode_shallow, listed, number_of
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
@@ -22,6 +22,9 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 
 _MOST_CLAIMS: Final = 32
 """Claims of a pod that are looked up one by one where not all are found."""
+_MOST_MEMBERS: Final = 256
+"""Members of a gang whose claims are changed together."""
+_MOST_NAMED: Final = 3
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
 ENDS: Final = "end "
@@ -87,8 +90,8 @@ class ClaimChanges:
         self._view = view
         self._pod = pod
         self._begin = f"{pod.name}: " if names_pod else ""
-        members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
-        self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
+        self._members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
+        self._own = frozenset((*(member.key for member in self._members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found_claims = find_claims(pod, view.ledger)
         alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
         claims = (
@@ -148,6 +151,31 @@ class ClaimChanges:
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
         return ProposedChange(self._begin + text, (ObjectChange(StoredKind.CLAIM, before, after),))
+
+    def of_all_members(self, change: ProposedChange | None) -> ProposedChange | None:
+        """Return a change of a claim for the equal claims of all waiting members of the gang; None if no other has such a claim."""
+        claims = [] if change is None else [entry for entry in change.changes if entry.kind is StoredKind.CLAIM]
+        if change is None or len(claims) != len(change.changes):
+            return None
+        names, changes, changed = [self._pod.name], list(change.changes), set[str]()
+        for member in islice(self._members, _MOST_MEMBERS):
+            if member.uid == self._pod.uid or not member.waits_for_node:
+                continue
+            found_claims = find_claims(member, self._view.ledger)
+            for claim in () if isinstance(found_claims, Rejection) else found_claims:
+                before = _claim_in(claim.record) if claim.record.raw else {}
+                after = next((entry.after for entry in claims if entry.before.get("spec") == before.get("spec")), None)
+                uid = before.get("metadata", {}).get("uid", "")
+                if after is None or uid in changed or any(entry.before["metadata"]["uid"] == uid for entry in claims):
+                    continue
+                changed.add(uid)
+                names.append(member.name)
+                metadata = {**before["metadata"], "uid": uid + _OF_TRIAL}
+                changes.append(
+                    ObjectChange(StoredKind.CLAIM, before, {**before, "metadata": metadata, "spec": after["spec"]})
+                )
+        text = f"{listed(sorted(dict.fromkeys(names)), _MOST_NAMED)}: {change.text.removeprefix(self._begin)}"
+        return change._replace(text=text, changes=tuple(changes)) if changed else None
 
     def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:
         """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""

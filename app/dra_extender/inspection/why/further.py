@@ -13,7 +13,7 @@ from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.pools.pools import is_relevant
 from dra_extender.allocator.rules.capacity import published_amounts
 from dra_extender.allocator.rules.eligibility import tolerates, untolerated_taints
-from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
+from dra_extender.allocator.state.reasons import Code, NoFit, Rejection, closeness
 from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
@@ -92,6 +92,7 @@ def _unmatched(selector: NodeSelector) -> str:
     return shortened(f"no node matches {' or '.join(terms)}", _LONGEST)
 
 
+_OF_ALLOCATIONS: Final = frozenset({Code.CLAIM_FULLY_RESERVED, Code.CLAIM_ON_OTHER_NODE})
 _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
 
 
@@ -106,18 +107,7 @@ class FurtherReasons:
     def sentences(self, facts: ReasonFacts, example: str) -> Iterator[str]:
         """Yield what else stands in the way, such as what the search on the example node says of other devices of the request."""
         node, rejection, option = self._view.ledger.nodes.get(example), facts.rejection, facts.option
-        if rejection.code is Code.CLAIM_DELETING:
-            namespace, name = split_key(rejection.detail)
-            stored = self._view.stored("resourceclaims", name, namespace) or {}
-            finalizers = stored.get("metadata", {}).get("finalizers") or ()
-            users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
-            if finalizers:
-                used = f"; it is reserved for {listed(users)}" if users else ""
-                yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
-        if rejection.code is Code.CLAIM_FULLY_RESERVED:
-            yield from self._beside_devices(self._nodes_of(rejection.claim))
-        if rejection.code is Code.CLAIM_ON_OTHER_NODE:
-            yield from self._of_allocation(rejection.claim)
+        yield from self._of_claim(facts)
         if facts.demand is None or node is None or option is None:
             return
         if rejection.code is Code.SELECTOR_FAILED:
@@ -142,6 +132,24 @@ class FurtherReasons:
             yield from self._of_amounts(facts.reason.nearest, option)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
+
+    def _of_claim(self, facts: ReasonFacts) -> Iterator[str]:
+        """Yield what else is known where a reason is about a claim, whatever devices the nodes have."""
+        rejection = facts.rejection
+        if rejection.code is Code.CLAIM_DELETING:
+            namespace, name = split_key(rejection.detail)
+            stored = self._view.stored("resourceclaims", name, namespace) or {}
+            finalizers = stored.get("metadata", {}).get("finalizers") or ()
+            users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
+            if finalizers:
+                used = f"; it is reserved for {listed(users)}" if users else ""
+                yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
+        if rejection.code is Code.CLAIM_FULLY_RESERVED:
+            yield from self._beside_devices(self._nodes_of(rejection.claim))
+        if rejection.code is Code.CLAIM_ON_OTHER_NODE:
+            yield from self._of_allocation(rejection.claim)
+        if facts.demand is None and closeness(rejection.code) == 0 and rejection.code not in _OF_ALLOCATIONS:
+            yield from self._beside_devices(facts.nodes)
 
     def _claims(self, label: str) -> Sequence[FoundClaim]:
         found_claims = find_claims(self._pod, self._view.ledger)

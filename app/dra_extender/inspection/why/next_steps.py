@@ -21,6 +21,8 @@ _CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
 _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
+_MOST_TRIED: Final = 6
+"""Changes of one way that are tried for a gang."""
 _OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 _SPELT: Final = frozenset({Code.SELECTOR_INVALID, Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
 """Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
@@ -49,8 +51,11 @@ class NextSteps:
         near += [candidate.node for candidate in facts.candidates]
         near += [facts.reason.count.node] if facts.reason.count is not None else []
         nodes, helped = tuple(dict.fromkeys((*near, *facts.nodes))), False
-        for changes in self._edits.against(facts):
+        for way in self._edits.against(facts):
+            changes = list(islice(way, _MOST_TRIED)) if self._trials.of_gang else way
             step = self._trials.first_that_helps(changes, nodes)
+            if step is None and self._trials.of_gang:
+                step = self._trials.first_that_helps(map(self._claims.of_all_members, changes), nodes)
             if step is not None:
                 helped = True
                 yield step

@@ -49,7 +49,7 @@ from dra_extender.inspection.why.reported import (
     unjudged_filters,
 )
 from dra_extender.inspection.why.trials import Trials, refused_together
-from dra_extender.model.api_json import ModelError, decode
+from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
@@ -112,7 +112,9 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     if branches and not cause.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
         compound = reasons.smallest_set()
         if compound is not None:
-            steps = (compound, *(step for step in steps if step.text != CORRECT_SELECTOR))
+            # It says more than what helps with devices alone, or was not tried.
+            helping = (step for step in steps if step.text != CORRECT_SELECTOR and step.verified != DEVICES_ONLY)
+            steps = (compound, *helping)
     report = msgspec.structs.replace(
         report,
         nodes=len(view.ledger.nodes),
@@ -225,7 +227,12 @@ def _with_meant_resources(view: ClusterView, pod: Pod, report: WhyReport) -> Why
     with trials.within(change):
         changed = view.pod(pod.namespace, pod.name) or pod
         cause = cause_of(view, changed, view.facts(pod.namespace, pod.name))
-        steps = () if cause.result is None else Reasons(view, changed, cause.result, trials).steps()
+        node_steps = NodeSteps(view, changed, trials.applied_change)
+        if cause.result is None:
+            steps = node_steps.steps_on_all()
+        else:
+            fits = tuple(cause.result.fits)
+            steps = node_steps.steps_on(fits) if fits else Reasons(view, changed, cause.result, trials).steps()
     steps = tuple(step for step in steps if step.verified == DEVICES_AND_NODES) or (NextStep(text=change.text),)
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
@@ -331,19 +338,22 @@ def _with_prices(view: ClusterView, ends: Sequence[EndedPod]) -> tuple[EndedPod,
 def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
     """Return the report of a pod whose scheduler is absent, with steps that also name one that acts.
 
-    If it is not clear which one, only what was not tried is left.  The steps of a gang name it by themselves.
+    If it is not clear which one, only what was not tried is left.
     """
     name = meant_scheduler(pod, view.acting_schedulers)
     advised = tuple(step for step in report.next if not step.nodes)
     tried = tuple(step for step in report.next if step.nodes)
-    if report.gang is not None:
-        return report
     if name is None:
         return msgspec.structs.replace(report, next=advised)
+    if any(scheduler_text(pod, name) in step.text for step in report.next):
+        # What helps the gang says so already.
+        return report
     if not tried and report.cause is Cause.NOT_DEVICES:
         verified = DEVICES_ONLY if view.node_fit is None else DEVICES_AND_NODES
         tried = (NextStep(text="", nodes=report.usable, verified=verified),)
-    text = scheduler_text(pod, name)
+    members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
+    alike = [member.name for member in members if member.waits_for_node and member.scheduler_name == pod.scheduler_name]
+    text = (f"{listed(sorted(alike), _MOST_NAMED)}: " if len(alike) > 1 else "") + scheduler_text(pod, name)
     steps = tuple(msgspec.structs.replace(step, text=joined((text, step.text))) for step in tried)
     return msgspec.structs.replace(report, next=(*(steps or (NextStep(text=text),)), *advised))
 
