@@ -153,14 +153,18 @@ class Store:
         data = self._objects[key.kind].get(key)
         if data is None:
             return None
-        peeked = self._peeked[key.kind]
-        if key not in peeked:
-            peeked[key] = msgspec.json.decode(data)
-        return peeked[key]
+        return self._shared(self._peeked[key.kind], key, data)
 
     def peek_all(self, kind: StoredKind) -> list[Json]:
         """As `all`, but shared by all who ask: nobody may change them."""
-        return [item for key in self._objects[kind] if (item := self.peek(key)) is not None]
+        peeked = self._peeked[kind]
+        return [peeked.get(key) or self._shared(peeked, key, data) for key, data in self._objects[kind].items()]
+
+    @staticmethod
+    def _shared(peeked: dict[Key, Json], key: Key, data: bytes) -> Json:
+        if key not in peeked:
+            peeked[key] = msgspec.json.decode(data)
+        return peeked[key]
 
     def data(self, kind: StoredKind) -> list[bytes]:
         """As `all`, as JSON."""
@@ -241,7 +245,7 @@ class Store:
             and not metadata.get("finalizers")
             and not before.get("deletionGracePeriodSeconds")
         ):
-            return self._remove(key, item)
+            return self._write(WatchEventType.DELETED, key, item)
         return self._write_changed(key, old, item, manager)
 
     def update_status(self, kind: StoredKind, item: Json, manager: str = "") -> Json:
@@ -274,8 +278,7 @@ class Store:
 
     def edit_unchecked(self, key: Key, edit: Callable[[Json], None]) -> Json:
         """Write as the server itself does, for example a subresource: `edit` changes a copy in place; no rule is checked."""
-        old = self.get(key)
-        item = _copy(old)
+        old, item = self.get(key), self.get(key)
         edit(item)
         return self._write_changed(key, old, item)
 
@@ -324,8 +327,8 @@ class Store:
                 "The object might have been modified"
             )
         if not old["metadata"].get("finalizers") and not grace:
-            return self._remove(key, old)
-        item = _copy(old)
+            return self._write(WatchEventType.DELETED, key, old)
+        item = self.get(key)
         metadata = item["metadata"]
         # A later deletion may only shorten the grace of an earlier one.
         if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
@@ -377,7 +380,7 @@ class Store:
             self._note_users(self._claim_users, key, change.before, objects.get(key))
         for listener in self._listeners:
             listener(change)
-        return _copy(item)
+        return decode_object(key.kind.singular, data)
 
     @staticmethod
     def _note_users(users: dict[str, dict[Key, None]], key: Key, before: bytes | None, after: bytes | None) -> None:
@@ -390,9 +393,6 @@ class Store:
             claims.pop(key, None)
             if not claims:
                 users.pop(uid, None)
-
-    def _remove(self, key: Key, item: Json) -> Json:
-        return self._write(WatchEventType.DELETED, key, _copy(item))
 
     def _suffix(self) -> str:
         """Five letters as generateName adds; the same in every run of the same story."""
