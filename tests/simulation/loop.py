@@ -291,10 +291,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return self.current.on_signal.pop(sig, None) is not None
 
     def _run_once(self) -> None:
-        ready = [each for each in self.processes if each.ready and not each.paused]
-        if not ready:
+        while not (ready := [each for each in self.processes if each.ready and not each.paused]):
             self._skip()
-            return
         draw = self.random.random
         process = ready[int(draw() * len(ready))] if len(ready) > 1 else ready[0]
         self._current = process
