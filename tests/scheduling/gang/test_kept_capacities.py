@@ -10,7 +10,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.gang.members import MemberCandidate, candidate_of, members_of
 from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.placements import PlacementOracle
+from dra_extender.scheduling.gang.placements import PlacementOracle, PlanUsage
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
@@ -42,7 +42,7 @@ def test_capacities_are_kept_by_what_claims_read_and_not_with_its_text(other: st
             capacities,
             (candidate,),
             offered,
-            world.ledger.usage(),
+            PlanUsage(world.ledger.usage(), world.ledger.nodes_under_holds()),
             (),
             CallBudget(SystemClock(), math.inf),
         )

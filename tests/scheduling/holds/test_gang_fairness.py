@@ -87,3 +87,29 @@ async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_o
     await world.cluster.watch.caught_up()
     assert (world.devices("a"), world.devices("b"), held(world)) == ([], [], 0)
     assert (await world.ask(["victim"], *NODES))["victim"]
+
+
+async def test_members_at_the_permit_give_their_devices_back_for_a_gang_when_nothing_is_held() -> None:
+    world = GangExtender()
+    for node in NODES:
+        world.cards(node, 1)
+    world.gang("g", 3)
+    for name in "abc":
+        world.member("g", name, "half")
+    world.gang("pair", 2)
+    for name in ("first", "second"):
+        world.member("pair", name, "whole")
+    async with world.watching():
+        seats = await world.ask("ab", *NODES)
+        binds = [asyncio.create_task(world.bind(name, seats[name][0])) for name in "ab"]
+        await turns()
+        await world.cluster.watch.caught_up()
+        world.clock.seconds += world.extender.binder.options.hold_seconds + 1
+
+        await world.ask(["first"], *NODES)
+        assert held(world) == 0
+
+        await turns()
+        assert all(bind.done() and isinstance(bind.exception(), RetryableError) for bind in binds)
+        await world.cluster.watch.caught_up()
+        assert all((await world.ask(["first", "second"], *NODES)).values())

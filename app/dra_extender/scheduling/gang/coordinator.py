@@ -28,7 +28,7 @@ from dra_extender.scheduling.gang.members import (
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.placements import PlanUnfinishedError
-from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.gang.planner import GangPlanner, PlanRequest
 from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
 from dra_extender.scheduling.holds.fairness import HoldFairness
@@ -169,14 +169,14 @@ class GangCoordinator:
         if lacks is not None:
             return False
         offered = self._offers.among(group, pod.uid, self._offers.last(group, pod.uid) or nodes)
-        needed = max(snapshot.needed, 1)
+        request = PlanRequest(pod.uid, snapshot.candidates, max(snapshot.needed, 1), offered)
         try:
-            planned = self.planner.plan_members(
-                pod.uid, snapshot.candidates, needed, offered, budget, unit=group.metadata.uid
-            )
+            planned = self.planner.plan_members(request, budget)
+            if planned.limited or pod.uid in planned.assignments:
+                return not planned.limited
+            return self.planner.without_holds(request, group.metadata.uid, budget).may_end_in_call
         except PlanUnfinishedError as unfinished:
             return unfinished.unread or False
-        return planned.without_holds.may_end_in_call or pod.uid in planned.assignments
 
     @contextmanager
     def diagnose(
@@ -231,7 +231,7 @@ class GangCoordinator:
         def planned(count: int, least: int) -> dict[str, Assignment]:
             nonlocal limited
             chosen = candidates[:count]
-            result = self.planner.plan_members(chosen[0].pod.uid, chosen, least, offered, budget)
+            result = self.planner.plan_members(PlanRequest(chosen[0].pod.uid, chosen, least, offered), budget)
             limited |= result.limited
             return dict(result.assignments)
 
@@ -295,10 +295,8 @@ class GangCoordinator:
         if candidate is None or isinstance(candidate, Rejection):
             return False
         offered = self._offers.among(group, pod.uid, nodes)
-        steps = MAX_STEPS // _EXTENSION_DIVISOR
-        planned = self.planner.plan_members(
-            pod.uid, (candidate,), 1, offered, budget, steps=steps, unit=group.metadata.uid
-        )
+        request = PlanRequest(pod.uid, (candidate,), 1, offered, steps=MAX_STEPS // _EXTENSION_DIVISOR)
+        planned = self.planner.plan_members(request, budget)
         if pod.uid not in planned.assignments:
             return False
         self._assign(plan, call, planned.assignments, (candidate,))
@@ -325,24 +323,27 @@ class GangCoordinator:
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
             return _MemberFailure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
-        offered = self._offers.among(group, pod.uid, nodes)
-        planned = self.planner.plan_members(pod.uid, candidates, needed, offered, budget, unit=group.metadata.uid)
+        request = PlanRequest(pod.uid, candidates, needed, self._offers.among(group, pod.uid, nodes))
+        planned = self.planner.plan_members(request, budget)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
         if pod.uid in planned.assignments:
             self._assign(plan, call, planned.assignments, candidates)
             return None
-        why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
-        if planned.without_holds.may_end_in_call:
-            result = rejected_everywhere(nodes, why)
-            result.without_holds = planned.without_holds
-            return _MemberFailure(result, short=False)
-        if planned.assignments:
-            self.plans[group.metadata.key] = plan
-            self._assign(plan, call, planned.assignments, candidates)
-        failure = _failure(nodes, why, plan, short=short and not planned.assignments)
-        failure.result.without_holds = planned.without_holds
-        return failure._replace(cached=None) if planned.without_holds.loose else failure
+        without_holds = self.planner.without_holds(request, group.metadata.uid, budget)
+        unplaceable = () if without_holds.loose else self.planner.why_unplaceable(request, planned, budget)
+        why = _does_not_fit(group, len(candidates), needed, unplaceable)
+        if without_holds.may_end_in_call:
+            failure = _MemberFailure(rejected_everywhere(nodes, why), short=False)
+        else:
+            if planned.assignments:
+                self.plans[group.metadata.key] = plan
+                self._assign(plan, call, planned.assignments, candidates)
+            failure = _failure(nodes, why, plan, short=short and not planned.assignments)
+            if without_holds.loose:
+                failure = failure._replace(cached=None)
+        failure.result.without_holds = without_holds
+        return failure
 
     def _assign(
         self,

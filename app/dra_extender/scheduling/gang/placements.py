@@ -1,7 +1,7 @@
 """Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
-from collections.abc import Collection, Generator, Hashable, Mapping, MutableMapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Container, Generator, Hashable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,6 +40,13 @@ class PlanUnfinishedError(Exception):
         self.unread = unread
 
 
+class PlanUsage(NamedTuple):
+    """What a plan takes as in use, and the nodes where that may differ from what is allocated (None: any node)."""
+
+    usage: Usage
+    differing_nodes: Container[str] | None
+
+
 class PlacementOracle:
     """Answers the questions of one search about nodes and devices; devices `backed_off` for some member count as in use.
 
@@ -54,7 +61,7 @@ class PlacementOracle:
         capacities: MutableMapping[Hashable, int],
         candidates: Sequence[MemberCandidate],
         offered: OfferedNodes,
-        usage: Usage,
+        usage: PlanUsage,
         backed_off: Collection[DeviceId],
         budget: CallBudget,
     ) -> None:
@@ -70,9 +77,9 @@ class PlacementOracle:
         self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
         self._extended = {member.planned_uid: member for member in candidates if member.planned_uid}
         self._offered = offered
-        self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
+        self._usage = BackoffUsage(usage.usage, backed_off) if backed_off else usage.usage
+        self._differing_nodes = usage.differing_nodes
         self._comparable = not backed_off
-        self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
         self.budget = budget
@@ -149,7 +156,7 @@ class PlacementOracle:
         inventory = self._equivalence.inventory(node) if self._comparable else None
         if inventory is None:
             return None
-        if self._under_holds is None or node_name in self._under_holds:
+        if self._differing_nodes is None or node_name in self._differing_nodes:
             kind = self._equivalence.class_of(node, inventory, self._reads, self._usage)
         else:
             kind = self._equivalence.class_of(node, inventory, self._reads)
