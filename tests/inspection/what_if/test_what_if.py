@@ -445,3 +445,17 @@ def pod(name: str, claim: str) -> dict[str, Any]:
 def template(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
     claim = with_mode(resource_claim(name, NAMESPACE, *requests))
     return {**claim, "kind": "ResourceClaimTemplate", "spec": {"spec": claim["spec"]}}
+
+
+async def test_pod_that_a_change_makes_says_which_name_does_not_exist(made: MadeCluster) -> None:
+    made.add(objects.resource_claim_template("large-gpu", NAMESPACE, request("gpu", "gpu")))
+    made.pod("other", request("gpu", "tpu"))
+    new = objects.pod("new", NAMESPACE, templates={"gpu": "large-gpuu"})
+
+    report = await what_if(made.cluster(), Changes(objects=(written("pods", new),)))
+
+    reasons = {name: [each.text for each in outcome.reasons] for name, outcome in after(report).items()}
+    assert reasons["new"] == ['claim "gpu" is not created yet: from template large-gpuu; nearest name large-gpu']
+    assert reasons["other"] == [
+        'claim "gpu", request "gpu": device class does not exist: device class tpu; there are gpu'
+    ]

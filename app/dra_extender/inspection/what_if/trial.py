@@ -11,7 +11,7 @@ import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.overlay.overlay import Overlay
-from dra_extender.allocator.state.reasons import Rejection
+from dra_extender.allocator.state.reasons import Rejection, closeness
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, read_pod_facts
@@ -24,6 +24,7 @@ from dra_extender.inspection.what_if.copied_cluster import (
     is_made,
 )
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
+from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.reported import (
     JUDGED,
     absent_scheduler,
@@ -125,6 +126,13 @@ def counted(reasons: Counter[str]) -> tuple[ReasonCount, ...]:
     """Return reasons with the number of nodes, most nodes first."""
     counts = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(ReasonCount(nodes=count, text=text) for text, count in counts)
+
+
+def _reason_text(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
+    """Return the reason; of one about a claim also the details, because nobody can ask `why` about a pod that a change makes."""
+    names = existing_names(view, pod, rejection)
+    of_claim = bool(rejection.claim) and closeness(rejection.code) == 0
+    return rejection.text + names if of_claim or names else rejection.reason
 
 
 def _waits_for(text: str) -> PodOutcome:
@@ -286,7 +294,7 @@ class Trial:
             else:
                 reasons = Counter(candidates.refused.values())
                 for group in result.why():
-                    reasons[group.rejection.reason] += group.nodes
+                    reasons[_reason_text(self.view, pod, group.rejection)] += group.nodes
                 outcomes[pod.uid] = PodOutcome(kind=OutcomeKind.WAITS, reasons=counted(reasons))
         if needed is not None and len(chosen) < needed:
             for pod in unit:
