@@ -6,6 +6,8 @@ Kubernetes client nor anything else that takes long.
 
 import ast
 import errno
+import functools
+import gc
 import os
 import shutil
 import sys
@@ -36,6 +38,7 @@ _REFUSED: Final = 2
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE})
 _CLOSED: Final = 1
 _USAGE: Final = "Usage: "
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 class CommandGroup(TyperGroup):
@@ -187,6 +190,7 @@ def _command(name: str) -> Any:
     return command
 
 
+@functools.cache
 def _summary(name: str) -> str:
     """Read the first paragraph of the docstring of a command, without importing its module."""
     source = files(commands).joinpath(f"{name.replace('-', '_')}.py")
@@ -228,6 +232,7 @@ def _run_program(program: typer.Typer, name: str) -> None:
         _print(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
         _have_a_home()
+        _collect_rarely()
         program(prog_name=name)
 
 
@@ -247,6 +252,14 @@ def _have_a_home() -> None:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = os.sep
+
+
+def _collect_rarely() -> None:
+    """Let Python look for cyclic garbage less often, because what a command reads lives until its answer is there.
+
+    Commands that go on, such as `ui`, still collect.
+    """
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
 def _help(command: Any, name: str, typed: Sequence[str]) -> str:
