@@ -83,7 +83,7 @@ def test_a_pod_that_is_over_is_owed_nothing(ledger: Ledger, over: dict[str, Any]
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n1"))
     assert starts.entries_kept_free("claim") == 1
-    assert starts.entries_kept_free("claim", besides="p") == 0
+    assert starts.entries_kept_free("claim", excluding="p") == 0
     ledger.pod_seen(pod("p", node_name="n1", **over))
     assert starts.entries_kept_free("claim") == 0
     assert not list(starts.waiting())

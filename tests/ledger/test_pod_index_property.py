@@ -54,4 +54,4 @@ def test_group_has_the_pods_that_name_it_and_runs_if_one_of_them_is_bound_and_no
             for name in NAMES:
                 for uid in UIDS:
                     besides = f"{name}{uid}"
-                    assert index.has_running_member("default", group, besides=besides) == bool(running - {besides})
+                    assert index.has_running_member("default", group, excluding=besides) == bool(running - {besides})

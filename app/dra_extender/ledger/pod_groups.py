@@ -251,8 +251,8 @@ class GroupEntryTrials:
         self._kept_free.clear()
         self._proven.pop(node, None)
 
-    def entries_kept_free(self, claim_uid: str, besides: str = "") -> int:
-        """Return how many entries pods on trial may need in this claim, the pod with the UID `besides` excepted."""
+    def entries_kept_free(self, claim_uid: str, excluding: str = "") -> int:
+        """Return how many entries pods on trial may need in this claim, the pod with the UID `excluding` excepted."""
         if claim_uid not in self._by_claim:
             return 0
         record = self._claims.by_uid(claim_uid)
@@ -263,7 +263,7 @@ class GroupEntryTrials:
             reserved = () if claim is None else {consumer.uid for consumer in claim.status.reserved_for}
             pods = (uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
             kept_free = self._kept_free[claim_uid] = claim, frozenset(pods)
-        return len(kept_free[1]) - (besides in kept_free[1])
+        return len(kept_free[1]) - (excluding in kept_free[1])
 
     def free_entries(self, claim: ClaimHead, consumer_uid: str, limit: int = MAX_RESERVATIONS) -> int:
         """Return how many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""

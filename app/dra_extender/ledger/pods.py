@@ -53,10 +53,10 @@ class PodIndex:
         """Return how many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
         return self._group_parts[namespace, group]
 
-    def has_running_member(self, namespace: str, group: str, besides: str = "") -> bool:
-        """Return whether a pod of this PodGroup, the one with the UID `besides` excepted, is bound and not finished."""
+    def has_running_member(self, namespace: str, group: str, excluding: str = "") -> bool:
+        """Return whether a pod of this PodGroup, the one with the UID `excluding` excepted, is bound and not finished."""
         running = self._running.get((namespace, group))
-        return running is not None and (len(running) > 1 or besides not in running)
+        return running is not None and (len(running) > 1 or excluding not in running)
 
     def note_asked(self, pod: Pod) -> bool:
         """Note that kube-scheduler offers nodes for this pod; return whether that is news about the pod or its scheduler."""
@@ -91,7 +91,7 @@ class PodIndex:
 
     def another_runs(self, pod: Pod, group: str) -> bool:
         """Return whether a member of this PodGroup other than the pod is bound or is being bound."""
-        return self.has_running_member(pod.namespace, group, besides=pod.uid) or any(
+        return self.has_running_member(pod.namespace, group, excluding=pod.uid) or any(
             (member.namespace, member.pod_group) == (pod.namespace, group)
             for uid, member in self._being_bound.items()
             if uid != pod.uid
@@ -162,10 +162,10 @@ class PodIndex:
         stored = self._by_uid.get(pod.uid)
         return waiting > (stored is not None and stored.waits_for_node)
 
-    def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:
-        """Yield the pods that need devices and wait for a node, without those of the schedulers `besides`."""
+    def waiting_for_devices(self, excluding: Collection[str]) -> Iterator[Pod]:
+        """Yield the pods that need devices and wait for a node, without those of the schedulers `excluding`."""
         for scheduler, pods in self._needing_devices.items():
-            if scheduler not in besides:
+            if scheduler not in excluding:
                 yield from pods.values()
 
     def _unindex(self, pod: Pod | None) -> None:

@@ -93,4 +93,4 @@ def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> 
         facing = f"rule {neighbour.supplied_by}" if neighbour.supplied_by else neighbour.name
         says = "says nothing" if neighbour.device.compatible_only_with is None else "has no objection"
         text = f"{owner} keeps {refusing.name} apart from {neighbour.name}, but {facing} {says}: write the rule on both sides"
-        yield refusing.supplied_by or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)
+        yield refusing.supplied_by or refusing.published.name, warning(LintCode.ASYMMETRIC, 0, text)

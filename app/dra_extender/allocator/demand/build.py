@@ -210,9 +210,9 @@ class _DemandBuilder:
             prioritized=bool(alternatives),
         )
 
-    def _require(self, feature: str, what: str, where: str) -> None:
+    def _require(self, feature: str, use: str, request_name: str) -> None:
         if not getattr(self._features, feature):
-            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"{what} and needs {why_off(feature)}", where)
+            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"{use} and needs {why_off(feature)}", request_name)
 
     def _option(
         self, request: DeviceRequest, body: DeviceRequestBody, constraints: Sequence[Constraint]
@@ -254,20 +254,20 @@ class _DemandBuilder:
             derived=derived,
         )
 
-    def _class(self, name: str, where: str) -> DeviceClass:
+    def _class(self, name: str, request_name: str) -> DeviceClass:
         if not name:
-            raise _InvalidRequestError(Code.CLASS_MISSING, "names no device class", where)
+            raise _InvalidRequestError(Code.CLASS_MISSING, "names no device class", request_name)
         device_class = self._classes.get(name)
         if device_class is None:
-            raise _InvalidRequestError(Code.CLASS_MISSING, f"device class {name}", where)
+            raise _InvalidRequestError(Code.CLASS_MISSING, f"device class {name}", request_name)
         if any(selector.cel is None for selector in device_class.spec.selectors):
             raise _InvalidRequestError(
-                Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where
+                Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", request_name
             )
         return device_class
 
     def _expressions(
-        self, where: str, device_class: DeviceClass, body: DeviceRequestBody
+        self, request_name: str, device_class: DeviceClass, body: DeviceRequestBody
     ) -> tuple[SelectorList, Mapping[str, PreparedAttribute]]:
         """Compile the selectors, the class's first, and the derived attributes of a request within the budget.
 
@@ -283,7 +283,7 @@ class _DemandBuilder:
             derived = {
                 attribute.name: PreparedAttribute(
                     self._label,
-                    where,
+                    request_name,
                     attribute.name,
                     attribute.expression,
                     compiled(programs, attribute.expression, budget, owner, derived=True),
@@ -291,13 +291,13 @@ class _DemandBuilder:
                 for attribute in body.derived_attributes
             }
         except CelBudgetError as problem:
-            raise _InvalidRequestError(Code.SEARCH_LIMIT, str(problem), where) from problem
+            raise _InvalidRequestError(Code.SEARCH_LIMIT, str(problem), request_name) from problem
         for program in (*selectors.programs[len(of_class) :], *(attribute.program for attribute in derived.values())):
             if isinstance(program, Program):
                 self._units[program.expression] = program.units
         if sum(self._units.values()) > CLAIM_COMPILE_LIMIT:
             detail = f"compiling the expressions of the claim up to here takes more than {CLAIM_COMPILE_LIMIT} units"
-            raise _InvalidRequestError(Code.SELECTOR_INVALID, detail, where)
+            raise _InvalidRequestError(Code.SELECTOR_INVALID, detail, request_name)
         return selectors, derived
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.constraints import Constraint
-from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
+from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, evaluation_limits
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, time_is_up
 from dra_extender.cel.analysis.attributes import ANY_DOMAIN
@@ -53,7 +53,7 @@ class PreparedAttribute:
             raise SearchEndedError(self.problem())
         device = published.devices[position]
         try:
-            return self.program.attribute(activation_of(published, device), **within(deadline))
+            return self.program.attribute(activation_of(published, device), **evaluation_limits(deadline))
         except (CelBudgetError, CelDeadlineError) as problem:
             raise time_is_up("while a derived attribute was computed") from problem
         except CelRuntimeError as problem:

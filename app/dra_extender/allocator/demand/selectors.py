@@ -223,7 +223,7 @@ class SelectorList:
             if activation is None:
                 activation = activation_of(published, device)
             try:
-                if not program.matches(activation, **within(deadline)):
+                if not program.matches(activation, **evaluation_limits(deadline)):
                     return False
             except (CelBudgetError, CelDeadlineError) as problem:
                 raise SelectionTimeoutError from problem
@@ -279,7 +279,7 @@ class SelectorVerdicts:
             grown.forget()
 
 
-def within(deadline: Deadline | None) -> EvaluationLimits:
+def evaluation_limits(deadline: Deadline | None) -> EvaluationLimits:
     """Return the limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
     return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
 

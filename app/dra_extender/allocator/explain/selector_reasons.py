@@ -5,7 +5,7 @@ from math import inf
 from typing import Final
 
 from dra_extender.allocator.demand.demand import is_read, reads_of_programs
-from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
+from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, evaluation_limits
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
@@ -46,7 +46,9 @@ class UnmetSelectors:
         activation = activation_of(published, published.devices[position])
         for index, program in enumerate(self._selectors.programs):
             try:
-                if not isinstance(program, Program) or not program.matches(activation, **within(self._deadline)):
+                if not isinstance(program, Program) or not program.matches(
+                    activation, **evaluation_limits(self._deadline)
+                ):
                     return index
             except (CelBudgetError, CelDeadlineError, CelRuntimeError):
                 return index
@@ -74,7 +76,7 @@ class UnmetSelectors:
             if not isinstance(program, Program):
                 return
             try:
-                if program.matches(activation, **within(self._deadline)):
+                if program.matches(activation, **evaluation_limits(self._deadline)):
                     continue
                 text = self._explain(program, activation)
             except (CelBudgetError, CelDeadlineError):

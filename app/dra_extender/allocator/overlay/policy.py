@@ -70,7 +70,7 @@ class PolicyOverlay:
         if not rules or not published.devices:
             return OverlaidSlice(published)
         problems: list[str] = []
-        devices = tuple(_PolicyTarget(published, device, problems).under(rules) for device in published.devices)
+        devices = tuple(_PolicyTarget(published, device, problems).with_rules(rules) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
             return OverlaidSlice(published, tuple(problems))
         return OverlaidSlice(msgspec.structs.replace(published, devices=devices), tuple(problems))
@@ -88,7 +88,7 @@ class _PolicyTarget:
         self._problems = problems
         self._sources: list[tuple[str, str]] = []
 
-    def under(self, rules: Sequence[PolicyRule]) -> Device:
+    def with_rules(self, rules: Sequence[PolicyRule]) -> Device:
         """Return the device with the fields that the rules supply; the same object if they supply none."""
         matching = [rule for rule in rules if self._matches(rule)]
         if not matching:

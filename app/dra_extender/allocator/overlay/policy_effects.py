@@ -24,7 +24,7 @@ _ONLY_WITH: Final = "compatibleOnlyWith"
 class PublishedDevice(NamedTuple):
     """A device with the overlays applied, its slice and its scope."""
 
-    where: ResourceSlice
+    published: ResourceSlice
     device: Device
     scope: NeighbourScope
 
@@ -36,7 +36,7 @@ class PublishedDevice(NamedTuple):
     @property
     def name(self) -> str:
         """driver/pool/device."""
-        return f"{self.where.driver}/{self.where.pool}/{self.device.name}"
+        return f"{self.published.driver}/{self.published.pool}/{self.device.name}"
 
 
 class AsymmetricRule(NamedTuple):
@@ -51,7 +51,7 @@ def published_devices(slices: Iterable[ResourceSlice], limit: int = MAX_DEVICES)
     pairs = list(islice(((published, device) for published in slices for device in published.devices), limit + 1))
     if len(pairs) > limit:
         return None
-    return [PublishedDevice(where, device, scope_of(where, device)) for where, device in pairs]
+    return [PublishedDevice(published, device, scope_of(published, device)) for published, device in pairs]
 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
@@ -75,23 +75,23 @@ def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) ->
             yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
         return
     # How many devices there are on each node, in each pool, and on each counter set.
-    numbers: Counter[object] = Counter()
+    counts: Counter[object] = Counter()
     for device in devices:
         pool, node, sets = device.scope
-        numbers.update((pool, (NODE, node), *((pool, counter_set) for counter_set in sets)))
-    if not any(_has_neighbour(device, numbers) for device in having):
+        counts.update((pool, (NODE, node), *((pool, counter_set) for counter_set in sets)))
+    if not any(_has_neighbour(device, counts) for device in having):
         where = {POOL: "their pools", NODE: "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
 
-def _has_neighbour(device: PublishedDevice, numbers: Mapping[object, int]) -> bool:
+def _has_neighbour(device: PublishedDevice, counts: Mapping[object, int]) -> bool:
     pool, node, sets = device.scope
     on = device.device.neighbours_on
     if on == NODE:
-        return node is not None and numbers[NODE, node] > 1
+        return node is not None and counts[NODE, node] > 1
     if on == POOL or not sets:
-        return numbers[pool] > 1
-    return any(numbers[pool, counter_set] > 1 for counter_set in sets)
+        return counts[pool] > 1
+    return any(counts[pool, counter_set] > 1 for counter_set in sets)
 
 
 def asymmetric_rules(devices: Sequence[PublishedDevice]) -> Iterator[AsymmetricRule]:
@@ -136,7 +136,7 @@ class _NeighbourRules:
             self._verdicts[key] = False
             with suppress(CelCompileError, CelRuntimeError):
                 program = self._programs.compile(expression)
-                self._verdicts[key] = program.matches(activation_of(neighbour.where, neighbour.device))
+                self._verdicts[key] = program.matches(activation_of(neighbour.published, neighbour.device))
         return self._verdicts[key]
 
 

@@ -309,8 +309,8 @@ def node_pools(
             devices.extend(published.devices)
             views.extend([view] * len(published.devices))
     order: DeviceOrder | None = None
-    if any(item.has_binding_conditions for item in built):
-        order = ready_first([[device for part in item.offering for device in part.devices] for item in built])
+    if any(pool.has_binding_conditions for pool in built):
+        order = ready_first([[device for published in pool.offering for device in published.devices] for pool in built])
     ignored_slices: tuple[IgnoredSlices, ...] = ()
     if ignored:
         # The ignored slices of the pools that have no problem of their own.
@@ -359,27 +359,34 @@ def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, release
     try:
         if partitionable:
             # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
-            beside_counters = release.devices_beside_counters
-            offering = tuple([part for part in offering if not part.counter_sets or (beside_counters and part.devices)])
-            elsewhere = tuple(
-                [part for part in elsewhere if not part.counter_sets or (beside_counters and part.devices)]
+            offering, elsewhere = (
+                tuple(
+                    [
+                        published
+                        for published in known
+                        if not published.counter_sets or (release.devices_beside_counters and published.devices)
+                    ]
+                )
+                for known in (offering, elsewhere)
             )
         check_device_names(offering)
         if partitionable:
-            totals = counter_totals(part for part in (*slices.relevant, *slices.elsewhere) if part.counter_sets)
-            check_consumption(chain.from_iterable(part.devices for part in (*offering, *elsewhere)), totals)
+            totals = counter_totals((*slices.relevant, *slices.elsewhere))
+            check_consumption(chain.from_iterable(published.devices for published in (*offering, *elsewhere)), totals)
     except InvalidPoolError as problem:
         return _problematic(pool_id, slices, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
-    published = offering + elsewhere
-    has_rules = any(device.compatible_only_with is not None for part in published for device in part.devices)
+    device_slices = offering + elsewhere
+    devices = list(chain.from_iterable(published.devices for published in device_slices))
+    has_rules = any(device.compatible_only_with is not None for device in devices)
     pool = Pool(
         pool_id=pool_id,
-        published=published,
+        published=device_slices,
         totals=totals,
         has_compatibility_rules=has_rules,
-        has_node_rules=has_rules and any(device.neighbours_on == NODE for part in published for device in part.devices),
+        has_node_rules=has_rules and any(device.neighbours_on == NODE for device in devices),
     )
-    has_conditions = any(device.binding_conditions is not None for part in offering for device in part.devices)
+    offered = chain.from_iterable(published.devices for published in offering)
+    has_conditions = any(device.binding_conditions is not None for device in offered)
     return _BuiltPool(has_conditions, pool, offering)
 
 
@@ -388,7 +395,7 @@ def _problematic(pool_id: PoolId, slices: KnownSlices, problem: Code, detail: st
         pool_id=pool_id,
         problem=problem,
         detail=detail,
-        hidden=sum(len(part.devices) for part in slices.relevant),
+        hidden=sum(len(published.devices) for published in slices.relevant),
         withheld=(*slices.relevant, *slices.elsewhere),
         generation=slices.relevant[0].generation,
         found=slices.found,
@@ -401,12 +408,12 @@ def _ignored(
     pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]
 ) -> IgnoredSlices | None:
     """Return the ignored slices of the newest generation; None without any, as older ones would not count anyway."""
-    newest = max(part.generation for part in (*ignored, *relevant))
-    current = [part for part in ignored if part.generation == newest]
+    newest = max(published.generation for published in (*ignored, *relevant))
+    current = [published for published in ignored if published.generation == newest]
     if not current:
         return None
-    detail = f"pool {pool_id[0]}/{pool_id[1]}: {_ignored_message([part.name for part in current])}"
-    return IgnoredSlices(detail, sum(len(part.devices) for part in current), tuple(current))
+    detail = f"pool {pool_id[0]}/{pool_id[1]}: {_ignored_message([published.name for published in current])}"
+    return IgnoredSlices(detail, sum(len(published.devices) for published in current), tuple(current))
 
 
 def _ignored_message(names: Sequence[str]) -> str:

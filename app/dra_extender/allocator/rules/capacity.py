@@ -75,27 +75,27 @@ def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bo
 
 def _policy_mismatch(name: str, capacity: DeviceCapacity, requested: int | None, amount: int) -> str:
     """Return for example `does not give 18Gi of memory (17Gi asked for): its request policy allows 2Gi to 16Gi in steps of 2Gi`."""
-    policy, like = capacity.policy or RequestPolicy(), capacity.text
+    policy, spelling = capacity.policy or RequestPolicy(), capacity.text
     bounds = policy.valid_range
     if bounds is None:
-        allowed = ", ".join(amount_text(value, like) for value in policy.valid_values or ())
+        allowed = ", ".join(amount_text(value, spelling) for value in policy.valid_values or ())
     else:
-        smallest, largest = amount_text(bounds.min or 0, like), bounds.max
-        allowed = f"{smallest} and more" if largest is None else f"{smallest} to {amount_text(largest, like)}"
-        allowed += "" if bounds.step is None else f" in steps of {amount_text(bounds.step, like)}"
-    rounded = "all of it" if requested is None else f"{amount_text(requested, like)} asked for"
+        smallest, largest = amount_text(bounds.min or 0, spelling), bounds.max
+        allowed = f"{smallest} and more" if largest is None else f"{smallest} to {amount_text(largest, spelling)}"
+        allowed += "" if bounds.step is None else f" in steps of {amount_text(bounds.step, spelling)}"
+    rounded = "all of it" if requested is None else f"{amount_text(requested, spelling)} asked for"
     return (
-        f"does not give {amount_text(amount, like)} of {name}{'' if requested == amount else f' ({rounded})'}: "
+        f"does not give {amount_text(amount, spelling)} of {name}{'' if requested == amount else f' ({rounded})'}: "
         f"its request policy allows {allowed}"
     )
 
 
-def amount_text(amount: int, like: str) -> str:
-    """Return an amount as a quantity, spelled like `like` where that is exact: the same text, else binary or decimal as it is."""
-    if amount == parse_quantity(like):
-        return like
+def amount_text(amount: int, spelling: str) -> str:
+    """Return an amount as a quantity, in this spelling where that is exact: the same text, otherwise binary or decimal as it is."""
+    if amount == parse_quantity(spelling):
+        return spelling
     units, remainder = divmod(amount, NANO)
-    if like.endswith("i") and not remainder and units:
+    if spelling.endswith("i") and not remainder and units:
         return binary_text(units) or str(units)
     return format_quantity(amount)
 

@@ -62,14 +62,15 @@ def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) 
 
     A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
     """
-    live = next((device for part in pool.published for device in part.devices if device.name == holding.device), None)
+    devices = chain.from_iterable(published.devices for published in pool.published)
+    live = next((device for device in devices if device.name == holding.device), None)
     if holding.share_id is None or live is None:
         return holding
     snapshot = frozen_view(usage.get(holding.device, ()), live) or FrozenView.from_published(live)
     return msgspec.structs.replace(holding, **snapshot._asdict())
 
 
-def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
+def held_consumption(slices: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
     """Yield (device, entry of what it draws) for every held device: published ones in the given order, then vanished ones by name.
 
     Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
@@ -85,7 +86,7 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
         return
     vanished = set(holders)
     searched = dict(holders)
-    for device in chain.from_iterable(part.devices for part in published):
+    for device in chain.from_iterable(published.devices for published in slices):
         holdings = searched.get(device.name)
         if holdings is None:
             continue
@@ -184,7 +185,7 @@ def shares_apart(
     nodes = {holding.node for holding in holdings if holding.node is not None}
     if len(nodes) <= 1:
         return None
-    places = [(part, device) for part in slices for device in part.devices if device.name == name]
+    places = [(published, device) for published in slices for device in published.devices if device.name == name]
     if places and not any(can_move(*place) for place in places):
         return None
     bound = _nodes_of(holdings, device_binds=any(binds_to_node_now(*place) for place in places))

@@ -18,7 +18,7 @@ counter set admits no new member.  The search applies the same rule incrementall
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.pools.pools import Pool, latest_generation
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility_groups import are_compatible
 from dra_extender.allocator.rules.counter_sets import CounterKey, amounts_drawn
@@ -35,7 +35,7 @@ GROUPS: Final = "groups"
 NODE: Final = "node"
 COUNTERS: Final = "counters"
 
-_PART: Final = 1_000
+_CHUNK: Final = 1_000
 """Devices of a pool that `usage_violations` looks up at a time."""
 _Drawn = Sequence[tuple[str, CounterConsumption]]
 
@@ -50,10 +50,10 @@ class Violation(NamedTuple):
 
 def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     """Return the pool as its newest slices publish it, for all nodes; of two counter sets with one name the last counts."""
-    published = tuple(slices)
-    newest = max((part.generation for part in published), default=0)
-    current = tuple(part for part in published if part.generation == newest)
-    totals = {counter_set.name: dict(counter_set.counters) for part in current for counter_set in part.counter_sets}
+    listed = tuple(slices)
+    current = tuple(latest_generation(listed)) if listed else ()
+    counter_sets = (counter_set for published in current for counter_set in published.counter_sets)
+    totals = {counter_set.name: dict(counter_set.counters) for counter_set in counter_sets}
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
@@ -71,7 +71,7 @@ def pool_violation(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHoldin
         current = _without_admin_access(usage.get(name, ()))
         if not current:
             joining[name] = tuple(holdings)
-        named = (device for part in pool.published for device in part.devices if device.name == name)
+        named = (device for published in pool.published for device in published.devices if device.name == name)
         violation = _device_violation(named, name, (*current, *holdings), holdings)
         violation = violation or _node_violation(pool, name, (*current, *holdings), holdings)
         if violation is not None:
@@ -89,7 +89,7 @@ def pool_violation(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHoldin
 def usage_violations(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]:
     """Yield every rule that the usage of this pool breaks, in whatever order its holdings were allocated.
 
-    Yields None after each part of the work; the usage may change meanwhile, and counts as it was.
+    Yields None after each chunk of the work; the usage may change meanwhile, and counts as it was.
     """
     holdings_by_device = dict(usage)
     named: dict[str, list[Device]] = {}
@@ -104,9 +104,9 @@ def usage_violations(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]
         yield _node_violation(pool, name, holdings, holdings)
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
     names = tuple(holdings_by_device)
-    for start in range(0, len(names), _PART):
-        part = {name: holdings_by_device[name] for name in names[start : start + _PART]}
-        for name, entry in held_consumption(pool.published, part):
+    for start in range(0, len(names), _CHUNK):
+        chunk = {name: holdings_by_device[name] for name in names[start : start + _CHUNK]}
+        for name, entry in held_consumption(pool.published, chunk):
             members.setdefault(entry.counter_set, []).append((name, entry))
             yield None
         yield None

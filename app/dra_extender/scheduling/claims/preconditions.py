@@ -160,7 +160,7 @@ def why_not_ready(
             reservation for reservation in head.status.reserved_for if not is_guard_reservation(reservation)
         )
         if all(reservation.uid == consumer.uid for reservation in reservations) and not (
-            is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, besides=pod.uid)
+            is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, excluding=pod.uid)
         ):
             continue
         state = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout)
