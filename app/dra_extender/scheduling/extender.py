@@ -346,16 +346,17 @@ class Extender:
         budget = CallBudget(self._cluster.clock, seconds)
         if seconds < math.inf:
             budget.open_slice(seconds)
-        result = self._filter.evaluate(pod, nodes, budget)
+        gang = gang_of(pod, self._ledger)
+        result = self._filter.evaluate(pod, nodes, budget, gang)
         if result.unfinished is Awaited.TIME_SLICE:
             budget.close()
-            result = self._filter.evaluate(pod, nodes, budget)
+            result = self._filter.evaluate(pod, nodes, budget, gang)
         return result
 
     def evaluate_without_gang(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """Return where the pod fits now, as if it were in no gang; without a limit of time."""
         budget = CallBudget(self._cluster.clock, math.inf)
-        return self._filter.evaluate_without_gang(self._ledger.pods.newest(pod), nodes, budget)
+        return self._filter.evaluate(self._ledger.pods.newest(pod), nodes, budget, gang=None)
 
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True

@@ -13,6 +13,7 @@ from dra_extender.allocator.state.reasons import Code, Rejection, SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.extended_need import (
     ExtendedNeed,
@@ -128,9 +129,9 @@ class Filter:
             ledger.release_orphans(pod.uid)
         budget = self.time_slices.begin(pod, self.options.filter_budget_seconds)
         call = _FilterCall(pod, budget, budget.slice_start + self.options.hold_wait_seconds)
-        result = self.evaluate(pod, nodes, budget)
+        result = self.evaluate(pod, nodes, budget, gang_of(pod, ledger))
         while await self._wait(result, call):
-            result = self.evaluate(pod, nodes, budget)
+            result = self.evaluate(pod, nodes, budget, gang_of(pod, ledger))
         if result.fits:
             self.unschedulable.forget(pod.uid)
             if result.demand is not None and self.expected is not None:
@@ -181,11 +182,11 @@ class Filter:
         self.stale.revoke(result.without_holds.stale, scope)
         return True
 
-    def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+    def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, gang: PodGroup | None) -> FilterResult:
         """Return the feasible nodes and why the other nodes are not feasible, or what the call has to wait for (`awaited`).
 
-        Expired holds end here, and so do the pod's own holds when it is evaluated without its gang.  New holds are placed only for
-        the plan of a gang.
+        `gang`: the group with which the pod is placed; None: it is placed by itself, and its own holds end.  Expired holds end in
+        any case.  New holds are placed only for the plan of a gang.
         """
         in_backoff = self.backoff.nodes_of(pod.uid)
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
@@ -194,54 +195,67 @@ class Filter:
             result = FilterResult()
         else:
             self.holds.expire()
-            gang = gang_of(pod, self.ledger)
             try:
                 planned = None if gang is None else self.gangs.place_member(pod, gang, candidates, budget)
                 if planned is not None and (planned.fits or Code.GANG not in planned.codes):
                     result = planned
                 else:
-                    alone = self.evaluate_without_gang(pod, candidates, budget)
-                    # A member that would not even fit alone is rejected with more reasons than the gang's.
-                    result = alone if planned is None or not alone.fits else planned
+                    self.holds.release_pods(pod.uid)
+                    query = self._build_query(pod, candidates, budget)
+                    if isinstance(query, FilterResult):
+                        result = query
+                    elif query.adoptable is None:
+                        result = self._evaluate_query(query, candidates, budget)
+                    else:
+                        result = self._evaluate_adoption(query, query.adoptable, candidates, budget)
+                    if pod.extended_resources or pod.extended_claim:
+                        result.reword(partial(with_subject, pod))
+                    if planned is not None and result.fits:
+                        # A member that would not even fit alone is rejected with more reasons than the gang's.
+                        result = planned
             except SearchPaused:
                 return FilterResult(unfinished=Awaited.TIME_SLICE)
         if in_backoff and result.unfinished is None:
-            for name in nodes:
-                if name in in_backoff:
-                    result.reject(name, NODE_IN_BACKOFF)
+            result.reject_all([name for name in nodes if name in in_backoff], NODE_IN_BACKOFF)
         return result
 
-    def evaluate_without_gang(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the pod as if no other pods had to be placed with it.
+    def _build_query(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> _PodQuery | FilterResult:
+        """Return what the pod asks for, or the result on all nodes if a precondition fails or specs have to be read."""
+        ledger, options = self.ledger, self.options
+        claims = usable_claims(pod, ledger)
+        if isinstance(claims, Rejection):
+            return rejected_everywhere(nodes, claims)
+        now, timeout = self.clock.now(), options.binding_timeout_seconds
+        if options.binding_conditions and (rejection := why_not_ready(claims.allocated, pod, ledger, now, timeout)):
+            return rejected_everywhere(nodes, rejection)
+        need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
+        demand = self.evaluator.allocator.demand(claims.open, budget) if claims.open else None
+        if isinstance(demand, UnreadSpecs):
+            return FilterResult(unfinished=demand)
+        if isinstance(demand, Rejection):
+            result = rejected_everywhere(nodes, demand)
+            result.limited = demand.code is Code.SEARCH_LIMIT
+            return result
+        return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
 
-        The pod goes to a node on which it can use an allocated claim for its extended resources from an earlier bind, if there is
-        one.  If no such node fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim
-        does not fit with a new one, which needs more devices.
+    def _evaluate_adoption(
+        self, query: _PodQuery, existing: FoundClaim, nodes: Sequence[str], budget: CallBudget
+    ) -> FilterResult:
+        """Evaluate the nodes on which the pod can use the claim that exists for its extended resources.
+
+        If none of them fits, the other nodes are evaluated for a new claim; a node that does not fit with the existing claim does
+        not fit with a new one, which needs more devices.
         """
-        ledger = self.ledger
-        self.holds.release_pods(pod.uid)
-        query = self._build_query(pod, budget)
-        if isinstance(query, UnreadSpecs):
-            return FilterResult(unfinished=query)
-        if isinstance(query, Rejection):
-            result = rejected_everywhere(nodes, query)
-            result.limited = query.code is Code.SEARCH_LIMIT
-        elif query.adoptable is None:
-            result = self._evaluate_query(query, nodes, budget)
-        else:
-            adopting = query.adopting(query.adoptable)
-            result = self._evaluate_query(adopting, nodes, budget)
-            if not result.fits and result.unfinished is None:
-                usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, ledger))
-                other_nodes = [name for name in nodes if name not in usable]
-                result = _merged(result, self._evaluate_query(query, other_nodes, budget), usable)
-                if not (result.fits or result.without_holds.multi_node or result.unfinished):
-                    result = rejected_everywhere(
-                        nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=query.adoptable.label)
-                    )
-        if pod.extended_resources or pod.extended_claim:
-            result.reword(partial(with_subject, pod))
-        return result
+        adopting = query.adopting(existing)
+        result = self._evaluate_query(adopting, nodes, budget)
+        if result.fits or result.unfinished is not None:
+            return result
+        usable = dict.fromkeys(name for name in nodes if adopting.allows_adoption(name, self.ledger))
+        other_nodes = [name for name in nodes if name not in usable]
+        result = _merged(result, self._evaluate_query(query, other_nodes, budget), usable)
+        if result.fits or result.without_holds.multi_node or result.unfinished:
+            return result
+        return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
 
     def _evaluate_query(self, query: _PodQuery, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the pod's open claims on the nodes; groups of nodes may need different claims for extended resources."""
@@ -273,21 +287,6 @@ class Filter:
                 allocator = self.evaluator.allocator
                 self.stale.search_without_holds(allocator, demand, under_holds, names, budget, result)
         return result
-
-    def _build_query(self, pod: Pod, budget: CallBudget) -> _PodQuery | Rejection | UnreadSpecs:
-        """Return what the pod asks for, or the precondition that fails on every node."""
-        ledger, options, allocator = self.ledger, self.options, self.evaluator.allocator
-        claims = usable_claims(pod, ledger)
-        if isinstance(claims, Rejection):
-            return claims
-        now, timeout = self.clock.now(), options.binding_timeout_seconds
-        if options.binding_conditions and (rejection := why_not_ready(claims.allocated, pod, ledger, now, timeout)):
-            return rejection
-        need = extended_need(pod, ledger) if pod.extended_resources or pod.extended_claim else None
-        demand = allocator.demand(claims.open, budget) if claims.open else None
-        if isinstance(demand, (Rejection, UnreadSpecs)):
-            return demand
-        return _PodQuery(pod, claims, need, demand, None if need is None else existing_claim(pod, ledger))
 
     def _group_remaining_nodes(
         self, query: _PodQuery, nodes: Sequence[str], result: FilterResult
@@ -322,7 +321,7 @@ class Filter:
         """
         gang = gang_of(pod, self.ledger)
         if gang is None:
-            result = self.evaluate(self.ledger.pods.newest(pod), nodes, budget)
+            result = self.evaluate(self.ledger.pods.newest(pod), nodes, budget, None)
             return result.unfinished or bool(result.fits) or result.without_holds.may_end_in_call
         return within_slice(partial(self.gangs.may_fit, pod, gang, nodes, budget, lacking))
 
