@@ -6,6 +6,9 @@ import threading
 import pytest
 from dra_extender.cli import answers
 from dra_extender.cli.answers import status_line
+from dra_extender.cli.app import plugin_main
+
+from tests.support.inspection.example_snapshot import FILE
 
 SECONDS = 10
 """How long a test waits for a thread at most."""
@@ -76,3 +79,23 @@ def test_line_is_gone_before_an_error_is_written(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match="unread"):
         fail()
     assert terminal.getvalue().endswith("\r" + " " * len("reading") + "\r")
+
+
+@pytest.mark.parametrize(
+    ("question", "error"),
+    [
+        (("nobody",), "error: pod ml/nobody"),
+        (("train-7", "--node", "nowhere"), "error: node nowhere"),
+        (("--policy", "/no/such/file"), "error: policy file /no/such/file"),
+    ],
+)
+def test_error_of_a_question_is_written_when_the_line_is_gone(
+    monkeypatch: pytest.MonkeyPatch, question: tuple[str, ...], error: str
+) -> None:
+    terminal = _terminal(monkeypatch, seconds=0.0)
+    monkeypatch.setattr("sys.argv", ["kubectl-dra", "why", *question, "-n", "ml", "--snapshot", str(FILE)])
+    with pytest.raises(SystemExit):
+        plugin_main()
+    *_, last = terminal.getvalue().split("\r")
+    assert last.startswith(error)
+    assert last.endswith("\n")

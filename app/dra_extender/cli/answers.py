@@ -41,6 +41,14 @@ class ExitStatus(IntEnum):
     UNKNOWN = 2
 
 
+class CommandError(typer.TyperException):
+    """An error that ends the program; the program prints the message and ends with this exit status."""
+
+    def __init__(self, problem: Exception | str, status: ExitStatus) -> None:
+        super().__init__(str(problem))
+        self.exit_code = status
+
+
 class ProgramFormat(StrEnum):
     """Text for people, JSON for programs."""
 
@@ -207,12 +215,6 @@ def complain(text: str) -> None:
 
     line = printable(" ".join(text.split()))
     sys.stderr.write(f"error: {line if len(line) <= _LONGEST_ERROR else line[:_LONGEST_ERROR] + '...'}\n")
-
-
-def ended(problem: Exception, status: int) -> typer.Exit:
-    """Print what went wrong; returns the exit with this status."""
-    complain(str(problem))
-    return typer.Exit(status)
 
 
 def _yaml(report: Answer) -> str:

@@ -86,12 +86,15 @@ class CommandGroup(TyperGroup):
 
 
 def _refused(problem: typer.TyperException) -> int:
-    """Print what is wrong with the command line, and where its help is; or the help, if nothing was asked.  Return the status."""
+    """Print an error, and where the help is if the command line is wrong; or the help, if nothing was asked.  Return the status."""
+    from dra_extender.cli.answers import CommandError, complain
+
+    if isinstance(problem, CommandError):
+        complain(problem.message)
+        return problem.exit_code
     if problem.message.startswith(_USAGE):
         sys.stdout.write(f"{problem.message}\n")
         return 0
-    from dra_extender.cli.answers import complain
-
     is_ours = isinstance(problem, typer.BadParameter) and problem.param is None
     text = problem.message if is_ours else problem.format_message()
     complain((text if text[1:2].isupper() else text[:1].lower() + text[1:]).replace("Value error, ", "", 1).rstrip("."))

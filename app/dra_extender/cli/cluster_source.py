@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended, status_line
+from dra_extender.cli.answers import CommandError, ExitStatus, status_line
 from dra_extender.cli.color import Color, ColorChoice, chosen
 from dra_extender.cli.command_help import CLUSTER_PANEL
 
@@ -237,7 +237,7 @@ class ClusterSource:
                     objects = read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
                 return objects._replace(namespace=self.namespace or objects.namespace)
             except SnapshotFileError as problem:
-                raise ended(problem, ExitStatus.UNKNOWN) from problem
+                raise CommandError(problem, ExitStatus.UNKNOWN) from problem
         from dra_extender.runtime.installation import run_in_new_loop
 
         with _ends_unless_read(), status_line("reading the cluster"):
@@ -281,7 +281,7 @@ def _ends_unless_read() -> Iterator[None]:
     try:
         yield
     except (ConfigurationError, ClusterError) as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 
 
 def use_policy_file(view: "ClusterView", policy: Path | None) -> tuple[str, ...]:
@@ -311,9 +311,9 @@ def read_policy_file(policy: Path, *, compatibility_groups: bool = True) -> "Pol
                 return parse_policy(file.read(), name, compatibility_groups=compatibility_groups)
         return read_policy(policy, compatibility_groups=compatibility_groups)
     except OSError as problem:
-        raise ended(ValueError(f"{title(policy)}: cannot be read: {problem.strerror}"), ExitStatus.UNKNOWN) from problem
+        raise CommandError(f"{title(policy)}: cannot be read: {problem.strerror}", ExitStatus.UNKNOWN) from problem
     except InvalidPolicyError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 
 
 _COLOR: Final = inspect.Parameter("color", inspect.Parameter.KEYWORD_ONLY, default=ColorChoice.AUTO, annotation=Color)
@@ -342,7 +342,7 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
             with chosen(color):
                 command(cluster_source, **options)  # type: ignore[call-arg]  # the options are those of the signature below
         except UnreadKindsError as problem:
-            raise ended(problem, ExitStatus.UNKNOWN) from problem
+            raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, _COLOR, *source_parameters)

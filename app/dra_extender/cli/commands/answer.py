@@ -1,7 +1,7 @@
 import sys
 from typing import BinaryIO, Final
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import CommandError, ExitStatus
 from dra_extender.manifests.files import STDIN, opened, title
 from dra_extender.simulator.scenario import answers
 
@@ -20,7 +20,7 @@ def command() -> None:
         with opened(STDIN) as source:
             _copy(source, sys.stdout.buffer)
     except OSError as problem:
-        raise ended(ValueError(f"{title(STDIN)}: cannot be read: {problem.strerror}"), ExitStatus.UNKNOWN) from problem
+        raise CommandError(f"{title(STDIN)}: cannot be read: {problem.strerror}", ExitStatus.UNKNOWN) from problem
 
 
 def _copy(source: BinaryIO, sink: BinaryIO) -> None:

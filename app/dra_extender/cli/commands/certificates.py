@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import CommandError, ExitStatus
 
 if TYPE_CHECKING:
     from dra_extender.kube.secret_store import SecretStore
@@ -53,7 +53,7 @@ def command(
     from dra_extender.runtime.installation import is_installed, run_in_new_loop
 
     if not is_installed("cryptography"):
-        raise ended(ValueError("cryptography is not installed here, which makes certificates"), ExitStatus.UNKNOWN)
+        raise CommandError("cryptography is not installed here, which makes certificates", ExitStatus.UNKNOWN)
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.kube.client.settings import KubeSettings
     from dra_extender.kube.secret_store import SecretStore
@@ -66,7 +66,7 @@ def command(
             _renew(SecretStore(settings, namespace), prefix, CertificateSubjects(name, client_name))
         )
     except (ConfigurationError, ClusterError, ValueError) as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     for secret, new in changed.items():
         typer.echo(f"Secret {namespace}/{secret}: {'written' if new else 'unchanged'}")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from dra_extender.cli.answers import ExitStatus, ProgramFormat, ended
+from dra_extender.cli.answers import CommandError, ExitStatus, ProgramFormat
 from dra_extender.cli.command_help import HelpfulCommand
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
@@ -133,7 +133,7 @@ def check_file(
     try:
         configuration = read_configuration(file)
     except InvalidSettingsError as unreadable:
-        raise ended(unreadable, ExitStatus.UNKNOWN) from unreadable
+        raise CommandError(unreadable, ExitStatus.UNKNOWN) from unreadable
     problems = check(configuration.value, limits_of(settings))
     if output is ProgramFormat.JSON:
         typer.echo(
@@ -172,7 +172,7 @@ def _settings(file: Path | None) -> Settings:
     try:
         return load_settings(file)
     except InvalidSettingsError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 
 
 def _yaml(document: dict[str, Any]) -> str:

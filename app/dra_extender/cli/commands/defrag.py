@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer, status_line
+from dra_extender.cli.answers import AnswerFormat, CommandError, ExitStatus, Output, print_answer, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key, pod_text
 
@@ -78,9 +78,9 @@ def command(
         with status_line("defrag"):
             report = run_in_new_loop(defrag(objects, goal, most_moves=moves, most_priority=priority, policy=in_force))
     except UnreadableChangeError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
+        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
     if report.finding is not Finding.NONE:
         words = (pod_text(word) if before == "--evict" else word for before, word in pairwise(("", *report.what_if)))
         in_force_too = () if policy is None else ("--policy", str(policy))

@@ -2,7 +2,7 @@ from typing import Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, TableFormat, TableOutput, ended, print_table
+from dra_extender.cli.answers import CommandError, ExitStatus, TableFormat, TableOutput, print_table
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import node_name
 
@@ -39,7 +39,7 @@ def command(
         name = None if node is None else node_name(node)
         report = devices_report(view, name, driver, free=free, namespace=source.namespace)
     except UnknownNodeError as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
+        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
     print_table(
         report,
         output,

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import CommandError, ExitStatus
 from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.runtime.installation import run_in_new_loop
@@ -52,7 +52,7 @@ def command(
     try:
         settings = load_settings(config, flags)
     except InvalidSettingsError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     configure_logging(settings.log.format, settings.log.level)
     try:
         run_in_new_loop(serve(settings))
@@ -64,9 +64,9 @@ def _without_none(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def _failed(problem: Exception, log_format: LogFormat) -> typer.Exit:
+def _failed(problem: Exception, log_format: LogFormat) -> Exception:
     """Write the last line of the log in its format, because programs read it."""
     if log_format is not LogFormat.JSON:
-        return ended(problem, ExitStatus.UNKNOWN)
+        return CommandError(problem, ExitStatus.UNKNOWN)
     structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=int(ExitStatus.UNKNOWN))
     return typer.Exit(ExitStatus.UNKNOWN)

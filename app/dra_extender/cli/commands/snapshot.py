@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import CommandError, ExitStatus
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 EXAMPLES: Final = (
@@ -44,7 +44,7 @@ def command(
             objects, stayed, _ = redacted(objects, SystemRandom())
         size = write_snapshot(objects, file)
     except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     # Standard output may have the snapshot.
     stream, name = (sys.stderr, "standard output") if file == STDOUT else (sys.stdout, str(file))
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in objects.by_kind.items() if items)

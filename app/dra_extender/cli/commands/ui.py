@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.answers import CommandError, ExitStatus
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(
     try:
         run_in_new_loop(_serve(source, objects, port))
     except (PortError, ConfigurationError, ClusterError) as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
 
 
 async def _serve(source: ClusterSource, objects: "ClusterObjects | None", port: int) -> None:

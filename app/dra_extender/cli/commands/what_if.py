@@ -3,14 +3,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import (
-    AnswerFormat,
-    ExitStatus,
-    Output,
-    ended,
-    print_answer,
-    status_line,
-)
+from dra_extender.cli.answers import AnswerFormat, CommandError, ExitStatus, Output, print_answer, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, read_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key
 
@@ -106,9 +99,9 @@ def command(  # noqa: PLR0913, PLR0917 - its options
                 what_if(objects, changes, None if subject is None else subject.key, policy=in_force, progress=progress)
             )
     except UnreadableChangeError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
+        raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
+        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
     print_answer(report, output, lambda columns: table(report, columns))
 
 

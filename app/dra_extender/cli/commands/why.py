@@ -1,8 +1,11 @@
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended, status_line
+from dra_extender.cli.answers import Answer, AnswerFormat, ChangedAnswers, CommandError, ExitStatus, Output, status_line
 from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cluster, use_policy_file
 from dra_extender.cli.object_names import NamedKind, node_name, object_name
 
@@ -40,13 +43,6 @@ def command(
     pods that wait, of all namespaces or of --namespace, by cause.  The exit status is 1 if the pod, the claim or the node does not
     exist.
     """
-    from dra_extender.inspection.cluster_view import ClusterView
-    from dra_extender.inspection.devices import UnknownNodeError
-    from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
-    from dra_extender.inspection.why.node import why_on_node
-    from dra_extender.inspection.why.waiting import waiting
-    from dra_extender.inspection.why.why import UnknownObjectError, pod_of_claim, why
-
     if pod is None and node is not None:
         raise typer.BadParameter("--node needs the name of a pod")
     if pod is not None and source.all_namespaces:
@@ -55,31 +51,38 @@ def command(
 
     def answer(objects: "ClusterObjects") -> None:
         with status_line("evaluating"):
-            view = ClusterView(objects)
-        use_policy_file(view, policy)
-        if pod is None:
-            with status_line("evaluating"):
-                pods = waiting(view, source.namespace)
-            answers.print(pods, lambda columns: waiting_tree(pods, columns))
-            return
-        named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
-        try:
-            if named.kind is NamedKind.CLAIM:
-                place, name = pod_of_claim(view, *named.key)
-            else:
-                place, name = named.key
-            if node is not None:
-                with status_line("evaluating"):
-                    on_node = why_on_node(view, place, name, node_name(node))
-                answers.print(on_node, lambda columns: node_tree(on_node, columns))
-                return
-            with status_line("evaluating"):
-                report = why(view, place, name)
-        except (UnknownObjectError, UnknownNodeError) as problem:
-            raise ended(problem, ExitStatus.NEGATIVE) from problem
-        answers.print(report, lambda columns: tree(report, columns))
+            report, as_tree = _report(objects, policy, pod, node, source.namespace)
+        answers.print(report, as_tree)
 
     if watch:
         source.follow(answer)
     else:
         answer(source.read(explaining=True))
+
+
+def _report(
+    objects: "ClusterObjects", policy: Path | None, pod: str | None, node: str | None, namespace: str | None
+) -> tuple[Answer, Callable[[int], str]]:
+    """Return the answer about the pod, the pod on the node, or without a pod all pods that wait, and the tree of the answer."""
+    from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.inspection.devices import UnknownNodeError
+    from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
+    from dra_extender.inspection.why.node import why_on_node
+    from dra_extender.inspection.why.waiting import waiting
+    from dra_extender.inspection.why.why import UnknownObjectError, pod_of_claim, why
+
+    view = ClusterView(objects)
+    use_policy_file(view, policy)
+    if pod is None:
+        pods = waiting(view, namespace)
+        return pods, partial(waiting_tree, pods)
+    named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
+    try:
+        pod_namespace, name = pod_of_claim(view, *named.key) if named.kind is NamedKind.CLAIM else named.key
+        if node is not None:
+            on_node = why_on_node(view, pod_namespace, name, node_name(node))
+            return on_node, partial(node_tree, on_node)
+        report = why(view, pod_namespace, name)
+    except (UnknownObjectError, UnknownNodeError) as problem:
+        raise CommandError(problem, ExitStatus.NEGATIVE) from problem
+    return report, partial(tree, report)
