@@ -154,9 +154,10 @@ def _decoded_bytes(value: ClaimHead | ClaimSpec) -> int:
 
 
 def _status(status: ClaimStatus, longest: int) -> ClaimStatus:
-    """Without the configuration of the allocation: no decision reads it, and it would keep all bytes of the claim.
+    """Return the status without the configuration of the allocation, which no decision reads.
 
-    Reasons and messages of drivers, which only people read, are cut to `longest` characters.
+    The configuration would keep all bytes of the claim.  Reasons and messages of drivers, which only people read, are cut to
+    `longest` characters.
     """
     if any(
         len(condition.message) > longest or len(condition.reason) > longest

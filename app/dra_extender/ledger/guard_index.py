@@ -13,7 +13,7 @@ from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
-from dra_extender.model.device import DeviceId
+from dra_extender.model.device import DeviceId, device_id_of
 from dra_extender.model.digest import digest_of
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference, ResourceClaim
@@ -70,10 +70,7 @@ class GuardIndex:
             return stored
         results = () if allocation is None else allocation.devices.results
         device = (results[0].driver, results[0].pool, results[0].device) if results else None
-        # Of the three parts of the annotation, only the pool may have slashes.
-        driver, _, pool_and_name = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
-        pool, _, name = pool_and_name.rpartition("/")
-        candidates = (device, (driver, pool, name))
+        candidates = (device, device_id_of(meta.annotations.get(DEVICE_ANNOTATION, "")))
         guard = self._guards[meta.name] = Guard(
             name=meta.name,
             uid=meta.uid,

@@ -117,7 +117,7 @@ class Ledger:
         self._deferred.append(hold)
 
     def inventory_changed(self, nodes: frozenset[str] | None) -> None:
-        """Slices, labels or features that searches on these nodes read have changed; None: on any node."""
+        """Raise the versions of these nodes (None: of all), because slices, labels or features that searches read have changed."""
         self.inventory.bump(nodes)
         self.state.bump(nodes)
 
@@ -132,7 +132,7 @@ class Ledger:
         return self._held_nodes.nodes
 
     def usage(self) -> UsageWith | UsageTable:
-        """Allocations, pending ones included, and all holds."""
+        """Return allocations, pending ones included, and all holds."""
         return UsageWith(self.claims.usage, self.holds.held_usage) if len(self.holds) else self.claims.usage
 
     def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
@@ -235,7 +235,7 @@ class Ledger:
             self.events.publish(PodResolved(pod.uid))
 
     def pod_asked_about(self, pod: Pod) -> None:
-        """kube-scheduler offers nodes for the pod: what it reported of the pod before, and of its gang, is outdated."""
+        """Note that kube-scheduler offers nodes for the pod: what it reported of the pod before, and of its gang, is outdated."""
         if self.pods.note_asked(pod) and pod.pod_group is not None:
             self.hint_claims()
 
@@ -276,7 +276,7 @@ class Ledger:
         self.inventory_changed(self.slices.nodes_of(pool_id))
 
     def overlays_changed(self, pools: Collection[PoolId]) -> None:
-        """Taint rules or the policy changed the effective devices of these pools."""
+        """Raise the versions of the nodes of these pools, whose effective devices taint rules or the policy have changed."""
         for pool_id in pools:
             self.pool_changed(pool_id)
         if pools:

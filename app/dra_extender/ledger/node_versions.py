@@ -70,5 +70,5 @@ class NodeVersions:
         return (None if place < self._begin else self._journal[place - self._begin :]), reached
 
     def parts(self) -> tuple[Mapping[str, int], int]:
-        """For loops over many nodes: `version(node)` is `mapping.get(node, 0) + number`, until the next change."""
+        """Return what loops over many nodes read: `version(node)` is `mapping.get(node, 0) + number`, until the next change."""
         return self._local, self._all

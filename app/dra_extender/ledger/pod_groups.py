@@ -82,13 +82,13 @@ class PodGroupIndex:
         return self._by_key.get((namespace, name))
 
     def put(self, group: PodGroup) -> PodGroup | None:
-        """Add or replace; returns the previous state."""
+        """Add or replace a group; return its previous state."""
         old = self._by_key.get(group.metadata.key)
         self._by_key[group.metadata.key] = group
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> PodGroup | None:
-        """Remove; returns what was there.  A group of the same name with another UID stays."""
+        """Remove a group and return it.  A group of the same name with another UID stays."""
         group = self._by_key.get((namespace, name))
         if group is None or (uid and group.metadata.uid != uid):
             return None

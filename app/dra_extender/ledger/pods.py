@@ -133,7 +133,7 @@ class PodIndex:
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """Remove; returns what was there."""
+        """Remove a pod and return it."""
         uid = uid or self._by_key.get((namespace, name), "")
         self._note_deletion(uid)
         pod = self._by_uid.pop(uid, None)

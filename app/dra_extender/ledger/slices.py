@@ -81,7 +81,7 @@ class SliceIndex:
         return None
 
     def put(self, item: ResourceSlice) -> ResourceSlice | None:
-        """Add or replace; returns the slice that it replaces."""
+        """Add a slice; return the one that it replaces."""
         old = self.drop(item.name)
         self._by_name[item.name] = item
         self._reached.pop(item.pool_id, None)
@@ -96,7 +96,7 @@ class SliceIndex:
         return old
 
     def drop(self, name: str) -> ResourceSlice | None:
-        """Remove; returns the slice that was there."""
+        """Remove a slice and return it."""
         old = self._by_name.pop(name, None)
         if old is None:
             return None
@@ -210,17 +210,17 @@ class Overlays:
     @property
     def problems(self) -> Iterable[str]:
         """Say why the policy could not be applied to some slices: sentences in the order of slice names."""
-        return (text for _, laid in sorted(self._under_policy.items()) for text in laid.problems)
+        return (text for _, overlaid in sorted(self._under_policy.items()) for text in overlaid.problems)
 
     @property
     def under_policy(self) -> Iterable[ResourceSlice]:
         """Return all slices with the policy but without taint rules, in the order of their names."""
-        return (laid.effective for _, laid in sorted(self._under_policy.items()))
+        return (overlaid.effective for _, overlaid in sorted(self._under_policy.items()))
 
     def publish(self, item: ResourceSlice) -> None:
         self._published[item.name] = item
-        self._under_policy[item.name] = laid = self._apply_policy(item)
-        self._effective.put(self._taints.apply(laid.effective).effective)
+        self._under_policy[item.name] = overlaid = self._apply_policy(item)
+        self._effective.put(self._taints.apply(overlaid.effective).effective)
 
     def withdraw(self, name: str) -> None:
         self._published.pop(name, None)
@@ -244,11 +244,11 @@ class Overlays:
         changed: dict[PoolId, None] = {}
         for name, item in self._published.items():
             prepared_item = (prepared or {}).get(name)
-            laid = (
+            overlaid = (
                 prepared_item[1] if prepared_item is not None and prepared_item[0] is item else self._apply_policy(item)
             )
-            self._under_policy[name] = laid
-            self._take_effect(laid.effective, changed)
+            self._under_policy[name] = overlaid
+            self._take_effect(overlaid.effective, changed)
         return changed
 
     def _apply_policy(self, item: ResourceSlice) -> OverlaidSlice:
@@ -258,9 +258,9 @@ class Overlays:
         self._taints = TaintOverlay(self._rules.values())
         selectors = [rule.selector for rule in rules if rule.selector is not None]
         changed: dict[PoolId, None] = {}
-        for laid in self._under_policy.values():
-            if any(selector.concerns(*laid.effective.pool_id) for selector in selectors):
-                self._take_effect(laid.effective, changed)
+        for overlaid in self._under_policy.values():
+            if any(selector.concerns(*overlaid.effective.pool_id) for selector in selectors):
+                self._take_effect(overlaid.effective, changed)
         return changed
 
     def _take_effect(self, under_policy: ResourceSlice, changed: dict[PoolId, None]) -> None:

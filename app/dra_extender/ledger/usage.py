@@ -125,7 +125,7 @@ class Reduced:
         return {device: tuple(holdings) for device, holdings in remaining.items() if holdings}
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """See Usage; true also where only what is taken away has some."""
+        """Return what the usage without the reduction says: also true where only what is taken away has rules."""
         return self._base.has_compatibility_rules(pool_id)
 
 
@@ -142,7 +142,7 @@ class UsageChange:
     """What stays counted of a claim that was deleted."""
 
     def after(self, earlier: "UsageChange") -> "UsageChange":
-        """This change together with one just before it."""
+        """Add a change just before this one; return both as one."""
         self.removed = (*earlier.removed, *self.removed)
         self.added = (*earlier.added, *self.added)
         self.orphan = self.orphan or earlier.orphan

@@ -33,7 +33,7 @@ def fill_in(kind: str, item: Json) -> None:
 
 
 def bodies(claim_spec: Json) -> Iterator[Json]:
-    """Every `exactly` and every alternative of a claim's requests."""
+    """Yield every `exactly` and every alternative of a claim's requests."""
     for request in _part(claim_spec, "devices").get("requests") or []:
         if request.get("exactly"):
             yield request["exactly"]
@@ -51,7 +51,7 @@ def _fill_claim(spec: Json) -> None:
 
 
 def _spell_amounts(amounts: Json) -> None:
-    """Quantities may be written as numbers; the API server hands them out as text."""
+    """Turn quantities that are written as numbers into text, as the API server hands them out."""
     amounts.update({name: str(amount) for name, amount in amounts.items()})
 
 

@@ -67,7 +67,7 @@ Fields = Mapping[str, str]
 
 
 def wrong_fields(kind: str, value: Any) -> Iterator[Problem]:
-    """Return the fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
+    """Yield the fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
     yield from _below(KINDS[kind], value, ())
 
 
@@ -189,7 +189,7 @@ def _check_record(struct: type[Value], value: Any, path: FieldPath) -> Problems:
 
 
 def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[str, Any], path: FieldPath) -> Problems:
-    accepted = [field for field in fields if Mark.FORMER not in field.marks]
+    accepted = [field for field in fields if field.accepted]
     for field in accepted:
         below, item = (*path, field.name), value.get(field.name)
         if field.name not in value:

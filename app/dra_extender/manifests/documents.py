@@ -59,7 +59,7 @@ class YamlError(ValueError):
         self.position = position
 
     def located(self, file: str) -> str:
-        """`file:line:column: reason`, as compilers print errors."""
+        """Return `file:line:column: reason`, as compilers print errors."""
         place = "" if self.position is None else f":{self.position.line}:{self.position.column}"
         return f"{file}{place}: {self.reason}"
 
@@ -391,7 +391,7 @@ def written(text: str, node: yaml.ScalarNode) -> ScalarPosition:
 
 
 def _solids(raw: str, style: str | None) -> Iterator[tuple[int, int]]:
-    """Begin and end of what stands for each character that is no blank."""
+    """Yield begin and end of what stands for each character that is no blank."""
     index = 0
     end = len(raw)
     if style in _BLOCKS:
@@ -406,7 +406,7 @@ def _solids(raw: str, style: str | None) -> Iterator[tuple[int, int]]:
 
 
 def _next(raw: str, index: int, style: str | None) -> tuple[int, bool]:
-    """How long the next character's spelling is, and whether it is more than a blank."""
+    """Return how long the next character's spelling is, and whether it is more than a blank."""
     character = raw[index]
     if style == "'" and character == "'":
         return 2, True

@@ -68,7 +68,7 @@ class FieldProblem(NamedTuple):
     source: str = ""
 
     def __str__(self) -> str:
-        """E.g. `setting server.port (command line): expected at least 0, got -1`."""
+        """Return for example `setting server.port (command line): expected at least 0, got -1`."""
         where = f"{self.field} ({self.source})" if self.source else self.field
         return f"{where}: {self.sentence}" if self.sentence else f"{where} does not exist"
 
@@ -87,7 +87,7 @@ class WrittenFields(BaseModel):
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """A path as people write it, e.g. `spec.devices[0].name`."""
+    """Return a path as people write it, e.g. `spec.devices[0].name`."""
     text = ""
     for step in path:
         if isinstance(step, int) or "." in step or "/" in step:

@@ -117,7 +117,7 @@ def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
 
 
 def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> AllocationResult:
-    """The allocation with the groups of each device in `results[].compatibilityGroups`, for an API server that keeps them there.
+    """Return the allocation with the groups of each device in `results[].compatibilityGroups`, where API servers may keep them.
 
     These are the published groups.  Groups that the admin's policy supplied stay only in the annotation.
     """
@@ -158,7 +158,7 @@ def results_of(claim: ClaimHead) -> tuple[DeviceResult, ...]:
 
 
 def allocated_at(claim: ClaimHead) -> str | None:
-    """When the stored allocation was made (RFC 3339), from the allocation itself or from the snapshot that belongs to it."""
+    """Return when the stored allocation was made (RFC 3339), from the allocation itself or from the snapshot that belongs to it."""
     allocation = claim.status.allocation
     if allocation is None:
         return None

@@ -80,7 +80,7 @@ def reader(kind: str, shape: type[T]) -> Callable[[bytes], T]:
 
 
 def from_json(kind: str, shape: type[T], raw: Any) -> T:
-    """As `decode`, from decoded JSON.
+    """Do what `decode` does, from decoded JSON.
 
     Raises:
         ModelError: a field has the wrong type; the message names kind and field.
@@ -112,7 +112,7 @@ def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
 
 
 def decode_object(kind: str, data: bytes) -> dict[str, Any]:
-    """An API object of `kind` as decoded JSON; a text stands in the place of what nests too deep to be read.
+    """Return an API object of `kind` as decoded JSON; a text stands in the place of what nests too deep to be read.
 
     Raises:
         ModelError: not a JSON object.
@@ -121,7 +121,7 @@ def decode_object(kind: str, data: bytes) -> dict[str, Any]:
 
 
 def decode_shallow(kind: str, data: bytes) -> dict[str, Any]:
-    """As `decode_object`, for objects that are copied and written again: a text stands in the place of all that nests deep.
+    """Return an API object to be copied and written again as decoded JSON; a text stands in the place of all that nests deep.
 
     Raises:
         ModelError: not a JSON object.
@@ -201,7 +201,7 @@ def _deep_containers(data: bytes) -> list[tuple[int, int]]:
 
 
 def as_stored(parameters: msgspec.Raw) -> msgspec.Raw:
-    """JSON as it is spelled, or without the escapes of an API server where that would find it too long.
+    """Return JSON as it is spelled, or without the escapes of an API server where that would find it too long.
 
     What is spelled as API servers spell it goes through every JSON client unchanged, so that drivers that write a claim's status
     as JSON do not change an allocation that they cannot change.  What is spelled otherwise does not.
@@ -236,7 +236,7 @@ def printable(line: str) -> str:
 
 
 def number_of(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`, `3 classes`."""
+    """Return for example `1 node`, `2 nodes`, `3 classes`."""
     plural = "es" if noun.endswith("s") else "s"
     return f"{count} {noun}{'' if count == 1 else plural}"
 

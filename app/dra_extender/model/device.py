@@ -341,7 +341,7 @@ class DeviceReader:
         )
 
     def counters(self, items: Iterable[tuple[str, CounterBody]]) -> tuple[tuple[str, int], ...]:
-        """Counters as (name, nano-units); raises QuantityError where an amount cannot be read."""
+        """Return counters as (name, nano-units); raises QuantityError where an amount cannot be read."""
         share = self.share
         return share(tuple(share((share(name), parse_quantity(counter.value))) for name, counter in items))  # type: ignore[no-any-return]
 

@@ -50,5 +50,5 @@ read_device_class = reader("DeviceClass", DeviceClass)
 
 
 def device_class_from(raw: Mapping[str, Any]) -> DeviceClass:
-    """As `read_device_class`, from decoded JSON."""
+    """Return a device class from decoded JSON, as `read_device_class` does."""
     return read_device_class(msgspec.json.encode(raw))

@@ -31,7 +31,7 @@ class NodeNames(Sequence[str]):
 
     @classmethod
     def read(cls, raw: bytes) -> "NodeNames | None":
-        """None for anything in which the borders between names cannot be found: nothing but unescaped strings will do."""
+        """Return the names in a JSON list; None where the borders between names cannot be found, as with an escape."""
         return cls(raw) if raw[:2] == b'["' and raw[-2:] == b'"]' and b"\\" not in raw else None
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class NodeNames(Sequence[str]):
         return iter(self._all())
 
     def rotated(self, number: int) -> Iterable[str]:
-        """All names, beginning somewhere; where, depends on the number alone."""
+        """Return all names, beginning at a place that depends on the number alone."""
         raw = self._raw
         border = self._border(1 + number % len(raw), len(raw))
         if border < 0:
@@ -69,7 +69,7 @@ class NodeNames(Sequence[str]):
         yield _decoded(b"[%b]" % raw[start:end])
 
     def _border(self, start: int, end: int) -> int:
-        """Where the first name ends that another one follows without a space; negative if none does.
+        """Return where the first name ends that another one follows without a space; negative if none does.
 
         Without backslashes every quote begins or ends a name.  One that begins a name stands after a bracket, a comma or a space.
         """
@@ -87,7 +87,7 @@ class NodeNames(Sequence[str]):
 
 
 def rotated(names: Sequence[str], number: int) -> Iterable[str]:
-    """All names, beginning at a place that the number decides."""
+    """Return all names, beginning at a place that the number decides."""
     if isinstance(names, NodeNames):
         return names.rotated(number)
     start = number % len(names) if names else 0

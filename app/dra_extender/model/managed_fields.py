@@ -36,7 +36,7 @@ class Writers(Value, frozen=True, rename=None):
     reservations: dict[str, frozenset[str]] = {}
 
     def reserved(self, uid: str) -> frozenset[str]:
-        """Who wrote the reservation of this consumer."""
+        """Return who wrote the reservation of this consumer."""
         return self.reservations.get(uid, frozenset())
 
 
@@ -57,7 +57,7 @@ _read_managers = reader("ResourceClaim", _Claim)
 
 
 def writers_of(raw: bytes) -> Writers:
-    """Who wrote the claim in `raw` (API JSON).
+    """Return who wrote the claim in `raw` (API JSON).
 
     Raises:
         ModelError: not a claim with managed fields as the API server keeps them.
@@ -88,7 +88,7 @@ def _part(fields: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def _entries(fields: Mapping[str, Any]) -> Iterator[str]:
-    """UIDs of the list entries, whose keys are spelled `k:{"uid":"..."}`."""
+    """Yield the UIDs of the list entries, whose keys are spelled `k:{"uid":"..."}`."""
     for name in fields:
         if name.startswith(_ENTRY):
             try:

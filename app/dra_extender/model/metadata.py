@@ -119,7 +119,7 @@ class Condition(Value, frozen=True):
 
 
 def seconds_of(time: str | None) -> float | None:
-    """An RFC 3339 time in seconds since the epoch; None if there is none, or if it cannot be read."""
+    """Return an RFC 3339 time in seconds since the epoch; None if there is none, or if it cannot be read."""
     try:
         return None if time is None else datetime.fromisoformat(time).timestamp()
     except ValueError:
@@ -127,7 +127,7 @@ def seconds_of(time: str | None) -> float | None:
 
 
 def time_text(seconds: float) -> str:
-    """Seconds since the epoch as the API writes a time (RFC 3339, UTC, whole seconds); what no calendar has is `at N s`."""
+    """Return seconds since the epoch as the API writes a time (RFC 3339, UTC, whole seconds); what no calendar has is `at N s`."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -140,13 +140,13 @@ def split_key(key: str, namespace: str = "") -> tuple[str, str]:
     return (before, after) if slash else (namespace, key)
 
 
-_MOST_DIGITS: Final = 20
+MOST_VERSION_DIGITS: Final = 20
 """The API server's versions are at most 64 bits long."""
 
 
 def version_number(resource_version: str) -> int:
-    """A resourceVersion as a number, comparable within one kind (promised by the API server since 1.35); 0 if it is none."""
-    if len(resource_version) > _MOST_DIGITS or not (resource_version.isascii() and resource_version.isdigit()):
+    """Return a resourceVersion as a number, comparable within one kind (promised by the API server since 1.35); 0 if it is none."""
+    if len(resource_version) > MOST_VERSION_DIGITS or not (resource_version.isascii() and resource_version.isdigit()):
         return 0
     return int(resource_version)
 

@@ -16,8 +16,9 @@ _BUILD: Final = r"[0-9a-zA-Z-]+"
 _VERSION: Final = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?"
 )
-_HUGE_PAGES: Final = "hugepages-"
-_NATIVE: Final = "kubernetes.io/"
+HUGE_PAGES_PREFIX: Final = "hugepages-"
+NATIVE_DOMAIN: Final = "kubernetes.io/"
+QUOTA_PREFIX: Final = "requests."
 
 
 def is_label(text: Any) -> bool:
@@ -86,10 +87,10 @@ def is_semantic_version(text: Any) -> bool:
 
 def is_node_allocatable(text: str) -> bool:
     """Return whether this is a resource for which devices may stand."""
-    return text in ("cpu", "memory") or text.startswith(_HUGE_PAGES)
+    return text in ("cpu", "memory") or text.startswith(HUGE_PAGES_PREFIX)
 
 
 def is_extended_resource(text: Any) -> bool:
-    if not isinstance(text, str) or "/" not in text or _NATIVE in text or text.startswith("requests."):
+    if not isinstance(text, str) or "/" not in text or NATIVE_DOMAIN in text or text.startswith(QUOTA_PREFIX):
         return False
-    return is_label_key(f"requests.{text}")
+    return is_label_key(QUOTA_PREFIX + text)

@@ -134,5 +134,5 @@ def read_node(data: bytes) -> Node:
 
 
 def node_from(raw: Any) -> Node:
-    """As `read_node`, from decoded JSON."""
+    """Return a node from decoded JSON, as `read_node` does."""
     return from_json("Node", NodeObject, raw).compact()

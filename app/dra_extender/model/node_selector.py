@@ -43,7 +43,7 @@ class NodeSelector(Value, frozen=True):
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Items(min_items=1), Mark.REQUIRED] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether the node is selected, by the rules of component-helpers (empty terms are discarded, no term means no match).
+        """Return whether the node is selected, as component-helpers decides: empty terms are discarded, no term means no match.
 
         Raises:
             ModelError: a requirement anywhere in the selector is malformed, whether or not it would have been needed.
@@ -134,6 +134,6 @@ def label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str
 
 
 def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
-    """Of the fields of a node only its name is known; others count as empty."""
+    """Return whether a field of the node meets a requirement; of these only the name is known, others count as empty."""
     inside = (name if requirement.key == NODE_NAME_FIELD else "") in (requirement.values or ())
     return inside if requirement.operator == "In" else not inside

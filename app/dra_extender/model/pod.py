@@ -25,11 +25,12 @@ from dra_extender.model.fields import (
     Time,
     Word,
 )
-from dra_extender.model.metadata import Condition, ObjectMeta
+from dra_extender.model.metadata import MOST_VERSION_DIGITS, Condition, ObjectMeta
+from dra_extender.model.names import NATIVE_DOMAIN, QUOTA_PREFIX
 from dra_extender.model.pod_placement import Affinity, SpreadConstraint, Toleration, Volume
 
-_NATIVE_MARK: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
+FINISHED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""The phases in which a pod has ended for good."""
 NO_COUNT: Final = -1
 """An amount that is no whole number, so that no devices can be counted for it."""
 
@@ -124,7 +125,7 @@ class Pod(Value, frozen=True, rename=None):
     @property
     def finished(self) -> bool:
         """Return whether the pod has ended for good and uses nothing any more."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in FINISHED_PHASES
 
     @property
     def ending(self) -> bool:
@@ -360,9 +361,9 @@ def _requests(resources: Mapping[str, str | float]) -> list[ResourceRequest]:
 
 def is_extended(name: str) -> bool:
     """Return whether this is an extended resource, or the implicit one of a device class (as kube-scheduler distinguishes them)."""
-    if "/" not in name or name.startswith(_QUOTA_PREFIX):
+    if "/" not in name or name.startswith(QUOTA_PREFIX):
         return False
-    return _NATIVE_MARK not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
+    return NATIVE_DOMAIN not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
 
 
 def _count(amount: str | float) -> int:
@@ -385,7 +386,6 @@ class _Head(Value, frozen=True):
     metadata: _Identity = _Identity()
 
 
-_VERSION_DIGITS: Final = 20
 _read_object = reader("Pod", PodObject)
 _read_head = reader("Pod", _Head)
 
@@ -413,7 +413,7 @@ class RequestPod:
         self._raw = raw
         self.namespace, self.name = head.namespace, head.name
         self.uid, version = head.uid, head.resource_version
-        self.resource_version = version if len(version) <= _VERSION_DIGITS and version.isascii() else ""
+        self.resource_version = version if len(version) <= MOST_VERSION_DIGITS and version.isascii() else ""
 
     @property
     def size(self) -> int:

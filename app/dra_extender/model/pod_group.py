@@ -95,7 +95,7 @@ class PodGroup(Value, frozen=True):
 
 
 def group_consumer(name: str, uid: str) -> ConsumerReference:
-    """A PodGroup as it appears in `reservedFor` (KEP-5729)."""
+    """Return a PodGroup as it appears in `reservedFor` (KEP-5729)."""
     return ConsumerReference(api_group=GROUP, resource=POD_GROUPS, name=name, uid=uid)
 
 
@@ -108,6 +108,6 @@ read_pod_group = reader("PodGroup", PodGroup)
 
 
 def read_kept_pod_group(data: bytes) -> PodGroup:
-    """As `read_pod_group`, with as much of its metadata as decisions read: for keeping, not for writing."""
+    """Return a PodGroup with as much of its metadata as decisions read: for keeping, not for writing."""
     group = read_pod_group(data)
     return msgspec.structs.replace(group, metadata=group.metadata.bare(PROTECTION_FINALIZER))

@@ -37,7 +37,8 @@ OWN_ENTRIES: Final = 200
 
 One entry is left for the group, and 55 for pods that are bound to nodes whose kubelets turn out not to start such pods.
 """
-_MANY: Final = 32
+_DEVICES_OF_ALL: Final = 32
+"""What `devices_asked` counts for mode All."""
 
 
 class CelSelector(Value, frozen=True):
@@ -140,12 +141,13 @@ class ClaimSpec(Value, frozen=True):
 
     @property
     def devices_asked(self) -> int:
-        """How many devices the claim asks for, roughly: mode All counts as many."""
+        """About how many devices the claim asks for; mode All counts as 32."""
         total = 0
         for request in self.devices.requests or ():
             options = (request.exactly,) if request.exactly else request.first_available
             total += max(
-                (_MANY if option.allocation_mode == "All" else option.count or 1 for option in options), default=0
+                (_DEVICES_OF_ALL if option.allocation_mode == "All" else option.count or 1 for option in options),
+                default=0,
             )
         return total
 
@@ -240,7 +242,7 @@ def _with_own_parameters(opaque: OpaqueConfiguration) -> OpaqueConfiguration:
 
 
 def asks_admin_access(data: bytes) -> bool:
-    """Whether a request of the claim in `data` (API JSON) asks for administrative access; False where its spec cannot be read."""
+    """Return whether the claim in `data` (API JSON) asks for administrative access; False where its spec cannot be read."""
     try:
         requests = read_spec(data).devices.requests or ()
     except ModelError:
@@ -249,5 +251,5 @@ def asks_admin_access(data: bytes) -> bool:
 
 
 def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:
-    """As `read_claim`, from decoded JSON."""
+    """Return a claim from decoded JSON, as `read_claim` does."""
     return read_claim(msgspec.json.encode(raw))

@@ -114,7 +114,7 @@ class SliceReader:
         return self._slice(decode("ResourceSlice", self._decoder, data))
 
     def convert(self, raw: Any) -> ResourceSlice:
-        """As `read`, from decoded JSON."""
+        """Return a slice from decoded JSON, as `read` does."""
         return self._slice(from_json("ResourceSlice", SliceObject, raw))
 
     def _slice(self, wire: SliceObject) -> ResourceSlice:

@@ -58,14 +58,14 @@ read_template = reader("ResourceClaimTemplate", ClaimTemplate)
 
 
 def generated_for(claim: ClaimHead) -> tuple[str, str] | None:
-    """UID of the controller and the entry for which the claim was made from a template; None for any other claim."""
+    """Return the UID of the controller and the entry for which the claim was made from a template; None for any other claim."""
     meta = claim.metadata
     entry = meta.annotations.get(ENTRY_ANNOTATION) or meta.annotations.get(DRAFTED_ENTRY_ANNOTATION)
     return (meta.controller.uid, entry) if entry and meta.controller is not None else None
 
 
 def generated_name(owner: Owner, entry: str) -> str:
-    """`<owner>-<entry>-<suffix>`, at most 63 characters, the same at every call and another for another UID.
+    """Return `<owner>-<entry>-<suffix>`, at most 63 characters, the same at every call and another for another UID.
 
     Owner and entry are cut in proportion to their lengths, as upstream does.
     """
@@ -73,7 +73,7 @@ def generated_name(owner: Owner, entry: str) -> str:
 
 
 def suffix_of(text: str) -> str:
-    """Five characters as the API server appends them to a generateName, but ones that follow from the text."""
+    """Return five characters as the API server appends them to a generateName, but ones that follow from the text."""
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
     return "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(_SUFFIX))
 
@@ -123,7 +123,7 @@ def _is_reserved(key: str) -> bool:
 
 
 def generated_base(owner: str, entry: str) -> str:
-    """`<owner>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
+    """Return `<owner>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
     longest = _LONGEST_BASE - 1
     total = len(owner) + len(entry)
     if total > longest:

@@ -47,12 +47,12 @@ CONDITION_TAINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     }
 )
 """The key of the taint that kube-controller-manager gives a node for a condition of this type and status."""
-_PARTLY: Final = CONDITION_TAINTS["MemoryPressure", "True"]
+_MEMORY_PRESSURE: Final = CONDITION_TAINTS["MemoryPressure", "True"]
 """Pods that request memory or CPU tolerate this taint: admission sees to it."""
 UNLISTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), 2**63 * NANO)
 """What a node has of these if it is to pass for one with plenty of what it does not list."""
 NO_NODES: Final = "no nodes available to schedule pods"
-_FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_SHOWN_FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class NodeFilter(StrEnum):
@@ -127,7 +127,9 @@ class FitNode(Value, frozen=True, rename=None):
         repelling = {taint.key for taint in untolerated_taints(self.taints, ())}
         if self.unschedulable or CORDONED.key in repelling:
             return "cordoned"
-        return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
+        return next(
+            (key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_MEMORY_PRESSURE}), ""
+        )
 
     def refusals(
         self, needs: PodNeeds, used: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
@@ -168,7 +170,7 @@ class FitNode(Value, frozen=True, rename=None):
 
 
 def _order(resource: str) -> tuple[int, str]:
-    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), resource)
+    return (_SHOWN_FIRST.index(resource) if resource in _SHOWN_FIRST else len(_SHOWN_FIRST), resource)
 
 
 def _selected(needs: PodNeeds, node: FitNode) -> bool:
@@ -226,7 +228,7 @@ def _condition_taints(node: WholeNode) -> Iterator[DeviceTaint]:
 
 T = TypeVar("T")
 
-_UNKNOWN = (NodeRefusal(filter=NodeFilter.AFFINITY, text="node is not known"),)
+_UNKNOWN_NODE = (NodeRefusal(filter=NodeFilter.AFFINITY, text="node is not known"),)
 
 
 class NodeFit:
@@ -255,7 +257,7 @@ class NodeFit:
         """
         fit_node = self._nodes.get(node)
         if fit_node is None:
-            return _UNKNOWN
+            return _UNKNOWN_NODE
         used = self._used(node, released)
         return tuple(fit_node.refusals(needs, used, self._served, self._ports(needs, node, released)))
 

@@ -8,8 +8,9 @@ import msgspec
 
 from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import Value, decode, from_json
+from dra_extender.model.names import HUGE_PAGES_PREFIX, NATIVE_DOMAIN
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.model.pod import Amounts, Container, Port, Resources, WholePod, is_extended
+from dra_extender.model.pod import FINISHED_PHASES, Amounts, Container, Port, Resources, WholePod, is_extended
 from dra_extender.model.pod_placement import Toleration
 
 CPU: Final = "cpu"
@@ -17,9 +18,7 @@ MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 _MILLI: Final = NANO // 1_000
-_HUGE_PAGES: Final = "hugepages-"
 _VOLUMES: Final = "attachable-volumes-"
-_NATIVE_MARK: Final = "kubernetes.io/"
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for all addresses
 _TCP: Final = "TCP"
 
@@ -94,12 +93,14 @@ def _of_whole(pod_resources: Resources | None, of_containers: Mapping[str, int])
         return {}
     requests, limits = _parsed(pod_resources.requests), _parsed(pod_resources.limits)
     defaults = {
-        name: amount for name, amount in limits.items() if name.startswith(_HUGE_PAGES) or name not in of_containers
+        name: amount
+        for name, amount in limits.items()
+        if name.startswith(HUGE_PAGES_PREFIX) or name not in of_containers
     }
     return {
         name: amount
         for name, amount in {**defaults, **requests}.items()
-        if name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
+        if name in (CPU, MEMORY) or name.startswith(HUGE_PAGES_PREFIX)
     }
 
 
@@ -112,7 +113,7 @@ def _is_known(name: str) -> bool:
     """Return whether `framework.Resource` counts the resource; it counts no others, such as `storage`."""
     if name in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS):
         return True
-    return name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE_MARK in name or is_extended(name)
+    return name.startswith((HUGE_PAGES_PREFIX, _VOLUMES)) or NATIVE_DOMAIN in name or is_extended(name)
 
 
 def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
@@ -143,9 +144,6 @@ def conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
         if addresses and (port.address == _ANY_ADDRESS or not addresses.isdisjoint((port.address, _ANY_ADDRESS))):
             return True
     return False
-
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodNeeds(Value, frozen=True, rename=None):
@@ -213,7 +211,7 @@ def _pod_needs(pod: WholePod) -> PodNeeds:
     return PodNeeds(
         key=pod.metadata.full_name,
         node=spec.node_name or "",
-        ended=pod.status.phase in _ENDED,
+        ended=pod.status.phase in FINISHED_PHASES,
         amounts=pod_requests(containers, init_containers, spec.resources, spec.overhead),
         ports=tuple(host_ports(ports, host_network=bool(spec.host_network))),
         tolerations=spec.tolerations or (),

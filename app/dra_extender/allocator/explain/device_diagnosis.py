@@ -168,13 +168,13 @@ class _RequestCheck:
             code, verdict = self._judge(location)
         except SearchEndedError as fatal:
             return DeviceDiagnosis(device_id, fatal.rejection.code, fatal.rejection.detail)
-        if code is None or (code is Code.NO_MATCH and unmet is None):
-            return DeviceDiagnosis(device_id, code)
+        position = location - view.base
         if code is Code.NO_MATCH and unmet is not None:
-            position = location - view.base
             text = unmet.message(view.published, position)
             return DeviceDiagnosis(device_id, code, text, unmet.distance(view.published, position))
-        option, device = self.slot.option, view.published.devices[location - view.base]
+        if code is None or code is Code.NO_MATCH:
+            return DeviceDiagnosis(device_id, code)
+        option, device = self.slot.option, view.published.devices[position]
         return DeviceDiagnosis(
             device_id,
             code,

@@ -41,8 +41,7 @@ _RESERVE: Final = 2
 """Each kind is treated as if this many more pods fitted somewhere; otherwise its price would grow without limit."""
 _DIGITS: Final = 9
 _Loss = tuple[float, float, float]
-_NONE: Final[_Loss] = (float("inf"), 0.0, 0.0)
-_TWO: Final = 2
+_UNUSABLE: Final[_Loss] = (float("inf"), 0.0, 0.0)
 _MOST_ORDERED: Final = 2_048
 _MOST_LAYOUTS: Final = 5_000
 _MOST_NODE_ROOMS: Final = 20_000
@@ -243,10 +242,10 @@ class Fragmentation:
                         loss = loss_by_share[key] = self._unit_loss(room, where.place, share)
                     losses[location] = loss
         waits = [location for location in losses if devices[location].binding_conditions]
-        if len(set(loss_by_share.values())) < _TWO and not waits:
+        if len(set(loss_by_share.values())) <= 1 and not waits:
             return None
         # Devices that no request can have go last.
-        keys = [(True, _NONE, location) for location in range(len(devices))]
+        keys = [(True, _UNUSABLE, location) for location in range(len(devices))]
         for location, loss in losses.items():
             keys[location] = bool(devices[location].binding_conditions), loss, location
         keys.sort()
@@ -255,7 +254,7 @@ class Fragmentation:
     def _unit_loss(self, room: UnitRoom, place: int, share: Amounts) -> _Loss:
         """Return by what devices are chosen: what taking one costs, how much of the unit it blocks, and how much is free there."""
         if not room.admits(place, share):
-            return _NONE
+            return _UNUSABLE
         after = room.after(place, share)
         lost = round(self._worth(room) - self._worth(after), _DIGITS)
         return lost, round(room.open - after.open, _DIGITS), room.free

@@ -131,7 +131,7 @@ def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[Coun
 
 
 def _merged(snapshots: list[tuple[CounterConsumption, ...]]) -> Iterator[CounterConsumption]:
-    """One entry for each distinct group list of each set; the amounts are on the first entry of the set, zero on the others."""
+    """Yield an entry for each distinct group list of each set; the amounts are on the first entry of a set, zero on the others."""
     highest: dict[str, dict[str, int]] = {}
     groups: dict[str, dict[tuple[tuple[str, ...], bool], None]] = {}
     for snapshot in snapshots:

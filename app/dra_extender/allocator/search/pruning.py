@@ -26,8 +26,8 @@ _VERDICTS_PER_DEVICE: Final = 64
 """So many verdicts of a device take as long to compare as the device takes to read."""
 _MAX_NOGOODS: Final = 12_000
 """A nogood of twelve picks takes 1.4 KB, so that a search keeps about 16 MiB; it searches further states again."""
-_FEW: Final = 64
-_ONE: Final = ord("1")
+_MOST_SHIFTS: Final = 64
+_SET_DIGIT: Final = ord("1")
 
 
 class RemainingRequests(NamedTuple):
@@ -109,13 +109,17 @@ class PruningIndex:
         ]
         # Of the eligible devices, those that every constraint could admit, each device by itself.
         compared, mask = self._joined or (0, mask)
-        for place, index in enumerate(option.constraints[compared:], compared):
-            self._joined = place, mask
+        for position, index in enumerate(option.constraints[compared:], compared):
+            self._joined = position, mask
             node_view.poll_deadline(mask.bit_count())
             constraint = constraints[index]
             if not constraint.lists:
                 mask = _mask_at(
-                    [place for place in locations(mask) if node_view.attribute(option, constraint.attribute, place)]
+                    [
+                        location
+                        for location in locations(mask)
+                        if node_view.attribute(option, constraint.attribute, location)
+                    ]
                 )
                 continue
             # A device without a value joins no constraint; matchAttribute needs one value on all devices of the request.
@@ -263,13 +267,13 @@ def locations(mask: Mask) -> Iterable[int]:
 def _mask_at(places: Sequence[int]) -> Mask:
     """Return the mask of these ascending locations: by shifts if they are few, else by digits, which takes linear time."""
     mask = 0
-    if len(places) < _FEW:
+    if len(places) < _MOST_SHIFTS:
         for place in places:
             mask |= 1 << place
         return mask
     digits = bytearray(b"0" * (places[-1] + 1))
     for place in places:
-        digits[~place] = _ONE
+        digits[~place] = _SET_DIGIT
     return int(digits, 2)
 
 

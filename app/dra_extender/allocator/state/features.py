@@ -39,7 +39,7 @@ FIELD_OF_NAME: Final[Mapping[str, str]] = {_camel(field.name): field.name for fi
 
 
 def why_off(field: str) -> str:
-    """Half a sentence for a refusal, e.g. `DerivedAttributes, which is off`."""
+    """Return half a sentence for a refusal, e.g. `DerivedAttributes, which is off`."""
     return f"{_camel(field)}, which is off"
 
 
