@@ -140,15 +140,18 @@ class ClaimController:
         """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are ignored."""
         self._store = store
         self._for_groups = for_groups
+        self._settled: int | None = None
         self.problems: list[str] = []
 
     def reconcile(self) -> None:
         """Reconcile all claims until nothing changes any more."""
         for _ in range(_ROUNDS):
             before = self._store.version
+            if before == self._settled:
+                return
             self._reconcile_once()
             if self._store.version == before:
-                return
+                self._settled = before
 
     def _reconcile_once(self) -> None:
         self.problems = []
