@@ -204,7 +204,7 @@ class ApiServer:
         self.history.compact()
 
     def _changed(self, change: Change) -> None:
-        for watch in list(self._watches):
+        for watch in [each for each in self._watches if each.kind is change.key.kind]:
             watch.tell(change)
         by = self._writer
         write = Write(change) if by is None else Write(change, by.user, by.agent, by.verb, by.subresource)

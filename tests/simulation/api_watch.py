@@ -277,7 +277,8 @@ class Watch:
                 self._connection.end_stream()
                 return False
             for change in self._history.since(self._asked):
-                self.tell(change)
+                if change.key.kind is self.kind:
+                    self.tell(change)
         else:
             self._tell_all()
         end = self._loop.time() + self._seconds
@@ -287,8 +288,8 @@ class Watch:
         return True
 
     def tell(self, change: Change) -> None:
-        """Send an event about a change that is newer than the version asked for, if the watch is about the object."""
-        if change.key.kind is not self.kind or self._namespace not in ("", change.key.namespace):
+        """Send an event about a change of its kind that is newer than the version asked for, if the watch is about the object."""
+        if self._namespace not in ("", change.key.namespace):
             return
         if change.version <= self._asked:
             return

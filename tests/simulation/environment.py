@@ -40,6 +40,8 @@ _BOOT: Final = 1_000.0
 """Seconds that every machine runs before that."""
 
 
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", None)
+
 _ASKED: Final[tuple[tuple[types.ModuleType, str], ...]] = (
     (time, "time"),
     (time, "time_ns"),
@@ -83,11 +85,9 @@ class _Machine:
         return _BOOT + self._loop.read_clock()
 
     def clock_gettime(self, clock: int) -> float:
-        if clock == time.CLOCK_REALTIME:
-            return self.time()
-        if clock == getattr(time, "CLOCK_BOOTTIME", None):
+        if clock == _STEADY:
             return self._boot()
-        return self.monotonic()
+        return self.time() if clock == time.CLOCK_REALTIME else self.monotonic()
 
     def urandom(self, size: int) -> bytes:
         return self._random.randbytes(size)
@@ -191,12 +191,13 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _for_this_thread(real: Any, answer: Any) -> Any:
-    thread = threading.get_ident()
+    identify = threading.get_ident
+    thread = identify()
     if isinstance(real, type):
         return answer
 
     def ask(*given: Any, **named: Any) -> Any:
-        return (answer if threading.get_ident() == thread else real)(*given, **named)
+        return (answer if identify() == thread else real)(*given, **named)
 
     return ask
 

@@ -5,12 +5,14 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote
 
 import httptools
 
 JSON = "application/json"
+_KEPT_URLS = 1_000
 
 
 @dataclass(slots=True)
@@ -113,11 +115,10 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         request, self._request = self._request, HttpRequest()
-        url, self._url = httptools.parse_url(self._url), b""
+        url, self._url = self._url, b""
         request.method = self._parser.get_method().decode()
-        request.raw_path = url.path.decode()
-        request.path = unquote(request.raw_path)
-        request.query = dict(parse_qsl((url.query or b"").decode(), keep_blank_values=True))
+        request.raw_path, request.path, query = _read_url(url)
+        request.query = dict(query)
         self._keep_alive = self._parser.should_keep_alive()
         self._waiting.append(request)
         self._next()
@@ -136,6 +137,14 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self.closed:
             self._transport.write(data)
+
+
+@lru_cache(_KEPT_URLS)
+def _read_url(text: bytes) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Return the path as it was sent, the path, and the query."""
+    url = httptools.parse_url(text)
+    path = url.path.decode()
+    return path, unquote(path), tuple(parse_qsl((url.query or b"").decode(), keep_blank_values=True))
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:

@@ -85,7 +85,7 @@ class Process:
                 return False
         handle = self.ready.popleft()
         self.steps += 1
-        if not handle.cancelled():
+        if not handle._cancelled:
             handle._run()
         return True
 
@@ -179,6 +179,9 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._order.clear()
         return self._hash.hexdigest()
 
+    # asyncio asks for every callback; this is False without a frame of Python.
+    get_debug = staticmethod(bool)
+
     @property
     def timers(self) -> int:
         """How many timers are kept, cancelled ones included."""
@@ -260,7 +263,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def drop_ended_timers(self) -> None:
         """Let go of timers that are cancelled, and of those of processes that have ended."""
-        self._timers = [each for each in self._timers if not each[2].cancelled() and each[3].alive]
+        self._timers = [each for each in self._timers if not each[2]._cancelled and each[3].alive]
         heapq.heapify(self._timers)
         self._cancelled = 0
 
@@ -296,23 +299,24 @@ class SimulationLoop(asyncio.BaseEventLoop):
         draw = self.random.random
         process = ready[int(draw() * len(ready))] if len(ready) > 1 else ready[0]
         self._current = process
+        waiting, order, number = process.ready, self._order, process.number & 0xFF
         for _ in range(int(draw() * _MOST_CALLBACKS) + 1):
             self._readings = 0
             if not process.step():
                 break
             self.steps += 1
-            self._order.append(process.number & 0xFF)
-            if not process.ready or process.paused or self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's, set by `stop`
+            order.append(number)
+            if not waiting or process.paused or self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's, set by `stop`
                 break
         self._current = self.main
-        if len(self._order) > _TRACE_BYTES:
-            self._hash.update(self._order)
-            self._order.clear()
+        if len(order) > _TRACE_BYTES:
+            self._hash.update(order)
+            order.clear()
 
     def _skip(self) -> None:
         """Go to the moment of the next timer."""
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or not timers[0][3].alive):
+        while timers and (timers[0][2]._cancelled or not timers[0][3].alive):
             heapq.heappop(timers)
         if not timers:
             raise NothingLeftError
@@ -320,7 +324,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         while timers and timers[0][0] <= self._now:
             _, _, timer, process = heapq.heappop(timers)
             timer._scheduled = False  # type: ignore[attr-defined]
-            if process.alive and not timer.cancelled():
+            if process.alive and not timer._cancelled:
                 process.ready.append(timer)
 
     def _process_events(self, event_list: Any) -> None:

@@ -303,7 +303,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def _after_delay(self, call: Callable[[Any], None], what: Any) -> None:
         link = self._network.link(self.local[0], self.remote[0])
-        seconds = self._random.uniform(link.shortest, link.longest)
+        seconds = link.shortest + (link.longest - link.shortest) * self._random.random()
         size = len(what) if isinstance(what, bytes) else 0
         self._arrives = max(self._arrives, self._loop.time() + seconds) + size / link.rate
         owner = self.process if call == self.fail else self.peer.process

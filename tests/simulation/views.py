@@ -66,7 +66,7 @@ class View:
     def _note(self, change: Change) -> None:
         kind = change.key.kind
         if self._process.alive and kind in self._arrival:
-            self._arrival[kind] = max(self._arrival[kind], self._loop.time() + self._random.uniform(0, self._slowest))
+            self._arrival[kind] = max(self._arrival[kind], self._loop.time() + self._slowest * self._random.random())
             self._loop.call_at(self._arrival[kind], self._see, change, context=self._process.context)
 
     def _see(self, change: Change) -> None:
