@@ -77,7 +77,7 @@ def test_nothing_is_said_of_claims_that_wait_for_devices_that_are_held_or_cannot
         pytest.param(
             exactly("deviceClassName: gppu"),
             "request r: device class does not exist: device class gppu; there are gpu",
-            "",
+            "create DeviceClass gppu",
             id="class",
         ),
         pytest.param(

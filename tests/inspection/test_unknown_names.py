@@ -232,3 +232,25 @@ def test_missing_class_of_a_resource_is_found(field: str, name: str, asks: bool,
     findings = [finding for finding in findings if "DeviceClass" in finding]
     assert bool(findings) == bool(expected)
     assert all(expected in finding for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("request_body", "expected"),
+    [
+        ("exactly: {deviceClassName: large-gpus}", ["large-gpus"]),
+        (
+            "firstAvailable: [{name: a, deviceClassName: large-gpu}, {name: b, deviceClassName: large-gpuu}]",
+            ["large-gpuu"],
+        ),
+        ("exactly: {deviceClassName: nic}", []),
+        ("exactly: {deviceClassName: large-gpu}", []),
+    ],
+)
+def test_misspelt_class_of_a_request_is_found_in_the_files(request_body: str, expected: list[str]) -> None:
+    claim = (
+        "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: one}\n"
+        f"spec: {{devices: {{requests: [{{name: r, {request_body}}}]}}}}\n"
+    )
+    findings = [finding for finding in found(claim + CLASS, asks=False) if "DeviceClass" in finding]
+    assert len(findings) == len(expected)
+    assert all(f"DeviceClass {name} is not in these files; nearest name large-gpu" in findings[0] for name in expected)

@@ -161,9 +161,25 @@ def unknown_names(
                 yield from _unknown_in(entry, ("spec", "podGroupTemplates", index), existing, pods=False)
         elif entry.kind == StoredKind.TAINT_RULE.singular:
             yield from _unknown_driver(entry, ("spec", "deviceSelector", "driver"), "the rule taints nothing", existing)
+        # With a cluster, such a claim is found because no node can ever serve it.
+        for field in _classes_asked_for(entry) if objects is None else ():
+            name = value_at(entry.item, field)
+            yield from _missing(entry, field, Key(StoredKind.CLASS, "", str(name)), existing)
         for field in _configured(entry):
             yield from _unknown_driver(entry, field, "nothing reads this configuration", existing)
         yield from _changed(entry, existing)
+
+
+def _classes_asked_for(written: _Written) -> Iterator[FieldPath]:
+    """Yield the fields in which the requests of a claim, or of a claim template, name a class."""
+    devices = next((path for kind, path in _CLAIM_SPECS.items() if kind.singular == written.kind), None)
+    requests: FieldPath = () if devices is None else (*devices, "requests")
+    for index, request in enumerate(list_at(written.item, requests) if requests else ()):
+        field = (*requests, index)
+        alternatives = list_at(request, ("firstAvailable",))
+        for body in ((*field, "exactly"), *((*field, "firstAvailable", number) for number in range(len(alternatives)))):
+            if isinstance(value_at(written.item, (*body, "deviceClassName")), str):
+                yield (*body, "deviceClassName")
 
 
 def _configured(written: _Written) -> Sequence[FieldPath]:

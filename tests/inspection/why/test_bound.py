@@ -146,3 +146,26 @@ def test_claim_with_which_the_kubelet_starts_no_pod_is_named(made: MadeCluster, 
     assert why(made.view(), NAMESPACE, "train").refused == (f"claim gpu: claim claim-train {said}",)
     made.objects["pods"][-1]["status"]["phase"] = "Running"
     assert why(made.view(), NAMESPACE, "train").refused == ()
+
+
+def test_bound_pod_whose_device_is_published_no_more_says_so(made: MadeCluster) -> None:
+    made.objects["resourceslices"][-1]["spec"]["devices"] = [device("gpu-1")]
+    note = "claim gpu: device gpu.example.com/n1/gpu-0: generation 1 of its pool does not publish it"
+    assert why(made.view(), NAMESPACE, "train").notes == (note,)
+
+
+def test_bound_pod_whose_device_gets_a_taint_says_that_it_is_evicted(made: MadeCluster) -> None:
+    made.objects["resourceslices"][-1]["spec"]["devices"][0]["taints"] = [{"key": "e.com/x", "effect": "NoExecute"}]
+    (note,) = why(made.view(), NAMESPACE, "train").notes
+    assert note.startswith("kube-controller-manager evicts it: claim gpu: device gpu.example.com/n1/gpu-0 has taint")
+
+
+def test_pod_that_was_given_a_node_without_a_scheduler_has_to_be_created_again(made: MadeCluster) -> None:
+    pending(made)
+    claim_status(made).clear()
+    made.objects["pods"][-1]["spec"]["nodeName"] = "n9"
+    report = why(made.view(), NAMESPACE, "train")
+    assert [step.text for step in report.next] == [
+        "create the pod again without spec.nodeName, so that a scheduler allocates its claims"
+    ]
+    assert report.notes == ("node n9 does not exist",)

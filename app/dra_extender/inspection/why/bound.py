@@ -8,13 +8,16 @@ from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.audit.cluster_audit import evicting_taints
+from dra_extender.inspection.audit.published import PublishedDevices
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, has_device_taints
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.why.report import DeviceCondition, NodeScore, PodDevice, PreferredAttribute
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import decode_shallow
+from dra_extender.model.device import device_id_of
 from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
@@ -108,6 +111,29 @@ def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
     node = view.ledger.nodes.get(pod.node_name)
     failures = admission_failures(pod, lambda key: view.claim(*key), GroupReservation.AUTO, node)
     return tuple(f"{failure.subject}: {failure.why}" for failure in failures)
+
+
+def lacks_allocation(view: ClusterView, pod: Pod) -> bool:
+    """Return whether a claim of a bound pod is there and not allocated: no scheduler does that for a pod that has a node."""
+    found_claims = find_claims(pod, view.ledger)
+    claims = () if isinstance(found_claims, Rejection) else found_claims
+    return any(claim.record.claim.status.allocation is None for claim in claims)
+
+
+def lost_ground(view: ClusterView, pod: Pod) -> Iterator[str]:
+    """Yield that the node of a bound pod does not exist, that its devices are not published, or that it is evicted."""
+    if unread(view.origin, DEVICES):
+        return
+    if pod.node_name not in view.ledger.nodes:
+        yield f"node {pod.node_name} does not exist"
+    devices = PublishedDevices(view.ledger)
+    for allocated in allocated_devices(view, pod):
+        absence = devices.absence(device_id_of(allocated.device))
+        if absence:
+            yield f"{allocated.subject}: device {allocated.device}: {absence}"
+    if has_device_taints(view.origin):
+        taints = evicting_taints(pod, view.ledger, devices)
+        yield from (f"kube-controller-manager evicts it: {taint}" for taint in taints)
 
 
 def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:

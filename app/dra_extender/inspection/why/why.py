@@ -20,7 +20,14 @@ from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
-from dra_extender.inspection.why.bound import allocated_devices, kubelet_refusals, node_scores, preferred_attributes
+from dra_extender.inspection.why.bound import (
+    allocated_devices,
+    kubelet_refusals,
+    lacks_allocation,
+    lost_ground,
+    node_scores,
+    preferred_attributes,
+)
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes, meant_resources
 from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
@@ -180,6 +187,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     starts = bound and pod.phase == PENDING
     events = reported_events(view, pod, facts, pod_cause.cause)
     look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
+    again = NextStep(text="create the pod again without spec.nodeName, so that a scheduler allocates its claims")
     absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
     return WhyReport(
         format=FORMAT,
@@ -198,7 +206,11 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         refused=kubelet_refusals(view, pod) if starts else (),
         scores=node_scores(view, pod) if bound else (),
         preferred=tuple(preferred_attributes(view, pod)) if bound else (),
-        next=(look,) if starts and not any(event.reporter == _KUBELET for event in events) else (),
+        next=(again,)
+        if starts and lacks_allocation(view, pod)
+        else (look,)
+        if starts and not any(event.reporter == _KUBELET for event in events)
+        else (),
         usable=tuple(sorted(pod_cause.usable))[:EXAMPLES] if devices_suffice else (),
         unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated)
         if devices_suffice and not absent
@@ -209,6 +221,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         notes=(
             *held_notes(view.hold_report, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
             *(beside_gates(view, pod) if pod_cause.cause is Cause.GATED else ()),
+            *(lost_ground(view, pod) if bound else ()),
             *map(str, view.unreadable),
         ),
     )
