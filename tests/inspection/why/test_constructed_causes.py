@@ -442,6 +442,16 @@ def resource_misspelt_and_no_cpu(made: MadeCluster) -> None:
     made.objects["pods"][-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
 
 
+def gang_with_a_gated_member_and_a_device_in_use(made: MadeCluster) -> None:
+    gang_with_a_gated_member(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
+def gang_with_a_member_of_an_absent_scheduler_and_a_device_in_use(made: MadeCluster) -> None:
+    gang_with_a_member_of_an_absent_scheduler(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -564,6 +574,16 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     resource_misspelt_and_no_cpu: (
         ["example.com/large-gpus, ask for 63900m of cpu ok on n1", "once the name is right", "Insufficient cpu"],
+        [],
+    ),
+    gang_with_a_gated_member_and_a_device_in_use: (
+        [
+            "next wait until the scheduling gates of train-1 are removed: example.com/quota, end ml/old ok, the gang fits"
+        ],
+        [],
+    ),
+    gang_with_a_member_of_an_absent_scheduler_and_a_device_in_use: (
+        ["next train-1: use schedulerName dra-extender-scheduler instead of volcano, end ml/old ok, the gang fits"],
         [],
     ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),

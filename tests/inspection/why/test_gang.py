@@ -77,7 +77,7 @@ OBSTACLES = [
     pytest.param(
         {"schedulingGates": [{"name": "example.com/wait"}]},
         "pod has scheduling gates: example.com/wait",
-        "wait until the scheduling gates of train-2 are removed: example.com/wait",
+        "wait until the scheduling gates of train-2 are removed: example.com/wait, end ml/old",
         id="gate",
     ),
     pytest.param(

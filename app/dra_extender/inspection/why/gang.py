@@ -11,11 +11,13 @@ from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.changes import ENDS, ProposedChange
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.node_steps import NodeSteps
+from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
 from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
     unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid] if diagnosis.cannot_start else []
     gated = [member for member, rejection in unready if rejection.code is Code.POD_GATED]
     if gated:
-        yield _without_gates(view, pod, gated)
+        yield from _without_gates(view, pod, gated)
     absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
     if absent and diagnosis.cannot_start:
         yield from _with_scheduler(view, pod, absent)
@@ -89,8 +91,8 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
             yield msgspec.structs.replace(step, text=f"{member.name}: {step.text}", nodes=(), verified="")
 
 
-def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> NextStep:
-    """Return that the scheduling gates of members have to be removed, and whether the gang fits then."""
+def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> Iterator[NextStep]:
+    """Yield that the scheduling gates of members have to be removed, and whether the gang fits then."""
     gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
     names = listed([member.name for member in gated], _MOST_HELPED)
     text = f"wait until the scheduling gates of {names} are removed: {gates}"
@@ -103,22 +105,46 @@ def _with_scheduler(view: ClusterView, pod: Pod, absent: Sequence[Pod]) -> Itera
     if name is not None:
         own = [member.uid for member in absent] == [pod.uid]
         names = "" if own else f"{listed([member.name for member in absent], _MOST_HELPED)}: "
-        yield _with_specs(view, pod, absent, names + scheduler_text(absent[0], name), {"schedulerName": name})
+        yield from _with_specs(view, pod, absent, names + scheduler_text(absent[0], name), {"schedulerName": name})
 
 
 def _with_specs(
     view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
-) -> NextStep:
-    """Return that members have to have other fields in their specs, and whether the gang fits then."""
+) -> Iterator[NextStep]:
+    """Yield that members have to have other fields in their specs, whether the gang fits then, and if not what helps besides."""
     if len(members) > _MOST_CHANGED:
-        return NextStep(text=text)
+        yield NextStep(text=text)
+        return
     stored = (view.stored("pods", member.name, member.namespace) for member in members)
     changes = [
         ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
         for before in stored
         if before is not None
     ]
-    return Trials(view, pod).try_change(ProposedChange(text, tuple(changes)), ()) or NextStep(text=text)
+    change, trials = ProposedChange(text, tuple(changes)), Trials(view, pod)
+    step = trials.try_change(change, ())
+    if step is not None:
+        yield step
+    else:
+        yield from _steps_after(view, pod, trials, change) or (NextStep(text=text),)
+
+
+def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange) -> Sequence[NextStep]:
+    """Return what helps the gang together with a change after which one of its members still has no place."""
+    nodes = tuple(view.ledger.nodes)
+    with trials.within(change):
+        view.offer_gang(pod)
+        planned = view.extender.gang_account(pod, nodes)
+        if planned is None:
+            return ()
+        with planned as diagnosis:
+            blocker = None if diagnosis.cannot_start else next(iter(diagnosis.waiting), None)
+            result = FilterResult() if blocker is None else view.extender.evaluate_without_gang(blocker, nodes)
+            reasons = Reasons(
+                view, blocker or pod, result, trials, names_pod=blocker is not None and blocker.uid != pod.uid
+            )
+        view.hold_again()
+        return tuple(step for step in reasons.steps() if step.nodes)
 
 
 def _members(view: ClusterView, diagnosis: "GangDiagnosis", blocker: str) -> Iterator[GangMembers]:
