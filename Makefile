@@ -74,7 +74,7 @@ coverage: $(READY) ## The unit tests with coverage, which has a floor; no part o
 
 .PHONY: thorough
 thorough: $(READY) ## Property tests with ten times the examples, and the tests that search for minutes; no part of `test`
-	$(PYTEST) $(call marked,given\|examples(\|mark\.nightly) -m "not e2e and not chart and not verify" -n $(WORKERS) --dist worksteal \
+	$(PYTEST) $(call marked,hypothesis\|support\.examples\|mark\.nightly) -m "not e2e and not chart and not verify" -n $(WORKERS) --dist worksteal \
 	  --hypothesis-profile thorough --timeout 3600 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: parity

@@ -2,9 +2,12 @@
 
 import ast
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "app" / "dra_extender"
@@ -55,3 +58,12 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     wrong = re.compile(r"(?<![\\(])\)(?:[*+]|\{[0-9,]+\})\+")
     found = [str(file) for file in PACKAGE.rglob("*.py") if wrong.search(file.read_text())]
     assert found == []
+
+
+@pytest.mark.parametrize("target", re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def test_make_can_read_the_commands_of_each_target(target: str) -> None:
+    """`make --dry-run` expands them, and those of the targets that they call, and runs nothing else."""
+    answer = subprocess.run(
+        ["/usr/bin/env", "make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
