@@ -114,22 +114,19 @@ class TimeSlices:
         """Return the seconds that are left for further slices of this pod's calls; negative when overdrawn."""
         if self._contended(pod):
             return min(self._namespaces.level(pod.namespace, now), self._common.level(now))
-        return (
-            self._alone.level(now)
-            if self._waiting.others_waiting_in_namespace(pod)
-            else self._options.search_burst_seconds
-        )
+        if self._waiting.others_waiting_in_namespace(pod):
+            return self._alone.level(now)
+        return self._options.search_burst_seconds
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
         """Return whether pods of this namespace have taken more than their share; what others take does not count."""
-        namespace, alone = self._namespaces.level(pod.namespace, now) < 0, self._alone.level(now) < 0
-        if not (namespace or alone):
-            return False
-        return namespace if self._contended(pod) else alone and self._waiting.others_waiting_in_namespace(pod)
+        if self._contended(pod):
+            return self._namespaces.level(pod.namespace, now) < 0
+        return self._alone.level(now) < 0 and self._waiting.others_waiting_in_namespace(pod)
 
     def _contended(self, pod: Pod) -> bool:
         """Return whether pods of other namespaces wait, or have called a moment ago."""
         other_call = self._last if self._last.namespace != pod.namespace else self._last_of_another
-        return self.clock.monotonic() - other_call.at < _RECENT_SECONDS or self._waiting.waiting_in_other_namespaces(
-            pod
-        )
+        if self.clock.monotonic() - other_call.at < _RECENT_SECONDS:
+            return True
+        return self._waiting.waiting_in_other_namespaces(pod)

@@ -134,12 +134,10 @@ class Competitors:
                 if need is None:
                     return True
                 claim_need = need.on(node)
-                claims_on_node = (
-                    undecided
-                    if claim_need is None or isinstance(claim_need, Rejection)
-                    else (*undecided, claim_need.claim)
-                )
-                if not isinstance(claim_need, Rejection) and self._may_serve(claims_on_node, device, budget):
+                if isinstance(claim_need, Rejection):
+                    continue
+                claims_on_node = undecided if claim_need is None else (*undecided, claim_need.claim)
+                if self._may_serve(claims_on_node, device, budget):
                     return True
         return False
 

@@ -270,7 +270,8 @@ class ConflictYield:
         competitor waits, or a pod is not judged yet, the claim is reserved for a guard claim, too, so that a deletion
         of the pod does not release it.
         """
-        conflict, prepared, competitor = self._conflict(claim, bind), False, None
+        conflict = self._conflict(claim, bind)
+        prepared, competitor = False, None
         while conflict is not None:
             is_foreign_device = (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)
             if not prepared:

@@ -51,10 +51,10 @@ class ExtendedClaims:
 
     @asynccontextmanager
     async def claim_for(self, pod: Pod, node: str) -> AsyncIterator[ExtendedResourceClaim | None]:
-        """Inside, the claim exists that the pod needs on this node, with or without an allocation; None if it needs none.
+        """Make the claim that the pod needs on this node, and enter with it, allocated or not; with None if the pod needs none.
 
-        A claim of an earlier attempt is adopted if it suits, else deleted.  After a failure inside the claim is deleted, too,
-        unless it is allocated: then a later bind carries on.
+        A claim of an earlier attempt is adopted if it suits, otherwise deleted.  If the block fails, the claim is deleted; an
+        allocated claim stays for a later bind.
         """
         claimed = await self._make_or_adopt(pod, node)
         try:

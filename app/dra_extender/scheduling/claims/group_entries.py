@@ -42,17 +42,18 @@ def why_crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> 
     ability = starts.support_on(pod.namespace, node, pod.uid)
     if ability is GroupEntrySupport.ON_TRIAL:
         return Rejection(code=Code.CLAIM_ON_TRIAL, claim=claim.label)
-    detail = ""
-    if ability is GroupEntrySupport.UNABLE and starts.free_entries(head, pod.uid) <= 0:
-        detail = (
-            f"its label {START_LABEL} says so" if known_on(node) is False else f"a pod did not start there; {_ADVICE}"
-        )
-    elif ability is GroupEntrySupport.UNKNOWN and _needs_its_gang(pod, ledger):
-        detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
-    elif ability is GroupEntrySupport.UNKNOWN and starts.free_entries(head, pod.uid) < (
-        1 if head.reserved_by(group.uid) else 2
-    ):
-        detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
+    free_entries, detail = starts.free_entries(head, pod.uid), ""
+    if ability is GroupEntrySupport.UNABLE and free_entries <= 0:
+        detail = f"a pod did not start there; {_ADVICE}"
+        if known_on(node) is False:
+            detail = f"its label {START_LABEL} says so"
+    elif ability is GroupEntrySupport.UNKNOWN:
+        # The group needs an entry, and the pod one of its own if it does not start.
+        needed = 1 if head.reserved_by(group.uid) else 2
+        if _is_in_waiting_gang(pod, ledger):
+            detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
+        elif free_entries < needed:
+            detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
     return Rejection(code=Code.CLAIM_CROWDED, claim=claim.label, detail=detail) if detail else None
 
 
@@ -78,8 +79,8 @@ def _is_automatic(ledger: Ledger) -> bool:
     return ledger.pod_groups.reservation is GroupReservation.AUTO and ledger.pod_groups.ends_entries
 
 
-def _needs_its_gang(pod: Pod, ledger: Ledger) -> bool:
-    """Return whether the pod would be bound together with others only, and not start before them."""
+def _is_in_waiting_gang(pod: Pod, ledger: Ledger) -> bool:
+    """Return whether the pod is a member of a gang of which no member is bound."""
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
     return group is not None and group.min_count is not None and not ledger.pods.has_running_member(*group.metadata.key)
 

@@ -187,15 +187,12 @@ class PodResolver:
 
     async def resolve(self, sent: Pod | RequestPod) -> Pod:
         """Return the pod to place; a pod that is unknown and needs no devices is used as sent: no decision depends on it."""
-        delivered = self._ledger.pods.by_uid(sent.uid)
-        if delivered is not None and not (
-            names_missing(delivered)
-            and version_number(sent.resource_version) > version_number(delivered.resource_version)
-        ):
-            pod = delivered
-        elif delivered is None and not self._needs_devices(sent):
+        pod = self._ledger.pods.by_uid(sent.uid)
+        if pod is None and not self._needs_devices(sent):
             return sent if isinstance(sent, Pod) else sent.read()
-        else:
+        if pod is None or (
+            names_missing(pod) and version_number(sent.resource_version) > version_number(pod.resource_version)
+        ):
             pod = await self.read(sent.namespace, sent.name, sent.uid)
         self.check(pod, sent.namespace, sent.name)
         if pod.node_name or pod.finished:

@@ -140,7 +140,8 @@ def why_fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Reject
             continue
         if ledger.group_entry_trials.free_entries(head, claim.consumer.uid) > 0:
             continue
-        if not (claim.group is not None and is_crowded(claim, ledger) and head.reserved_by(claim.group.uid)):
+        has_group_entry = claim.group is not None and head.reserved_by(claim.group.uid)
+        if not (has_group_entry and is_crowded(claim, ledger)):
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=claim.label, detail=why_full(claim, ledger))
     return None
 
@@ -156,15 +157,14 @@ def why_not_ready(
         head, consumer = claim.record.claim, claim.consumer
         if head.status.allocation is None:
             continue
-        reservations = (
-            reservation for reservation in head.status.reserved_for if not is_guard_reservation(reservation)
+        is_kept = any(
+            reservation.uid != consumer.uid and not is_guard_reservation(reservation)
+            for reservation in head.status.reserved_for
         )
-        if all(reservation.uid == consumer.uid for reservation in reservations) and not (
-            is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, excluding=pod.uid)
-        ):
-            continue
-        state = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout)
-        if state.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
+        if is_group(consumer) and not is_kept:
+            is_kept = ledger.pods.has_running_member(pod.namespace, consumer.name, excluding=pod.uid)
+        state = evaluate_conditions(head, now=now, waiting_since=now, timeout=timeout) if is_kept else None
+        if state is not None and state.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
             return Rejection(code=Code.CLAIM_NOT_READY, claim=claim.label, detail=state.text)
     return None
 

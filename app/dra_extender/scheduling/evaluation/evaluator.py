@@ -151,7 +151,9 @@ class NodeEvaluator:
                 rejected[name] = answer.rejections[0]
                 continue
             score_terms = self._results.score_terms(demand, answer, usage)
-            fits[name] = NodeResult(state.version(name), hold_versions.version(name), answer, None, "", score_terms)
+            fits[name] = NodeResult(
+                state.version(name), hold_versions.version(name), score_terms=score_terms, _placement=answer
+            )
             if len(fits) >= max_feasible:
                 break
         result.limited |= any(rejection.code is Code.SEARCH_LIMIT for rejection in rejected.values())

@@ -32,7 +32,7 @@ _MAX_NAMES: Final = 10_000
 _MAX_READS: Final = 256
 _MAX_READS_BYTES: Final = 8 * 2**20
 _NAME_BYTES: Final = 100
-"""What a name takes beside its text, by measurement on CPython 3.11."""
+"""What a name takes in addition to its text, by measurement on CPython 3.11."""
 _UNREAD: Final = Attribute(string_value="")
 """Stands for the value of an attribute that the request does not read."""
 
@@ -153,8 +153,9 @@ class NodeEquivalence:
         several nodes is equivalent to no other.
         """
         if usage is not None:
-            pools = None if inventory.reaches else [usage.pool(pool) for pool in inventory.pools]
-            return None if pools is None else self._class(node, inventory, reads, _usage_digest(pools))
+            if inventory.reaches:
+                return None
+            return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
         own, everywhere = self._ledger.state.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
         version = own.get(node.name, 0)
@@ -172,8 +173,7 @@ class NodeEquivalence:
     def _class(self, node: Node, inventory: Inventory, reads: Reads | None, allocated: bytes | None) -> bytes | None:
         if allocated is None:
             return None
-        has = inventory.digest if reads is None else self._projected(node, inventory, reads)
-        return has + allocated if allocated else has
+        return (inventory.digest if reads is None else self._projected(node, inventory, reads)) + allocated
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
         """Return the digest of the inventory without attributes that are not read."""

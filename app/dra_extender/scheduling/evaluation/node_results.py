@@ -21,10 +21,10 @@ from dra_extender.telemetry.metrics import Metrics
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _SECOND: Final = 2
 _MOST_DEMANDS: Final = 1_000
-"""A demand takes 3 to 5 KB beside its results, and at each new one the results of all are counted."""
+"""A demand takes 3 to 5 KB in addition to its results, and at each new one the results of all are counted."""
 # These rejections name a pool, and the pool of an equivalent node has another name.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
-_UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
+_UNKNOWN: Final = NodeResult(0, 0, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
 @dataclass(slots=True)
@@ -151,12 +151,13 @@ class NodeResults:
     ) -> tuple[NodeResult, bool]:
         """Return the result that the search of a node means, and whether it holds for every equivalent node."""
         if not isinstance(answer, NoFit):
-            return NodeResult(*versions, answer, None, "", self.score_terms(demand, answer, usage)), True
+            score_terms = self.score_terms(demand, answer, usage)
+            return NodeResult(*versions, score_terms=score_terms, _placement=answer), True
         rejection = answer.rejections[0]
         codes = {reason.code for reason in answer.rejections}
         is_limited = Code.SEARCH_LIMIT in codes and not answer.at_step_limit
         is_shared = answer.at_step_limit or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
-        return NodeResult(*versions, None, rejection, rejection.summary, (), limited=is_limited), is_shared
+        return NodeResult(*versions, rejection, rejection.summary, limited=is_limited), is_shared
 
     def score_terms(self, demand: Demand, placement: Placement, usage: Usage) -> tuple[ScoreTerms, ...]:
         """Return the score terms of a placement under this usage, by claim."""

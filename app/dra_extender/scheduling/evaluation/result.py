@@ -73,12 +73,12 @@ class NodeResult:
 
     state: int
     hold: int
-    _placement: Placement | None
-    rejection: Rejection | None
-    text: str
+    rejection: Rejection | None = None
+    text: str = ""
     score_terms: tuple[ScoreTerms, ...] = ()
-    _template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
     limited: bool = False
+    _placement: Placement | None = None
+    _template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
 
     @property
     def placement(self) -> Placement | None:

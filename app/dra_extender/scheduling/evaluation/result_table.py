@@ -101,12 +101,12 @@ class ClassResult:
     def on(self, node: str, pools: tuple[PoolId, ...], versions: tuple[int, int]) -> NodeResult:
         """Return the result on a node of the class with these local pools, at these versions (state, hold)."""
         if self.template is not None:
-            return NodeResult(*versions, None, None, "", self.score_terms, (self.template, node, pools))
+            return NodeResult(*versions, score_terms=self.score_terms, _template=(self.template, node, pools))
         rejected = self.rejected.get(versions)
         if rejected is None:
             if len(self.rejected) >= _REJECTED_VERSIONS:
                 self.rejected.clear()
-            rejected = self.rejected[versions] = NodeResult(*versions, None, self.rejection, self.text)
+            rejected = self.rejected[versions] = NodeResult(*versions, self.rejection, self.text)
         return rejected
 
 

@@ -55,12 +55,12 @@ class _MemberCall(NamedTuple):
 class _MemberFailure(NamedTuple):
     """The reason why a member gets no assignment.
 
-    `short`: too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a fact
-    changes; None if a further call may end otherwise.
+    `cannot_start`: too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a
+    fact changes; None if a further call may end otherwise.
     """
 
     result: FilterResult
-    short: bool
+    cannot_start: bool
     cached: Rejection | None = None
 
 
@@ -122,7 +122,7 @@ class GangCoordinator:
                 failure = None
                 if deleted or may_restart or not self._extend(plan, call):
                     failure = self._plan_unannounced(plan, call)
-                if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
+                if failure is not None and failure.cannot_start and may_restart and plan.phase is GangPhase.ANNOUNCED:
                     self.holds.release_pods(*plan.assignments)
                     plan.restart()
                     failure = self._plan_unannounced(plan, call)
@@ -317,16 +317,18 @@ class GangCoordinator:
             not_ready = (why for unready_pod, why in snapshot.unready if unready_pod.uid == pod.uid)
             too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
             rejection = next(not_ready, too_few)
-            return None if rejection is None else _MemberFailure(rejected_everywhere(nodes, rejection), short=False)
+            return (
+                None if rejection is None else _MemberFailure(rejected_everywhere(nodes, rejection), cannot_start=False)
+            )
         candidates = tuple(member for member in snapshot.candidates if member.pod.uid not in plan.announced)
         lacking = snapshot.needed - sum(member.pod.uid in plan.announced for member in snapshot.candidates)
-        needed, short = max(lacking, 1), lacking > 0
+        needed, cannot_start = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
-            return _MemberFailure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
+            return _MemberFailure(rejected_everywhere(nodes, _too_few(group, snapshot)), cannot_start=cannot_start)
         request = PlanRequest(pod.uid, candidates, needed, self._offers.among(group, pod.uid, nodes))
         planned = self.planner.plan_members(request, budget)
         if planned.limited:
-            return _failure(nodes, _search_stopped(group), plan, short=False)
+            return _failure(nodes, _search_stopped(group), plan, cannot_start=False)
         if pod.uid in planned.assignments:
             self._assign(plan, call, planned.assignments, candidates)
             return None
@@ -334,12 +336,12 @@ class GangCoordinator:
         unplaceable = () if without_holds.loose else self.planner.why_unplaceable(request, planned, budget)
         why = _does_not_fit(group, len(candidates), needed, unplaceable)
         if without_holds.may_end_in_call:
-            failure = _MemberFailure(rejected_everywhere(nodes, why), short=False)
+            failure = _MemberFailure(rejected_everywhere(nodes, why), cannot_start=False)
         else:
             if planned.assignments:
                 self.plans[group.metadata.key] = plan
                 self._assign(plan, call, planned.assignments, candidates)
-            failure = _failure(nodes, why, plan, short=short and not planned.assignments)
+            failure = _failure(nodes, why, plan, cannot_start=cannot_start and not planned.assignments)
             if without_holds.loose:
                 failure = failure._replace(cached=None)
         failure.result.without_holds = without_holds
@@ -407,12 +409,12 @@ class GangCoordinator:
     def _reject(self, failure: _MemberFailure, call: _MemberCall) -> FilterResult:
         """Answer the call with a rejection, which further calls get as long as no fact changes."""
         group, cached = call.group, failure.cached
-        if failure.short:
+        if failure.cannot_start:
             self._drop(group.metadata.key)
             self.permit.reject(group)
         if cached is not None:
             limited = cached.code is Code.SEARCH_LIMIT
-            whole_gang, revision = limited or failure.short, self._offers.revision(group)
+            whole_gang, revision = limited or failure.cannot_start, self._offers.revision(group)
             self.failures.record(group, call.pod.uid, revision, cached, whole_gang=whole_gang, limited=limited)
         return failure.result
 
@@ -421,9 +423,11 @@ class GangCoordinator:
         return snapshot.cannot_start and not self.permit.is_admitted(group)
 
 
-def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _MemberFailure:
+def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, cannot_start: bool) -> _MemberFailure:
     """Make a failure that is cached, unless the gang may fit without its announced assignments."""
-    return _MemberFailure(rejected_everywhere(nodes, why), short, None if short and plan.announced else why)
+    return _MemberFailure(
+        rejected_everywhere(nodes, why), cannot_start, None if cannot_start and plan.announced else why
+    )
 
 
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:

@@ -75,8 +75,9 @@ class PartialAssignment:
         No member of the node gets one of the devices `excluded`.  `unassign` undoes it.
         """
         before = self._placements.get(node, {})
-        elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
-        if not all(self._oracle.usable(placement, node) for _, placement in elsewhere):
+        decided = [self._decided[uid] for uid in member.claims if uid in self._decided]
+        elsewhere = [placement for other_node, placement in decided if other_node != node]
+        if not all(self._oracle.usable(placement, node) for placement in elsewhere):
             return None
         after = before
         if new := [uid for uid in member.claims if uid not in self._decided]:
@@ -107,9 +108,16 @@ class PartialAssignment:
             if self._oracle.reach(holding) is not None
         ]
         self.uses_multi_node_devices |= bool(multi_node)
-        had = {holding.device_id for holding in self._multi_node.get(node, ())}
-        added_devices = [holding.device_id for holding in multi_node if holding.device_id not in had]
-        assigned = AssignedMember(member, node, before, self._multi_node.get(node, ()), len(elsewhere), added_devices)
+        multi_node_before = self._multi_node.get(node, ())
+        devices_before = {holding.device_id for holding in multi_node_before}
+        assigned = AssignedMember(
+            member=member,
+            node=node,
+            placements_before=before,
+            multi_node_before=multi_node_before,
+            joined=len(elsewhere),
+            added_devices=[holding.device_id for holding in multi_node if holding.device_id not in devices_before],
+        )
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, multi_node)
         self._joined += assigned.joined

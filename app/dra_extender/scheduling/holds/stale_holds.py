@@ -193,7 +193,7 @@ class StaleHolds:
                 self.permit.evict(gang.uid)
 
     def _is_stale(self, hold: Hold) -> bool:
-        """Return whether nothing has happened for too long; a gang is not stale while a member is being bound."""
+        """Return whether the hold has lasted too long without progress; that of a gang is not while a member is being bound."""
         since = max(hold.since, self._progress.get(hold.unit, hold.since))
         if self.clock.monotonic() - since <= self.fairness.stale_after:
             return False
@@ -202,8 +202,7 @@ class StaleHolds:
         gang = self.permit.waiting_gang(hold.unit)
         if gang is not None:
             return self._is_stale_at_permit(gang)
-        being_bound = self._groups_of(self.binding)
-        return not being_bound or being_bound.isdisjoint(self._groups_of(hold.pods))
+        return self._groups_of(self.binding).isdisjoint(self._groups_of(hold.pods))
 
     def _groups_of(self, pods: Iterable[str]) -> set[tuple[str, str]]:
         known_pods = (self.ledger.pods.by_uid(uid) for uid in pods)

@@ -356,6 +356,7 @@ class PodGroupClaimController:
             yield _Step(_publish_key(publish.pod.uid), PUBLISH_DELAY_SECONDS, partial(self._publish, publish))
 
     async def _record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        """Record the claims in the group's status, if its resourceVersion is still that of the plan."""
         self._competing.will_record(group, claims.values())
         await self._groups.record_claims(group, claims)
 

@@ -209,7 +209,7 @@ class CompetingController:
         self._known_records: set[tuple[str, str]] = set()
 
     def begin(self) -> None:
-        """Our term begins: what appears from now on is evidence."""
+        """Begin a term: what appears from now on is evidence."""
         self._before = frozenset(
             record.claim.metadata.uid
             for record in self._ledger.claims.records()

@@ -122,14 +122,14 @@ class SchedulerWaker(Protocol):
     """Makes kube-scheduler try again the pods that we rejected."""
 
     async def wake(self) -> None:
-        """One write that moves every pod rejected by an extender back to the active queue."""
+        """Move every pod that an extender rejected back to the active queue, by one write."""
 
 
 class Clock(Protocol):
     """Time, injectable."""
 
     def now(self) -> float:
-        """Wall clock, seconds since the epoch."""
+        """Return the time of the wall clock in seconds since the epoch."""
 
     def monotonic(self) -> float:
         """Return seconds of a clock that never goes back."""
@@ -168,10 +168,10 @@ class Cluster(Protocol):
         """Return whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
 
     def health(self) -> Mapping[str, str | None]:
-        """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
+        """Return named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
 
     def notes(self) -> Mapping[str, str]:
-        """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
+        """Return named facts for `/readyz?verbose` that do not make the service unready, such as a field that is not served."""
 
 
 def shorten(text: str, limit: int = NOTE_BYTES) -> str:

@@ -157,16 +157,18 @@ def find_releasable(
     """
     if claim.status.allocation is None:
         metadata = claim.metadata
-        is_prepared = metadata.deletion_timestamp is None and (
-            SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers or bool(claim.extended_for)
-        )
-        return Releasable(ReclaimReason.HALF_WRITTEN) if is_prepared and not claim.status.reserved_for else None
+        if claim.status.reserved_for or metadata.deletion_timestamp is not None:
+            return None
+        is_prepared = SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers
+        return Releasable(ReclaimReason.HALF_WRITTEN) if is_prepared or claim.extended_for else None
     states = set(consumer_states.values())
     if ConsumerState.IN_USE in states:
-        # The reservation of a pod bound elsewhere stays: kube-controller-manager would renew it.
         for state, reason in _REASON_BY_STATE:
+            if state is ConsumerState.ELSEWHERE:
+                # Its reservation stays: kube-controller-manager would renew it.
+                continue
             unused = frozenset(uid for uid, consumer_state in consumer_states.items() if consumer_state is state)
-            if unused and state is not ConsumerState.ELSEWHERE:
+            if unused:
                 return Releasable(reason, unused)
         return None
     consumers = frozenset(consumer_states)
@@ -281,12 +283,12 @@ class ReclaimFacts:
         return False
 
     def _is_expected(self, claim: ClaimHead) -> bool:
-        """Return whether the claim is for extended resources of a pod that is being bound, or whose status names it."""
+        """Return whether the claim serves the extended resources of a pod that is being bound, or that is bound with it."""
         uid = claim.extended_for
-        pod = self.ledger.pods.by_uid(uid) if uid else None
-        return bool(uid) and (
-            self._busy(uid) or (pod is not None and bool(pod.node_name) and pod.extended_claim == claim.metadata.name)
-        )
+        if not uid or self._busy(uid):
+            return bool(uid)
+        pod = self.ledger.pods.by_uid(uid)
+        return pod is not None and bool(pod.node_name) and pod.extended_claim == claim.metadata.name
 
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
         """Yield the existing claims that the pod names or that were created for it."""

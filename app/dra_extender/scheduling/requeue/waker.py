@@ -145,22 +145,22 @@ class Waker:
         before, self._deferred = self._deferred, set()
         for rejected in self._ordered(self.unschedulable.all()):
             uid = rejected.pod.uid
-            own = reconsidered.get(uid)
-            reason = own or rejected.queueing_hint(now)
+            own_reason = reconsidered.get(uid)
+            reason = own_reason or rejected.queueing_hint(now)
             if reason is None or uid not in self.unschedulable.uids:
                 continue
             if turn.seconds >= _TURN_SECONDS:
-                self._defer(uid, own)
+                self._defer(uid, own_reason)
                 continue
-            any_node = own is not None or changed is None or uid in before or rejected.concerns_all_nodes(now)
-            if await self._try(rejected, None if any_node else changed, own, turn):
+            any_node = own_reason is not None or changed is None or uid in before or rejected.concerns_all_nodes(now)
+            if await self._try(rejected, None if any_node else changed, own_reason, turn):
                 return reason
             await asyncio.sleep(0)
         self._begun_searches &= self._deferred
         return None
 
     async def _try(
-        self, rejected: UnschedulablePod, changed: Sequence[str] | None, own: str | None, turn: "_Turn"
+        self, rejected: UnschedulablePod, changed: Sequence[str] | None, own_reason: str | None, turn: "_Turn"
     ) -> bool:
         """Return whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
         uid = rejected.pod.uid
@@ -179,7 +179,7 @@ class Waker:
         turn.seconds += used
         self.metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
         if isinstance(fits, UnreadSpecs):
-            self._defer(uid, own)
+            self._defer(uid, own_reason)
             turn.reads += 1
             if turn.reads <= _READS_PER_TURN:
                 with suppress(RetryableError):
@@ -187,15 +187,15 @@ class Waker:
             return False
         if isinstance(fits, Awaited):
             self._begun_searches.add(uid)
-            self._defer(uid, own)
+            self._defer(uid, own_reason)
         elif not fits:
             self._begun_searches.discard(uid)
         return fits is True
 
-    def _defer(self, uid: str, own: str | None) -> None:
+    def _defer(self, uid: str, own_reason: str | None) -> None:
         self._deferred.add(uid)
-        if own is not None:
-            self._reconsidered.setdefault(uid, own)
+        if own_reason is not None:
+            self._reconsidered.setdefault(uid, own_reason)
 
     def _ordered(self, rejected: Sequence[UnschedulablePod]) -> Sequence[UnschedulablePod]:
         """Return the pods in the order in which they are tried: one of each namespace in turn, after the namespace tried last.
