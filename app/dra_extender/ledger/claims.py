@@ -17,6 +17,7 @@ from dra_extender.ledger.claim_record import (
 )
 from dra_extender.ledger.notifier import Notifier
 from dra_extender.ledger.orphans import Orphans
+from dra_extender.ledger.set_index import discard_member
 from dra_extender.ledger.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.allocation_snapshot import contradiction, holdings_of
@@ -386,10 +387,6 @@ class ClaimIndex:
     def _index_consumers(self, old: ClaimHead, new: ClaimHead | None) -> None:
         uid = old.metadata.uid
         for consumer in old.status.reserved_for:
-            claims = self._by_consumer.get(consumer.uid)
-            if claims is not None:
-                claims.discard(uid)
-                if not claims:
-                    del self._by_consumer[consumer.uid]
+            discard_member(self._by_consumer, consumer.uid, uid)
         for consumer in new.status.reserved_for if new is not None else ():
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)

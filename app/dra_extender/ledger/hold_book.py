@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.ledger.notifier import Notifier
+from dra_extender.ledger.set_index import discard_member
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
 from dra_extender.model.device import DeviceId, PoolId
@@ -153,7 +154,7 @@ class HoldBook(HoldView):
         claims[new_uid] = None
         hold.claim_uid = new_uid
         for pod in hold.pods:
-            self._leave(pod, claim_uid)
+            discard_member(self._by_pod, pod, claim_uid)
             self._by_pod.setdefault(pod, set()).add(new_uid)
 
     def narrow_to(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
@@ -178,7 +179,7 @@ class HoldBook(HoldView):
         if hold is None:
             return
         for pod in hold.pods:
-            self._leave(pod, claim_uid)
+            discard_member(self._by_pod, pod, claim_uid)
         claims = self._by_namespace[hold.namespace]
         del claims[claim_uid]
         if not claims:
@@ -198,7 +199,7 @@ class HoldBook(HoldView):
                 self.end(claim_uid)
             else:
                 hold.pods.discard(pod_uid)
-                self._leave(pod_uid, claim_uid)
+                discard_member(self._by_pod, pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
         """End expired holds; returns how many, and adds them to `expired`."""
@@ -210,13 +211,6 @@ class HoldBook(HoldView):
         self._earliest = min((hold.ends_at for hold in self._holds.values()), default=math.inf)
         self.expired += len(over)
         return len(over)
-
-    def _leave(self, pod_uid: str, claim_uid: str) -> None:
-        claims = self._by_pod.get(pod_uid)
-        if claims is not None:
-            claims.discard(claim_uid)
-            if not claims:
-                del self._by_pod[pod_uid]
 
     def _keep(self, hold: Hold) -> None:
         """Replace what this hold kept by what it keeps now; only the difference counts as a change."""

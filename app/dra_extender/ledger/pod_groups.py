@@ -8,9 +8,10 @@ it starts, the kubelet is known to accept the entry until the node reboots or it
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self
 
 from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.set_index import discard_member
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
@@ -95,9 +96,6 @@ class PodGroupIndex:
         return self._by_key.pop((namespace, name))
 
 
-_Key = TypeVar("_Key", str, tuple[str, str])
-
-
 class Kubelet(NamedTuple):
     """One run of a node's kubelet in one version, as far as the API distinguishes runs."""
 
@@ -176,9 +174,9 @@ class GroupEntryTrials:
         if trial is None:
             return
         self._kept_free.clear()
-        _leave(self._by_namespace_and_node, (trial.pod.namespace, trial.node), pod_uid)
+        discard_member(self._by_namespace_and_node, (trial.pod.namespace, trial.node), pod_uid)
         for claim in trial.claims:
-            _leave(self._by_claim, claim, pod_uid)
+            discard_member(self._by_claim, claim, pod_uid)
 
     def bind_failed(self, pod_uid: str) -> None:
         """End the trial of a pod whose bind has failed as far as is known; the watch shows if it is bound nevertheless."""
@@ -285,10 +283,3 @@ class GroupEntryTrials:
         if self._unable.get((namespace, node.name)) == kubelet:
             return GroupEntrySupport.UNABLE
         return GroupEntrySupport.ABLE if self._proven.get(node.name) == kubelet else GroupEntrySupport.UNKNOWN
-
-
-def _leave(index: dict[_Key, set[str]], key: _Key, pod_uid: str) -> None:
-    pods = index[key]
-    pods.discard(pod_uid)
-    if not pods:
-        del index[key]

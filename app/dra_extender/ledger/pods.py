@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from dra_extender.ledger.set_index import discard_member
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
@@ -173,10 +174,7 @@ class PodIndex:
         if pod is not None and pod.pod_group is not None:
             group = (pod.namespace, pod.pod_group)
             for index in (self._by_group, self._running):
-                uids = index.get(group, set())
-                uids.discard(pod.uid)
-                if not uids:
-                    index.pop(group, None)
+                discard_member(index, group, pod.uid)
             if parts := _parts(pod):
                 self._group_parts[group] -= parts
                 if not self._group_parts[group]:

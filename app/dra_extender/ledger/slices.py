@@ -7,6 +7,7 @@ from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, apply_all
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.ledger.set_index import discard_member
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_taint_rule import DeviceTaintRule
@@ -102,11 +103,7 @@ class SliceIndex:
             return None
         self._reached.pop(old.pool_id, None)
         self._by_pool.drop(old.pool_id, name)
-        named = self._node_allocatable.get(old.pool_id)
-        if named is not None:
-            named.discard(name)
-            if not named:
-                del self._node_allocatable[old.pool_id]
+        discard_member(self._node_allocatable, old.pool_id, name)
         if old.node_name is None:
             for anchor in _anchors(old):
                 self._by_anchor.drop(anchor, name)

@@ -24,7 +24,7 @@ from dra_extender.allocator.fragmentation.units import (
     UnitLayout,
     UnitRoom,
     build_units,
-    served,
+    eligible_locations,
     share_of,
 )
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
@@ -181,8 +181,8 @@ class Fragmentation:
                 terms = self._terms[room] = self._terms_of(room)
             total = terms.unserved
             for pod_value, useless_cost, all_free_cost, slots, pod_amounts in terms.served:
-                within = _pods_within(slots, pod_amounts, amounts)
-                total += pod_value * within - useless_cost if within > 0 else -all_free_cost
+                pods = _pods_within(slots, pod_amounts, amounts)
+                total += pod_value * pods - useless_cost if pods > 0 else -all_free_cost
             if len(self._values) >= _MOST_VALUES:
                 self._values.clear()
             self._values[key] = total
@@ -212,8 +212,8 @@ class Fragmentation:
         """
         remaining = None if amounts is None else amounts.without(pod_amounts)
         loss = self.value(before, amounts) - self.value(after, remaining)
-        full = 0.0 if remaining is None or not most_cpu else remaining.cpu / most_cpu
-        return round(loss + _BEST_FIT * (full + after.free / _USUAL_DEVICES), _DIGITS)
+        free_cpu = 0.0 if remaining is None or not most_cpu else remaining.cpu / most_cpu
+        return round(loss + _BEST_FIT * (free_cpu + after.free / _USUAL_DEVICES), _DIGITS)
 
     def order(self, demand: Demand, view: NodeView, units: NodeUnits, usage: Usage) -> DeviceOrder | None:
         """Return the devices of a node by what the expected kinds lose if they are taken; None where that is no reason to choose.
@@ -229,17 +229,17 @@ class Fragmentation:
         loss_by_share: dict[tuple[UnitRoom, int, Amounts], _Loss] = {}
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
-                for location in served(Eligibility(option, claim.label, view)):
+                for location in eligible_locations(Eligibility(option, claim.label, view)):
                     if location in losses:
                         continue
-                    where, share = places[location], share_of(view, option, location)
+                    device_place, share = places[location], share_of(view, option, location)
                     if share is None:
                         continue
-                    room = rooms[where.unit]
-                    key = room, where.place, share
+                    room = rooms[device_place.unit]
+                    key = room, device_place.place, share
                     loss = loss_by_share.get(key)
                     if loss is None:
-                        loss = loss_by_share[key] = self._unit_loss(room, where.place, share)
+                        loss = loss_by_share[key] = self._unit_loss(room, device_place.place, share)
                     losses[location] = loss
         waits = [location for location in losses if devices[location].binding_conditions]
         if len(set(loss_by_share.values())) <= 1 and not waits:
@@ -257,7 +257,7 @@ class Fragmentation:
             return _UNUSABLE
         after = room.after(place, share)
         lost = round(self._worth(room) - self._worth(after), _DIGITS)
-        return lost, round(room.open - after.open, _DIGITS), room.free
+        return lost, round(room.takeable_size - after.takeable_size, _DIGITS), room.free
 
     def _kind_room(self, rooms: Sequence[UnitRoom], requests: Sequence[tuple[int, int]]) -> KindRoom:
         slots, size, useless = 0, 0.0, 0.0
@@ -278,12 +278,12 @@ class Fragmentation:
 
     def _worth(self, room: UnitRoom) -> float:
         """Return the value of a unit by itself, with CPU and memory for everything."""
-        if room.priced is not self.prices:
+        if room.worth_prices is not self.prices:
             worth = 0.0
             for price, requests in zip(self.prices, self._requests, strict=True):
                 devices = sum(room.fits[shape] * room.unit.sizes[shape] for shape, _ in requests)
                 worth += price * (devices or -room.useless([shape for shape, _ in requests]))
-            room.worth, room.priced = worth, self.prices
+            room.worth, room.worth_prices = worth, self.prices
         return room.worth
 
 

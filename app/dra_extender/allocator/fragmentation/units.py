@@ -53,9 +53,19 @@ class UnitDevice(NamedTuple):
 class DeviceUnit:
     """Devices that share counters, or one device; two units with equal devices and counters are one object."""
 
-    __slots__ = ("__weakref__", "counters", "devices", "empty", "ordered", "parts", "rests", "sizes", "totals")
+    __slots__ = (
+        "__weakref__",
+        "counters",
+        "device_sizes",
+        "devices",
+        "empty",
+        "leftovers",
+        "serving_places",
+        "sizes",
+        "totals",
+    )
     empty: "UnitRoom"
-    rests: tuple[float, ...]
+    leftovers: tuple[float, ...]
     """By shape, what is left of the unit when it is full of devices of the shape; none if not even one fits."""
 
     def __init__(self, devices: Sequence[UnitDevice], totals: Mapping[CounterKey, int]) -> None:
@@ -63,14 +73,14 @@ class DeviceUnit:
         self.counters = tuple(totals)
         self.totals = totals
         # By place, what the whole device takes of the unit.
-        self.parts = tuple(self._size(place, device.amounts) for place, device in enumerate(self.devices))
+        self.device_sizes = tuple(self._size(place, device.amounts) for place, device in enumerate(self.devices))
         shapes = range(len(devices[0].shares))
-        # By shape, the devices that serve it, those that take least first.
-        self.ordered = tuple(self._serving(shape) for shape in shapes)
+        # By shape, the places of the devices that serve it, those that take least first.
+        self.serving_places = tuple(self._serving(shape) for shape in shapes)
         # By shape, what one device of it takes of the unit.
         self.sizes = tuple(
-            self._size(order[0], self.devices[order[0]].shares[shape]) if order else 0.0
-            for shape, order in enumerate(self.ordered)
+            self._size(places[0], self.devices[places[0]].shares[shape]) if places else 0.0
+            for shape, places in enumerate(self.serving_places)
         )
 
     def _serving(self, shape: int) -> tuple[int, ...]:
@@ -82,7 +92,9 @@ class DeviceUnit:
         device = self.devices[place]
         part = 1.0
         if device.shareable:
-            parts = [amount / has for amount, has in zip(share or (), device.amounts, strict=False) if has]
+            parts = [
+                amount / capacity for amount, capacity in zip(share or (), device.amounts, strict=False) if capacity
+            ]
             part = max(parts, default=0.0) or 1 / MOST_FITS
         return part * _drawn_part(device, self.totals)
 
@@ -90,9 +102,9 @@ class DeviceUnit:
 class UnitRoom:
     """A unit in one state: what is free, and how many devices of each shape still fit.
 
-    `open` adds up what the devices that can still be taken are of the unit: placements that cost little of it come first if nothing
-    is known of what is expected.  `taken` has by place the amounts that are taken of a shareable device, or None for a device
-    that is taken whole.  `worth` is valid for the prices that `priced` is.
+    `takeable_size` adds up what the devices that can still be taken are of the unit: placements that cost little of it come first
+    if nothing is known of what is expected.  `_taken_shares` has by place the amounts that are taken of a shareable device, or
+    None for a device that is taken whole.  `worth` is valid for the prices `worth_prices`.
     """
 
     __slots__ = (
@@ -104,10 +116,10 @@ class UnitRoom:
         "fits",
         "free",
         "number",
-        "open",
-        "priced",
+        "takeable_size",
         "unit",
         "worth",
+        "worth_prices",
     )
 
     def __init__(
@@ -126,12 +138,14 @@ class UnitRoom:
         self._after: dict[tuple[int, Amounts | None], UnitRoom] = {}
         self.number = rooms.next_number()
         self.free = self._free()
-        self.open = (
-            sum(size for place, size in enumerate(unit.parts) if self.admits(place, None)) if unit.counters else 0.0
+        self.takeable_size = (
+            sum(size for place, size in enumerate(unit.device_sizes) if self.admits(place, None))
+            if unit.counters
+            else 0.0
         )
-        self.fits = tuple(self._count(shape) for shape in range(len(unit.ordered)))
+        self.fits = tuple(self._count(shape) for shape in range(len(unit.serving_places)))
         self.worth = 0.0
-        self.priced: object = None
+        self.worth_prices: object = None
 
     def admits(self, place: int, share: Amounts | None) -> bool:
         """Return whether the device can be taken, whole or in this share."""
@@ -141,10 +155,10 @@ class UnitRoom:
             if used_amounts is None or not device.shareable:
                 return False
             return all(
-                has - used >= amount
-                for has, used, amount in zip(device.amounts, used_amounts, share or (), strict=False)
+                capacity - used >= amount
+                for capacity, used, amount in zip(device.amounts, used_amounts, share or (), strict=False)
             )
-        if any(has < amount for has, amount in zip(device.amounts, share or (), strict=False)):
+        if any(capacity < amount for capacity, amount in zip(device.amounts, share or (), strict=False)):
             return False
         if not device.draws:
             return True
@@ -166,7 +180,9 @@ class UnitRoom:
 
         What is left of the unit when it is full of devices of one of these shapes is none's fault.
         """
-        left_when_full = min((self.unit.rests[shape] for shape in shapes if self.unit.ordered[shape]), default=0.0)
+        left_when_full = min(
+            (self.unit.leftovers[shape] for shape in shapes if self.unit.serving_places[shape]), default=0.0
+        )
         return max(0.0, self.free - left_when_full)
 
     def forget_successors(self) -> None:
@@ -206,13 +222,18 @@ class UnitRoom:
             return 0.0
         amounts = self.unit.devices[0].amounts
         return min(
-            (max(0, has - used) / has for has, used in zip(amounts, used_amounts, strict=False) if has), default=1.0
+            (
+                max(0, capacity - used) / capacity
+                for capacity, used in zip(amounts, used_amounts, strict=False)
+                if capacity
+            ),
+            default=1.0,
         )
 
     def _count(self, shape: int) -> int:
         """Return how many devices of the shape fit beside each other, taking those first that take least."""
         room, count = self, 0
-        for place in self.unit.ordered[shape]:
+        for place in self.unit.serving_places[shape]:
             device = self.unit.devices[place]
             share = device.shares[shape]
             if share is None or not room.admits(place, share):
@@ -230,15 +251,15 @@ class UnitRoom:
             return 1
         used_amounts = self._taken_shares.get(place) or (0,) * len(device.capacity)
         counts = [
-            (has - used) // amount
-            for has, used, amount in zip(device.amounts, used_amounts, share, strict=False)
+            (capacity - used) // amount
+            for capacity, used, amount in zip(device.amounts, used_amounts, share, strict=False)
             if amount
         ]
         return min(counts, default=MOST_FITS)
 
 
 class _Trial(UnitRoom):
-    """A room on the way of a count: of it nothing is counted, and nothing is kept."""
+    """A room in the middle of a count: it has no counts of its own, and `Rooms` does not keep it."""
 
     __slots__ = ()
 
@@ -268,7 +289,7 @@ class Rooms:
         if unit is None:
             unit = DeviceUnit(devices, totals)
             unit.empty = empty = self.find(unit, tuple(totals.values()), {}, {})
-            unit.rests = tuple(
+            unit.leftovers = tuple(
                 max(0.0, empty.free - fits * size) if fits else 0.0
                 for fits, size in zip(empty.fits, unit.sizes, strict=True)
             )
@@ -340,15 +361,17 @@ class NodeUnits:
 
     def _take(self, rooms: list[UnitRoom], places: Mapping[str, DevicePlace], pool_usage: PoolUsage) -> None:
         for name, holdings in pool_usage.items():
-            where = places.get(name)
-            if where is None:
+            device_place = places.get(name)
+            if device_place is None:
                 continue
             for holding in holdings:
                 if not holding.admin:
-                    rooms[where.unit] = rooms[where.unit].after(where.place, self._share(where, holding))
+                    rooms[device_place.unit] = rooms[device_place.unit].after(
+                        device_place.place, self._share(device_place, holding)
+                    )
 
-    def _share(self, where: DevicePlace, holding: DeviceHolding) -> Amounts | None:
-        device = self.units[where.unit].devices[where.place]
+    def _share(self, device_place: DevicePlace, holding: DeviceHolding) -> Amounts | None:
+        device = self.units[device_place.unit].devices[device_place.place]
         if holding.share_id is None or not device.shareable:
             return None
         consumed = dict(holding.consumed_capacity)
@@ -363,10 +386,10 @@ def build_units(
     A shape whose selectors fail, or cost more than ordinary ones do, is served by nothing.
     """
     view = NodeView(node, pools, _Unused(), None)
-    none: Sequence[Amounts | None] = [None] * len(pools.devices)
-    served = [none if isinstance(shape, WholeDevice) else _shares(view, shape) for shape in shapes]
+    unserved: Sequence[Amounts | None] = [None] * len(pools.devices)
+    shares_by_shape = [unserved if isinstance(shape, WholeDevice) else _shares(view, shape) for shape in shapes]
     devices = [
-        _unit_device(view, location, tuple(shares[location] for shares in served))
+        _unit_device(view, location, tuple(shares[location] for shares in shares_by_shape))
         for location in range(len(pools.devices))
     ]
     whole_devices: Counter[str] = Counter()
@@ -410,7 +433,7 @@ def _shares(view: NodeView, shape: SearchableRequest) -> Sequence[Amounts | None
     """Return by location what the shape takes of a device, None of a device that does not serve it."""
     locations = range(len(view.pools.devices))
     view.deadline = Budget(_SELECTOR_COST * len(locations), strict=True)
-    serving = frozenset(served(Eligibility(shape, "", view)))
+    serving = frozenset(eligible_locations(Eligibility(shape, "", view)))
     return [share_of(view, shape, location) if location in serving else None for location in locations]
 
 
@@ -441,7 +464,7 @@ def _as_whole(
     return device._replace(shares=shares)
 
 
-def served(eligibility: Eligibility) -> Iterator[int]:
+def eligible_locations(eligibility: Eligibility) -> Iterator[int]:
     """Return the locations of eligible devices; what a selector that fails means is left to the search, if it comes so far."""
     try:
         verdicts: Iterable[int] = eligibility.verdicts()
