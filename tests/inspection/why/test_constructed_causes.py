@@ -10,6 +10,8 @@ from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import (
+    consumption,
+    counter_set,
     device,
     device_class,
     node,
@@ -452,6 +454,16 @@ def gang_with_a_member_of_an_absent_scheduler_and_a_device_in_use(made: MadeClus
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
 
 
+def counters_of_two_sets_that_do_not_suffice(made: MadeCluster) -> None:
+    sets = [counter_set("first", mem="4"), counter_set("second", sm="4")]
+    both = [consumption("first", mem="3"), consumption("second", sm="3")]
+    draws = {"x": both, "y": [consumption("first", mem="2")], "z": [consumption("second", sm="2")]}
+    made.partitions("n1", sets, [device(name, consumes=entries) for name, entries in draws.items()])
+    made.running("old-y", "n1", "y", request("r", "gpu"))
+    made.running("old-z", "n1", "z", request("r", "gpu"))
+    made.pod("train", request("r", "gpu"))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -584,6 +596,10 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     gang_with_a_member_of_an_absent_scheduler_and_a_device_in_use: (
         ["next train-1: use schedulerName dra-extender-scheduler instead of volcano, end ml/old ok, the gang fits"],
+        [],
+    ),
+    counters_of_two_sets_that_do_not_suffice: (
+        ["first mem: needs 3, 2 of 4 left held by ml/old-y 2 also second sm: needs 3, 2 left, held by ml/old-z"],
         [],
     ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),

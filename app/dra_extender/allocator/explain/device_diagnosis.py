@@ -47,7 +47,8 @@ class DeviceDiagnosis(NamedTuple):
 
     `detail` is a sentence, empty where the code says it all.  `distance` tells how far a device is that no selector means (see
     `cel.explain.nearness`), 0 for any other.  `shortage`, `capacities`, `conflict` and `taints` have the amounts, groups and taints
-    behind the codes COUNTERS, CAPACITY, GROUPS and TAINTED.  `also` says what keeps a tainted device away besides.
+    behind the codes COUNTERS, CAPACITY, GROUPS and TAINTED, `further_shortages` the other counters that do not suffice.  `also`
+    says what keeps a tainted device away besides.
     """
 
     device_id: DeviceId
@@ -59,6 +60,7 @@ class DeviceDiagnosis(NamedTuple):
     conflict: GroupConflict | None = None
     taints: tuple[DeviceTaint, ...] = ()
     also: str = ""
+    further_shortages: tuple[CounterBalance, ...] = ()
 
 
 class RejectedDevices(Value, frozen=True):
@@ -175,13 +177,17 @@ class _RequestCheck:
         if code is None or code is Code.NO_MATCH:
             return DeviceDiagnosis(device_id, code)
         option, device = self.slot.option, view.published.devices[position]
+        counters = self._state.tables(view.pool).counters if code is Code.COUNTERS else None
+        shortage = None if counters is None else counters.shortage(device.consumes_counters)
+        balances = () if counters is None else counters.balances(device.consumes_counters)
         return DeviceDiagnosis(
             device_id,
             code,
             self._message(code, location, verdict),
-            shortage=self._state.tables(view.pool).counters.shortage(device.consumes_counters)
-            if code is Code.COUNTERS
-            else None,
+            shortage=shortage,
+            further_shortages=tuple(
+                balance for balance in balances if balance.remaining < balance.requested and balance != shortage
+            ),
             capacities=tuple(self._view.sharing.shortages(option, location)) if code is Code.CAPACITY else (),
             conflict=self._conflict(location) if code is Code.GROUPS else None,
             taints=tuple(untolerated_taints(device.taints, option.tolerations)) if code is Code.TAINTED else (),

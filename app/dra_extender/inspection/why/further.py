@@ -130,6 +130,8 @@ class FurtherReasons:
             yield from _beside_holders(device, facts.demand, option)
         if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
             yield from self._of_amounts(facts.reason.nearest, option)
+        if rejection.code is Code.COUNTERS and facts.reason.nearest is not None:
+            yield from self._of_counters(facts, facts.reason.nearest)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
 
@@ -221,6 +223,23 @@ class FurtherReasons:
             yield from _beside_holders(miss.device, demand, option)
         elif diagnosis.detail:
             yield from (f"also {text}" for text in (diagnosis.detail, diagnosis.also) if text)
+
+    def _of_counters(self, facts: ReasonFacts, nearest: NearestDevice) -> Iterator[str]:
+        """Yield the other counters that do not suffice for the nearest device, and who draws on them."""
+        for device in (device for diagnosis in facts.diagnoses for device in diagnosis.devices):
+            if device.device_id != nearest.device_id:
+                continue
+            for lacking in device.further_shortages[:_MOST_NAMED]:
+                shares = self._nearest.drawing(device.device_id, lacking.counter_set)
+                drawing = [share.holder for share in shares if lacking.counter in dict(share.counters)]
+                # Who draws on the set of the first counter is named already.
+                known = nearest.shortage is not None and nearest.shortage.counter_set == lacking.counter_set
+                held = [] if known else [holder_text(holder, self._view.now) for holder in drawing]
+                yield (
+                    f"also {lacking.counter_set} {lacking.counter}: needs {quantity_text(lacking.requested)}, "
+                    f"{quantity_text(lacking.remaining)} left{f', held by {listed(held, _MOST_NAMED)}' if held else ''}"
+                )
+            return
 
     def _of_amounts(self, nearest: NearestDevice, option: SearchableRequest) -> Iterator[str]:
         """Yield why the request needs another amount of a capacity than it names."""

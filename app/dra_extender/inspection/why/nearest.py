@@ -271,7 +271,7 @@ class NearestDevices:
             sufficient = tuple(self._counter(device_id, counter) for counter in diagnosis.conflict.counters)
             return replace_fields(nearest, sufficient=sufficient)
         drawing = (
-            share for share in self._drawing(device_id, lacking.counter_set) if lacking.counter in dict(share.counters)
+            share for share in self.drawing(device_id, lacking.counter_set) if lacking.counter in dict(share.counters)
         )
         return replace_fields(nearest, insufficient=self._counter(device_id, lacking), drawing=tuple(drawing))
 
@@ -343,7 +343,7 @@ class NearestDevices:
             shortage, conflict = diagnosis.shortage, diagnosis.conflict
             counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set
             if counter_set:
-                yield from self._drawing(diagnosis.device_id, counter_set)
+                yield from self.drawing(diagnosis.device_id, counter_set)
         elif diagnosis.code is Code.NEIGHBOURS:
             # The sentence about the device names the devices of the pool that are in the way.
             named, pool_id = set(diagnosis.detail.replace(",", " ").split()), diagnosis.device_id[:2]
@@ -361,7 +361,7 @@ class NearestDevices:
             return (0.0 if diagnosis.conflict.shortage is None else 1.0,)
         return (float(bool(diagnosis.also)), float(len(diagnosis.taints)))
 
-    def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
+    def drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
         """Yield the holders whose devices draw on the counter set."""
         pool_id, ledger = device_id[:2], self._view.ledger
         live = {device.name: device for published in ledger.slices.of_pool(pool_id) for device in published.devices}
