@@ -174,10 +174,12 @@ class Filter:
                 return False
             self.time_slices.reopen(pod, budget)
             return True
-        scope = next(call.scopes, None) if awaited is Awaited.STALE_HOLDS else None
-        if scope is None:
+        if awaited is not Awaited.STALE_HOLDS:
             return False
         # No more than necessary: the stale holds on the very devices first, then those in their pools, then all.
+        scope = next(call.scopes, None)
+        if scope is None:
+            return False
         call.multi_node_until = -math.inf
         self.stale.revoke(result.without_holds.stale, scope)
         return True

@@ -36,7 +36,7 @@ class NodeOffers:
         if result.assigned_node is not None:
             return (result.assigned_node,)
         for claim in result.held:
-            self.holds.extend(claim.record.claim.metadata.uid, pod.uid)
+            self.holds.extend(claim.uid, pod.uid)
         if not result.open:
             return tuple(result.fits)
         # Mostly every node has a result, and there may be thousands.
@@ -63,12 +63,12 @@ class NodeOffers:
         names = [name for name, node_result in result.fits.items() if node_result is not None]
         if len(names) <= self.options.offered_nodes:
             return names
-        uids = (claim.record.claim.metadata.uid for claim in result.held)
+        uids = (claim.uid for claim in result.held)
         hold_terms = [hold.score_terms for uid in uids if (hold := self.ledger.holds.get(uid))]
         score_terms = result.score_terms
         if hold_terms:
             score_terms = {
-                name: total((terms, *(of_hold[name] for of_hold in hold_terms if name in of_hold)))
+                name: total((terms, *(by_node[name] for by_node in hold_terms if name in by_node)))
                 for name, terms in score_terms.items()
             }
         rated = ratings(score_terms, self.options.weights)
@@ -84,22 +84,22 @@ class NodeOffers:
         """Hold the placements of each claim on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
             self.fairness.offered(unit.unit)
-        by_node = {
+        claims_by_node = {
             name: () if (placement := result.placement) is None else placement.claims
             for name, result in offered.items()
         }
         for index, claim in enumerate(claims):
             placements = {
-                name: with_new_share_ids(of_claims[index])
-                for name, of_claims in by_node.items()
-                if index < len(of_claims)
+                name: with_new_share_ids(placed[index])
+                for name, placed in claims_by_node.items()
+                if index < len(placed)
             }
             # The loss is that of all claims: the first one has it.
             lost = losses if index == 0 else {}
             if placements:
                 self.holds.place(
                     unit,
-                    claim.record.claim.metadata.uid,
+                    claim.uid,
                     (unit.unit,),
                     placements,
                     versions={name: offered[name].state for name in placements},
@@ -111,7 +111,7 @@ def _score_terms(
     results: Mapping[str, NodeResult], index: int, losses: Mapping[str, float]
 ) -> Mapping[str, ScoreTerms]:
     """Return the score terms of one claim by node, where there are any."""
-    of_claim = {name: result.score_terms[index] for name, result in results.items() if result.score_terms}
-    return of_claim | {
-        name: of_claim.get(name, _NO_TERMS) + ScoreTerms(loss=losses[name]) for name in results if name in losses
+    terms = {name: result.score_terms[index] for name, result in results.items() if result.score_terms}
+    return terms | {
+        name: terms.get(name, _NO_TERMS) + ScoreTerms(loss=losses[name]) for name in results if name in losses
     }

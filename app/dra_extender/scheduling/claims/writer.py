@@ -120,7 +120,8 @@ class ClaimWriter:
             for consumer, limit in reservations:
                 if not claim.reserved_by(consumer.uid) and consumer not in missing:
                     free = self._ledger.group_entry_trials.free_entries(claim, consumer.uid, limit)
-                    missing += [consumer] if free > len(missing) else []
+                    if free > len(missing):
+                        missing.append(consumer)
             added.update(consumer.uid for consumer in missing)
             if not missing:
                 return raw
@@ -187,13 +188,13 @@ class ClaimWriter:
         )
 
     async def release(
-        self, record: ClaimRecord, consumers: Collection[str], *, deallocates: bool = True, tries: int = _TRIES
+        self, record: ClaimRecord, consumers: Collection[str], *, deallocates: bool = True, if_unchanged: bool = False
     ) -> bool:
         """Remove the reservations of these consumers (UIDs), and the allocation with its snapshot if no reservation is left.
 
         Without `deallocates` the allocation stays.  With no consumers only an allocation without reservations is removed.  Nothing
         is written if the claim is not allocated as in `record` any more.  Whose allocation it is does not matter here: the caller
-        knows.  With `tries` of one nothing is written if anything else about the claim has changed, either.
+        knows.  With `if_unchanged` there is one try, which writes nothing if anything about the claim has changed since `record`.
 
         Return whether the claim is without an allocation now.
         """
@@ -221,11 +222,10 @@ class ClaimWriter:
                 return await self._claims.update(*key, without(released, snapshot=True))
 
         try:
-            return (
-                await self._write_with_retries(record, write_release, dying=True, tries=tries)
-            ).claim.status.allocation is None
+            stored = await self._write_with_retries(record, write_release, dying=True, if_unchanged=if_unchanged)
         except ClaimGoneError:
             return True
+        return stored.claim.status.allocation is None
 
     async def create(self, namespace: str, body: bytes, owner: tuple[str, str]) -> ClaimRecord:
         """Store a new claim for an owner (its API group and kind); raises a ClusterError, unlike the other writes."""
@@ -317,23 +317,24 @@ class ClaimWriter:
         *,
         live: bytes = b"",
         dying: bool = False,
-        tries: int = _TRIES,
+        if_unchanged: bool = False,
     ) -> ClaimRecord:
         """Run `write` on the known object, or on the live one if it is not kept; after a conflict or an unknown outcome again.
 
-        `live`: the live one, if it has been read already.  `dying`: also on a claim that is being deleted.
+        `live`: the live one, if it has been read already.  `dying`: also on a claim that is being deleted.  `if_unchanged`: once,
+        on no other version than that in `record`.
         """
         namespace, name = record.claim.metadata.key
         uid, raw, version = record.claim.metadata.uid, record.raw or live, record.claim.metadata.resource_version
         problem: ClusterError | None = None
-        for _ in range(tries):
+        for _ in range(1 if if_unchanged else _TRIES):
             try:
                 if problem is not None or not raw:
                     raw = await self._claims.read(namespace, name)
                 claim = read_claim(raw)
                 if claim.metadata.uid != uid:
                     raise ClaimGoneError(f"claim {claim.metadata.full_name} was replaced by another of the same name")
-                if tries == 1 and claim.metadata.resource_version != version:
+                if if_unchanged and claim.metadata.resource_version != version:
                     raise RetryableError(f"claim {claim.metadata.full_name} has changed")
                 if claim.metadata.deletion_timestamp is not None and not dying:
                     raise RetryableError(f"claim {claim.metadata.full_name} is being deleted")

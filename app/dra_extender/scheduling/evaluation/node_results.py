@@ -9,6 +9,7 @@ from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement, ScoreTerms
+from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -123,13 +124,14 @@ class NodeResults:
         if result is None or result.state != versions[0] or result.hold != versions[1]:
             usage = ledger.usage() if is_held else ledger.claims.usage
             inventory = self._equivalence.inventory(node)
+            pools: tuple[PoolId, ...] = ()
             equivalence_class = None
             if inventory is not None:
-                usage_with_holds = usage if is_held else None
+                pools, usage_with_holds = inventory.pools, usage if is_held else None
                 equivalence_class = self._equivalence.class_of(node, inventory, table.reads, usage_with_holds)
-            of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
-            if of_class is not None and inventory is not None:
-                result = cached[name] = of_class.on(name, inventory.pools, versions)
+            class_result = None if equivalence_class is None else table.classes.get(equivalence_class)
+            if class_result is not None:
+                result = cached[name] = class_result.on(name, pools, versions)
             else:
                 evaluation.searched += 1
                 answer = self.allocator.search(evaluation.demand, node, usage, evaluation.budget, (is_held, *versions))
@@ -137,11 +139,11 @@ class NodeResults:
                 result, is_shared = self._read_answer(evaluation.demand, answer, usage, versions)
                 if not result.limited:
                     cached[name] = result
-                if is_shared and equivalence_class is not None and inventory is not None:
+                if is_shared and equivalence_class is not None:
                     placement = result.placement
-                    template = None if placement is None else PlacementTemplate(name, inventory.pools, placement)
-                    of_all = ClassResult(template, result.rejection, result.text, result.score_terms)
-                    table.learn(equivalence_class, of_all)
+                    template = None if placement is None else PlacementTemplate(name, pools, placement)
+                    class_result = ClassResult(template, result.rejection, result.text, result.score_terms)
+                    table.learn(equivalence_class, class_result)
         if not (is_held or result.limited):
             table.keep(name, result)
         return result

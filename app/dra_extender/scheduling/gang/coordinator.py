@@ -223,28 +223,21 @@ class GangCoordinator:
         budget: CallBudget,
         *,
         partly: bool,
-    ) -> tuple[dict[str, Assignment], bool]:
+    ) -> tuple[Mapping[str, Assignment], bool]:
         """Return assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
-        limited = False
-        offered = self._offers.among(group, "", nodes)
-
-        def planned(count: int, least: int) -> dict[str, Assignment]:
-            nonlocal limited
-            chosen = candidates[:count]
-            result = self.planner.plan_members(PlanRequest(chosen[0].pod.uid, chosen, least, offered), budget)
-            limited |= result.limited
-            return dict(result.assignments)
-
-        all_assignments = planned(len(candidates), min(needed, len(candidates)))
-        if all_assignments or not partly:
-            return all_assignments, limited
-        best: dict[str, Assignment] = {}
+        pod_uid, offered = candidates[0].pod.uid, self._offers.among(group, "", nodes)
+        least = min(needed, len(candidates))
+        result = self.planner.plan_members(PlanRequest(pod_uid, candidates, least, offered), budget)
+        best, limited = result.assignments, result.limited
+        if best or not partly:
+            return best, limited
         fitting, failing = 0, len(candidates)
         while failing - fitting > 1:
             middle = (fitting + failing) // 2
-            assignments = planned(middle, middle)
-            if len(assignments) == middle:
-                best, fitting = assignments, middle
+            result = self.planner.plan_members(PlanRequest(pod_uid, candidates[:middle], middle, offered), budget)
+            limited |= result.limited
+            if len(result.assignments) == middle:
+                best, fitting = result.assignments, middle
             else:
                 failing = middle
         return best, limited
@@ -314,12 +307,12 @@ class GangCoordinator:
         snapshot = take_snapshot(group, self.ledger, pod.uid)
         if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
-            not_ready = (why for unready_pod, why in snapshot.unready if unready_pod.uid == pod.uid)
-            too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
-            rejection = next(not_ready, too_few)
-            return (
-                None if rejection is None else _MemberFailure(rejected_everywhere(nodes, rejection), cannot_start=False)
-            )
+            rejection = next((why for unready_pod, why in snapshot.unready if unready_pod.uid == pod.uid), None)
+            if rejection is None and self._lacks_members(group, snapshot):
+                rejection = _too_few(group, snapshot)
+            if rejection is None:
+                return None
+            return _MemberFailure(rejected_everywhere(nodes, rejection), cannot_start=False)
         candidates = tuple(member for member in snapshot.candidates if member.pod.uid not in plan.announced)
         lacking = snapshot.needed - sum(member.pod.uid in plan.announced for member in snapshot.candidates)
         needed, cannot_start = max(lacking, 1), lacking > 0

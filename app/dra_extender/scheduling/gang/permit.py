@@ -164,7 +164,8 @@ class Permit:
                 )
                 raise QuorumNotReachedError(waiting.rejected)
             return
-        waiting.too_few_since = now if waiting.too_few_since is None else waiting.too_few_since
+        if waiting.too_few_since is None:
+            waiting.too_few_since = now
         if now >= waiting.too_few_since + self._grace:
             self._reject(waiting, f"{count} of {needed} members exist for {self._grace:g} s")
             raise QuorumNotReachedError(waiting.rejected)

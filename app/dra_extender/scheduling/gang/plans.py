@@ -131,14 +131,15 @@ class GangFailures:
         self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool, limited: bool
     ) -> None:
         """Record that the pod gets no assignment, and with `whole_gang` no other member; `limited` if that is not certain."""
-        facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
+        facts = self._facts(group, offers)
         failure = self._failures.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.whole_gang:
             failure = _GangFailure(facts, None, {}, float("inf"))
         self._failures[group.metadata.key] = failure
         failure.pods[pod_uid] = why
         failure.whole_gang = why if whole_gang else None
-        failure.end = end if limited else failure.end
+        if limited:
+            failure.end = self._clock.monotonic() + _LIMIT_SECONDS
 
     def _facts(self, group: PodGroup, offers: int) -> tuple[object, ...]:
         """Return the versions of everything that a plan reads, and what is in backoff for members."""

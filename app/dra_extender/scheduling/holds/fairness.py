@@ -8,6 +8,7 @@ import asyncio
 import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -147,13 +148,11 @@ class HoldFairness:
             self._reconsider(pod_uid)
             self._recheck_later(pod_uid)
 
-    def contended(self, namespace: str, pools: Iterable[PoolId] | None = None) -> bool:
-        """Return whether a pod of another namespace waits for one of these pools (None: any pool)."""
+    def contended(self, namespace: str, pools: Iterable[PoolId]) -> bool:
+        """Return whether a pod of another namespace waits for one of these pools."""
         if not self.waiting:
             return False
         self._forget_resolved()
-        if pools is None:
-            return any(waiting.namespace != namespace for waiting in self.waiting.values())
         return any(
             len(namespaces) > (namespace in namespaces)
             for pool_id in pools
@@ -162,18 +161,16 @@ class HoldFairness:
 
     def select(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
         """Return the nodes that the pod may be offered, at most `count` of `names`, in their order (best first)."""
-        if not self.waiting or not any(self.contended(pod.namespace, _pools(fits[name])) for name in names[:count]):
-            return names[:count]
+        best = names[:count]
+        if not self.waiting:
+            return best
+        pools = {pool_id for name in best for pool_id in _pools(fits[name])}
+        if not self.contended(pod.namespace, pools):
+            return best
         node_limit = self._node_limit(pod.uid, pod.namespace, count)
-        if node_limit >= count:
-            # A pod of another namespace that has waited for long goes before.
-            latest = self._clock.monotonic() - LONG_WAIT_SECONDS
-            pools = {pool_id for name in names[:count] for pool_id in _pools(fits[name])}
-            if not any(
-                waiting.namespace != pod.namespace and waiting.since <= latest and not waiting.pools.isdisjoint(pools)
-                for waiting in self.waiting.values()
-            ):
-                return names[:count]
+        # A pod of another namespace that has waited for long goes before.
+        if node_limit >= count and not self._has_long_waiting(pod.namespace, pools):
+            return best
         free = [name for name in names if not self.contended(pod.namespace, _pools(fits[name]))]
         if free:
             return free[:count]
@@ -181,8 +178,21 @@ class HoldFairness:
             raise self._pause(pod.uid, f"pod {pod.key}")
         return names[: min(node_limit, 1)]
 
+    def _has_long_waiting(self, namespace: str, pools: AbstractSet[PoolId]) -> bool:
+        """Return whether a pod of another namespace has waited for one of these pools for LONG_WAIT_SECONDS."""
+        latest = self._clock.monotonic() - LONG_WAIT_SECONDS
+        return any(
+            waiting.namespace != namespace and waiting.since <= latest and not waiting.pools.isdisjoint(pools)
+            for waiting in self.waiting.values()
+        )
+
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        if self.waiting and self.contended(namespace) and not self._node_limit(unit, namespace, _FREE_OFFERS):
+        """Raise RetryableError if the gang gets no plan now, because pods of other namespaces wait."""
+        if not self.waiting:
+            return
+        self._forget_resolved()
+        others_wait = any(waiting.namespace != namespace for waiting in self.waiting.values())
+        if others_wait and not self._node_limit(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 
     def offered(self, unit: str) -> None:

@@ -264,7 +264,9 @@ class ReclaimController:
             # Only one bind of its pod can use the claim; the next bind creates another.
             await self.claim_writer.discard(record)
         elif not half_written:
-            await self.claim_writer.release(record, releasable.consumers, deallocates=releasable.release, tries=1)
+            await self.claim_writer.release(
+                record, releasable.consumers, deallocates=releasable.release, if_unchanged=True
+            )
         else:
             metadata = claim.metadata
             change = without(
