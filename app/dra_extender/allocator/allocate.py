@@ -69,7 +69,8 @@ class NodeSearch:
         # The first solution of a short search in which some request does not have its first alternative.
         self._soft_solution: Search | None = None
         self._earlier_steps = 0
-        self._solved: bool | None = None
+        # The search whose result counts, and whether it found a solution.
+        self._conclusion: tuple[Search, bool] | None = None
 
     def decide(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
         """Return the first solution or why there is none; once.  `deadline` returns True once the time is up.
@@ -79,17 +80,17 @@ class NodeSearch:
         """
         self._node_view.deadline = deadline
         try:
-            search = self._search or self._begin()
-            while self._solved is None:
+            while self._conclusion is None:
+                search = self._search or self._begin()
                 try:
                     solved: bool | None = search.solve()
                 except SearchEndedError:
                     if self._is_last and self._soft_solution is None:
                         raise
                     solved = None
-                self._solved = self._conclude(search, solved)
-                search = self._search or search
-            return self._placement(search) if self._solved else self._no_fit(search)
+                self._conclusion = self._conclude(search, solved)
+            search, is_solved = self._conclusion
+            return self._placement(search) if is_solved else self._no_fit(search)
         except SearchEndedError as fatal:
             return NoFit(
                 verdict="fatal",
@@ -136,27 +137,24 @@ class NodeSearch:
             order = view.pools.ready_first
         return order
 
-    def _conclude(self, search: Search, solved: bool | None) -> bool | None:
-        """Return whether there is a solution, which `_search` then has; None if `_search` is now the next search to run.
+    def _conclude(self, search: Search, solved: bool | None) -> tuple[Search, bool] | None:
+        """Return the search whose result counts, and whether it found a solution; None if `_search` is now the next one to run.
 
         `solved`: the result of `search`, None if it was stopped at a limit or by an error.
         """
         soft = self._soft_solution
-        if not self._is_last:
-            if solved and not any(search.chosen.values()):
-                return True
-            if solved:
-                self._soft_solution = soft or search
-            elif solved is False and search.demand is self._demand and soft is None:
-                return False
-            self._next_search()
-            return None
-        if soft is None:
-            return solved
-        if not (solved and _alternatives(search) < _alternatives(soft)):
-            self._earlier_steps += search.steps - soft.steps
-            self._search = soft
-        return True
+        if self._is_last:
+            if soft is None or (solved and _alternatives(search) < _alternatives(soft)):
+                return search, bool(solved)
+            return soft, True
+        if solved and not any(search.chosen.values()):
+            return search, True
+        if solved:
+            self._soft_solution = soft or search
+        elif solved is False and search.demand is self._demand and soft is None:
+            return search, False
+        self._next_search()
+        return None
 
     def _placement(self, search: Search) -> Placement:
         numbers = itertools.count()

@@ -90,7 +90,7 @@ class MemberFit:
         if text is None:
             reasons: Counter[str] = Counter()
             for node in self._nodes.values():
-                texts = reported(tuple(node.refusals(member.needs, {}, ())))
+                texts = reported(node.refusals(member.needs, {}, ()))
                 if not texts:
                     reasons.clear()
                     break

@@ -89,7 +89,7 @@ class NodeRefusal(Value, frozen=True):
         return ": ".join([self.text, *([", ".join(map(taint_text, self.taints))] if self.taints else [])])
 
 
-def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
+def reported(refusals: Iterable[NodeRefusal]) -> tuple[str, ...]:
     """Return the reasons that kube-scheduler reports, those of the first filter that rejects the node: it runs no further one."""
     _, first = next(groupby(refusals, key=lambda refusal: refusal.filter), ("", ()))
     return tuple(refusal.text for refusal in first)
