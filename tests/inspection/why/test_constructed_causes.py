@@ -464,6 +464,21 @@ def counters_of_two_sets_that_do_not_suffice(made: MadeCluster) -> None:
     made.pod("train", request("r", "gpu"))
 
 
+def node_label_misspelt(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.objects["nodes"][0]["metadata"]["labels"]["topology-zone"] = "a"
+    made.pod("train", request("r", "gpu"), nodeSelector={"topology-zonee": "a"})
+
+
+def node_label_without_the_value(made: MadeCluster) -> None:
+    node_label_misspelt(made)
+    term = {"matchExpressions": [{"key": "topology-zone", "operator": "In", "values": ["b"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = made.objects["pods"][-1]["spec"]
+    del spec["nodeSelector"]
+    spec["affinity"] = {"nodeAffinity": required}
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -602,6 +617,11 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["first mem: needs 3, 2 of 4 left held by ml/old-y 2 also second sm: needs 3, 2 left, held by ml/old-z"],
         [],
     ),
+    node_label_misspelt: (
+        ["affinity/selector no node has label topology-zonee; nearest name topology-zone", "ask for no node selector"],
+        [],
+    ),
+    node_label_without_the_value: (["no node has label topology-zone with value b; there are a"], ["nearest name"]),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),
     gang_whose_member_is_meant_for_a_node_in_use: (

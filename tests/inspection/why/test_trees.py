@@ -160,6 +160,7 @@ def cpu_and_taints_of_nodes(made: MadeCluster) -> None:
     HEAD + "has its devices on 1 of 1 nodes,\n"
     "    and may use none of them\n"
     "  1 node  node(s) didn't match Pod's node affinity/selector\n"
+    "          no node has label zone\n"
     "  next  ask for no node selector and no node affinity  ok on n1\n"
 )
 def node_affinity(made: MadeCluster) -> None:

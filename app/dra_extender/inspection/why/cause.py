@@ -2,16 +2,18 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.reasons import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
-from dra_extender.inspection.near_names import meant_name, names_there
+from dra_extender.inspection.near_names import meant_name, names_there, nearest_name_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
+from dra_extender.model.api_json import listed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import Moment, moment, seconds_of
 from dra_extender.model.pod import Pod
@@ -85,6 +87,7 @@ def reported_by_closeness(reported: Sequence[ReportedReason]) -> Sequence[Report
     return sorted(reported, key=lambda reason: (_REPORTED_KINDS.index(reason.kind), -reason.nodes))
 
 
+_IN: Final = "In"
 _UNKNOWN: Final = "whether a node has its devices is not known"
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
@@ -275,6 +278,31 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
             )
 
 
+def unknown_labels(view: ClusterView, pod: Pod) -> Iterator[str]:
+    """Yield a sentence about each label that the pod asks of its node, and that no node has or none has with this value."""
+    needs = None if view.node_fit is None else view.node_fit.needs(pod.key)
+    values_by_label = defaultdict[str, set[str]](set)
+    for node in view.ledger.nodes.values():
+        for label, value in node.labels.items():
+            values_by_label[label].add(value)
+    if needs is None or not values_by_label:
+        return
+    asked: list[tuple[str, tuple[str, ...]]] = [(label, (value,)) for label, value in needs.node_selector.items()]
+    terms = () if needs.affinity is None else needs.affinity.node_selector_terms
+    asked += [
+        (requirement.key, requirement.values or ())
+        for term in terms
+        for requirement in term.match_expressions
+        if requirement.operator == _IN
+    ]
+    for label, values in dict.fromkeys(asked):
+        if label not in values_by_label:
+            yield f"no node has label {label}{nearest_name_text(label, values_by_label)}"
+        elif values and values_by_label[label].isdisjoint(values):
+            there = names_there(values[0], values_by_label[label])
+            yield f"no node has label {label} with value {listed(list(values), EXAMPLES)}{there}"
+
+
 class JudgedNodes(NamedTuple):
     """Nodes by kube-scheduler's filters beside devices: those that pass, the reasons against the rest, how many are not closed."""
 
@@ -305,7 +333,16 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
             if len(examples[key]) < EXAMPLES:
                 examples[key].append(name)
     reasons = sorted(counts.items(), key=lambda entry: (nearest[entry[0]], -entry[1], entry[0]))
+    excluded = any(key[0] == NodeFilter.AFFINITY.value for key in counts)
+    labels = tuple(islice(unknown_labels(view, pod), EXAMPLES)) if excluded else ()
     listed_reasons = (
-        NodeReason(nodes=count, examples=tuple(examples[key]), code=key[0], text=key[1]) for key, count in reasons
+        NodeReason(
+            nodes=count,
+            examples=tuple(examples[key]),
+            code=key[0],
+            text=key[1],
+            further=labels if key[0] == NodeFilter.AFFINITY.value else (),
+        )
+        for key, count in reasons
     )
     return JudgedNodes(usable, tuple(listed_reasons), len(nodes) - closed)
