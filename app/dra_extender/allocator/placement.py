@@ -173,27 +173,27 @@ def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = Tr
     fields: list[NodeSelectorRequirement] = []
     for pick in picks:
         device, published = pools.devices[pick.location], pools.views[pick.location].published
-        where = device if published.per_device_node_selection else published
-        if where.node_name or (binds and device.binds_to_node) or _joins_bound(pick, node_view):
+        selecting = device if published.per_device_node_selection else published
+        if selecting.node_name or (binds and device.binds_to_node) or _joins_bound(pick, node_view):
             return only_node(pools.node)
-        terms = where.node_selector.node_selector_terms if where.node_selector is not None else ()
+        terms = selecting.node_selector.node_selector_terms if selecting.node_selector is not None else ()
         if len(terms) > 1:
             raise UnsupportedSelectorError(
                 f"device {device.name} has a node selector with {len(terms)} terms, only one can be used"
             )
         for term in terms:
-            _add(expressions, term.match_expressions)
-            _add(fields, term.match_fields)
+            _add_requirements(expressions, term.match_expressions)
+            _add_requirements(fields, term.match_fields)
     if not expressions and not fields:
         return None
     term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
     return NodeSelector(node_selector_terms=(term,))
 
 
-def _add(requirements: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
-    """Add the requirements that are not there yet, whatever the order of their values."""
+def _add_requirements(requirements: list[NodeSelectorRequirement], added: Iterable[NodeSelectorRequirement]) -> None:
+    """Add those that are not among the requirements yet, whatever the order of their values."""
     keys = {_key(requirement) for requirement in requirements}
-    for requirement in more:
+    for requirement in added:
         if _key(requirement) not in keys:
             keys.add(_key(requirement))
             requirements.append(requirement)

@@ -53,8 +53,12 @@ class AllModeDevices:
         node_view = self._node_view
         broken = [(pool.problem, pool.detail, pool.withheld) for pool in node_view.pools.unusable if pool.problem]
         if broken:
-            serving = [pool for pool in broken if may_serve(pool[0], pool[2], option, node_view.deadline)]
-            code, detail = (serving or broken)[0][:2]
+            serving = [
+                (problem, detail)
+                for problem, detail, withheld in broken
+                if may_serve(problem, withheld, option, node_view.deadline)
+            ]
+            code, detail = serving[0] if serving else broken[0][:2]
             if not serving and all(
                 verdict in UNSELECTABLE for verdict in Eligibility(option, label, node_view).verdicts()
             ):
