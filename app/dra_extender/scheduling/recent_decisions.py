@@ -111,10 +111,10 @@ class RecentDecisions:
             nodes=nodes,
             reason=reason,
         )
-        own = self._by_namespace.setdefault(namespace, OrderedDict())
-        own[key] = None
-        if len(own) > MOST_OF_A_NAMESPACE:
-            self._forget(next(iter(own)))
+        keys = self._by_namespace.setdefault(namespace, OrderedDict())
+        keys[key] = None
+        if len(keys) > MOST_OF_A_NAMESPACE:
+            self._forget(next(iter(keys)))
         elif len(self._decisions) > MOST_DECISIONS:
             self._forget(next(iter(self._decisions)))
 
@@ -138,9 +138,9 @@ class RecentDecisions:
     def _forget(self, key: _Key) -> None:
         del self._decisions[key]
         namespace, *_ = key
-        own = self._by_namespace[namespace]
-        del own[key]
-        if not own:
+        keys = self._by_namespace[namespace]
+        del keys[key]
+        if not keys:
             del self._by_namespace[namespace]
 
 

@@ -41,9 +41,9 @@ class ClaimReserver:
         while batch := self._waiting[uid]:
             self._waiting[uid] = []
             refused: Exception | None = None
-            without: frozenset[str] = frozenset()
+            unserved: frozenset[str] = frozenset()
             try:
-                without = await self._writer.reserve(record, [(consumer, limit) for consumer, limit, _ in batch])
+                unserved = await self._writer.reserve(record, [(consumer, limit) for consumer, limit, _ in batch])
             except Exception as problem:  # noqa: BLE001 - raised to each bind of the batch
                 refused = problem
             for consumer, limit, future in batch:
@@ -51,7 +51,7 @@ class ClaimReserver:
                     continue
                 if refused is not None:
                     future.set_exception(refused)
-                elif consumer.uid in without:
+                elif consumer.uid in unserved:
                     code = Code.CLAIM_CROWDED if limit < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
                     rejection = Rejection(code=code, detail=record.claim.metadata.full_name)
                     future.set_exception(RetryableError(rejection.text))

@@ -82,26 +82,26 @@ class ExtendedNeed:
         It is the same object for nodes that list the same of the pod's extended resources.
         A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
         """
-        own = self._resources & node.extended_resources
+        listed = self._resources & node.extended_resources
         try:
-            return self._needs[own]
+            return self._needs[listed]
         except KeyError:
-            need, existing = self._find(own), self._existing
+            need, existing = self._find(listed), self._existing
             if existing is not None and not isinstance(need, Rejection):
                 if need is not None and need.is_asked_by(existing.record):
                     need = None
                 else:
                     need = with_subject(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
-            self._needs[own] = need
+            self._needs[listed] = need
             return need
 
     def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
         """Return this need, served by an existing claim: None on a node that needs an equal claim, a rejection on any other."""
         return ExtendedNeed(self._pod, self._ledger, existing)
 
-    def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
+    def _find(self, listed: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing
-        missing = sorted(self._resources - own)
+        missing = sorted(self._resources - listed)
         for name in missing:
             if name not in backing:
                 return Rejection(code=Code.EXTENDED_RESOURCE, resource=name)
@@ -232,16 +232,18 @@ def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[
             if request.resource in classes:
                 by_resource.setdefault(request.resource, []).append((container, request))
     for resource in sorted(by_resource):
-        devices, used = _devices_of(by_resource[resource], resource)
-        for own in devices:
-            body = DeviceRequestBody(device_class_name=classes[resource], allocation_mode="ExactCount", count=own.count)
-            requests.append(DeviceRequest(name=own.name, exactly=body))
+        all_devices, used = _devices_of(by_resource[resource], resource)
+        for devices in all_devices:
+            body = DeviceRequestBody(
+                device_class_name=classes[resource], allocation_mode="ExactCount", count=devices.count
+            )
+            requests.append(DeviceRequest(name=devices.name, exactly=body))
         mappings.extend(used)
     return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnDevices:
+class _ContainerDevices:
     """Devices that a container asks for itself, and where it stands among the containers."""
 
     name: str
@@ -252,33 +254,35 @@ class _OwnDevices:
 _Request = tuple[ContainerRequests, ResourceRequest]
 
 
-def _devices_of(requests: Sequence[_Request], resource: str) -> tuple[Sequence[_OwnDevices], Sequence[RequestMapping]]:
+def _devices_of(
+    requests: Sequence[_Request], resource: str
+) -> tuple[Sequence[_ContainerDevices], Sequence[RequestMapping]]:
     """Return the devices that the containers ask for of one resource, and which container uses which of them."""
-    lasting: list[_OwnDevices] = []
+    lasting: list[_ContainerDevices] = []
     mappings: list[RequestMapping] = []
     for container, request in requests:
         if not container.long_lived:
             continue
-        own = _OwnDevices(_name(container, request), request.amount, container.index)
-        lasting.append(own)
-        mappings.append(RequestMapping(container.name, resource, own.name))
-    passing: list[_OwnDevices] = []
+        devices = _ContainerDevices(_name(container, request), request.amount, container.index)
+        lasting.append(devices)
+        mappings.append(RequestMapping(container.name, resource, devices.name))
+    passing: list[_ContainerDevices] = []
     used: list[tuple[str, str]] = []
     for container, request in requests:
         if container.long_lived:
             continue
         missing = request.amount
-        for own in lasting:
-            if missing > 0 and own.index > container.index:
-                used.append((container.name, own.name))
-                missing -= own.count
+        for devices in lasting:
+            if missing > 0 and devices.index > container.index:
+                used.append((container.name, devices.name))
+                missing -= devices.count
         if missing > 0:
-            passing.append(_OwnDevices(_name(container, request), missing, container.index))
+            passing.append(_ContainerDevices(_name(container, request), missing, container.index))
             used.append((container.name, passing[-1].name))
     if not passing:
         return lasting, [*mappings, *(RequestMapping(name, resource, request) for name, request in used)]
-    largest = max(passing, key=lambda own: own.count)
-    replaced = {own.name: largest.name for own in passing}
+    largest = max(passing, key=lambda devices: devices.count)
+    replaced = {devices.name: largest.name for devices in passing}
     shared = [RequestMapping(name, resource, replaced.get(request, request)) for name, request in used]
     return [largest, *lasting], [*mappings, *shared]
 

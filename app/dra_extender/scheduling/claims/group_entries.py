@@ -210,14 +210,14 @@ class GroupEntryWatch:
         succeeded = True
         for record in self._claims_of(trial):
             try:
-                without = await self._writer.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
+                unserved = await self._writer.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
             except RetryableError as problem:
                 _LOG.warning(
                     "a pod that does not start cannot be reserved for itself", pod=pod.key, problem=str(problem)
                 )
                 succeeded = False
                 continue
-            if without:
+            if unserved:
                 succeeded = False
                 self._metrics.group_trials.labels("full").inc()
                 _LOG.warning(

@@ -205,17 +205,17 @@ class _Lookup:
             return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail="/".join(key))
         if not record.has_status:
             return Rejection(code=Code.CLAIM_UNREADABLE, claim=entry.name, detail=record.unreadable)
-        own = FoundClaim(entry.name, record, consumer_of(pod))
+        pods_claim = FoundClaim(entry.name, record, consumer_of(pod))
         if not (target.generated or target.of_group):
-            return own
+            return pods_claim
         controller = record.claim.metadata.controller
         is_owned = controller is not None and controller.uid == pod.uid
         if target.generated and not is_owned:
-            return self._claim_of_group(own, target, controller)
+            return self._claim_of_group(pods_claim, target, controller)
         if not target.of_group or self._group is None or is_owned or record.claim.reserved_by(pod.uid):
-            return own
+            return pods_claim
         group = self._group.consumer
-        claim = own._replace(group=group)
+        claim = pods_claim._replace(group=group)
         by_group = self._ledger.pod_groups.reservation.applies_on(node)
         if not by_group and node is not None and is_crowded(claim, self._ledger):
             # On a node that is known to be unable the pod needs an entry of its own.
@@ -224,7 +224,7 @@ class _Lookup:
         return claim._replace(consumer=group) if by_group else claim
 
     def _claim_of_group(
-        self, own: FoundClaim, target: _Target, controller: OwnerReference | None
+        self, pods_claim: FoundClaim, target: _Target, controller: OwnerReference | None
     ) -> FoundClaim | Rejection:
         """Return a claim that was generated for the group.
 
@@ -239,15 +239,15 @@ class _Lookup:
         )
         if controller is None or not is_groups or not groups.have_claims:
             whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
-            detail = f"{own.name} is not controlled by {whose}"
+            detail = f"{pods_claim.name} is not controlled by {whose}"
             if is_groups:
-                detail = f"{own.name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
-            return Rejection(code=Code.CLAIM_FOREIGN, claim=own.label, detail=detail)
+                detail = f"{pods_claim.name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
+            return Rejection(code=Code.CLAIM_FOREIGN, claim=pods_claim.label, detail=detail)
         if not groups.reservation.may_apply:
-            detail = f"{own.name}; the setting scheduling.reserve_for_pod_groups says so"
-            return Rejection(code=Code.CLAIM_NOT_STARTED, claim=own.label, detail=detail)
-        if own.reserved:
-            return own
+            detail = f"{pods_claim.name}; the setting scheduling.reserve_for_pod_groups says so"
+            return Rejection(code=Code.CLAIM_NOT_STARTED, claim=pods_claim.label, detail=detail)
+        if pods_claim.reserved:
+            return pods_claim
         if target.of_group and self._group is not None:
-            return own._replace(consumer=self._group.consumer)
-        return own._replace(consumer=group_consumer(controller.name, controller.uid))
+            return pods_claim._replace(consumer=self._group.consumer)
+        return pods_claim._replace(consumer=group_consumer(controller.name, controller.uid))

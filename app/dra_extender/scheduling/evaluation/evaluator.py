@@ -138,7 +138,7 @@ class NodeEvaluator:
         """
         ledger, allocator = self._ledger, self.allocator
         usage, state, hold_versions = ledger.usage(), ledger.state, ledger.hold_versions
-        without = BackoffUsage(usage, devices)
+        usage_in_backoff = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
         rejected: dict[str, Rejection] = {}
         for name in nodes:
@@ -146,7 +146,7 @@ class NodeEvaluator:
             if node is None:
                 rejected[name] = NODE_UNKNOWN
                 continue
-            answer = allocator.search_in_call(demand, node, without, budget, devices)
+            answer = allocator.search_in_call(demand, node, usage_in_backoff, budget, devices)
             if isinstance(answer, NoFit):
                 rejected[name] = answer.rejections[0]
                 continue

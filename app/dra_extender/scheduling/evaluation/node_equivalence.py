@@ -156,9 +156,9 @@ class NodeEquivalence:
             if inventory.reaches:
                 return None
             return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
-        own, everywhere = self._ledger.state.parts()
+        versions, everywhere = self._ledger.state.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
-        version = own.get(node.name, 0)
+        version = versions.get(node.name, 0)
         allocated = self._allocated.get(node.name)
         if allocated is None or allocated.version != version or allocated.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
@@ -193,7 +193,7 @@ class NodeEquivalence:
         by_pool: dict[PoolId, list[ResourceSlice]] = {}
         for published in slices.local(node.name):
             by_pool.setdefault(published.pool_id, []).append(published)
-        if any(len(slices.of_pool(pool)) != len(own) for pool, own in by_pool.items()):
+        if any(len(slices.of_pool(pool)) != len(local_slices) for pool, local_slices in by_pool.items()):
             return None
         contents = [self._slices.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
         shared = self._shared_slices(node)

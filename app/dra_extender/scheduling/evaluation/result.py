@@ -34,7 +34,7 @@ class PlacementTemplate:
 
     def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
         """Return the placement on the equivalent `node`, whose local pools are `pools`; share IDs stay the same."""
-        names = {own: other_pool[1] for own, other_pool in zip(self.pools, pools, strict=True) if own != other_pool}
+        names = {pool: other_pool[1] for pool, other_pool in zip(self.pools, pools, strict=True) if pool != other_pool}
         claims = tuple(self._claim(claim, node, names) for claim in self.placement.claims)
         return replace(self.placement, claims=claims)
 

@@ -195,17 +195,17 @@ def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], f
     `offered` returns the nodes to which the pod with this UID may go.
     """
     kinds_by_pod = {candidate.pod.uid: candidate.claim_kinds for candidate in candidates}
-    users = Counter(uid for own in kinds_by_pod.values() for uid in own)
+    users = Counter(uid for kinds in kinds_by_pod.values() for uid in kinds)
     members = []
     for candidate in candidates:
         pod = candidate.pod
-        own = kinds_by_pod[pod.uid]
-        shared = frozenset(uid for uid in own if users[uid] > 1)
-        claim_kinds = tuple(uid if uid in shared else digest for uid, digest in own.items())
+        kinds = kinds_by_pod[pod.uid]
+        shared = frozenset(uid for uid in kinds if users[uid] > 1)
+        claim_kinds = tuple(uid if uid in shared else digest for uid, digest in kinds.items())
         decided = frozenset(claim.uid for claim in (*candidate.claims.allocated, *candidate.claims.held))
         nodes = offered(pod.uid)
         kind = claim_kinds, decided, pod.extended_requests, pod.extended_claim, candidate.node_needs, nodes
-        members.append(GangMember(pod.uid, tuple(own), kind, claim_kinds, shared))
+        members.append(GangMember(pod.uid, tuple(kinds), kind, claim_kinds, shared))
     devices = {candidate.pod.uid: candidate.devices for candidate in candidates}
     row: dict[Hashable, int] = {}
     for member in members:

@@ -158,14 +158,14 @@ def _plan_member(
     publish = {entry: claims[group_entry] for entry, group_entry in lacking.items() if group_entry in claims}
     is_complete = len(publish) == len(lacking)
     # The pod's own entries, if it also has one of the group's.
-    for own in pod.claims if matched else ():
-        template = own.resource_claim_template_name
-        if not template or own.name in matched or is_recorded(own.name):
+    for entry in pod.claims if matched else ():
+        template = entry.resource_claim_template_name
+        if not template or entry.name in matched or is_recorded(entry.name):
             continue
-        if oldest := _oldest_claim(ledger, owner, own.name):
-            publish[own.name] = oldest
+        if oldest := _oldest_claim(ledger, owner, entry.name):
+            publish[entry.name] = oldest
         else:
-            plan.create.append(CreateClaim(owner, own.name, template))
+            plan.create.append(CreateClaim(owner, entry.name, template))
             is_complete = False
     if publish and is_complete:
         plan.publish.append(PublishClaims(pod, publish))
