@@ -2,12 +2,14 @@
 
 import msgspec
 import pytest
-from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.unknown_names import unknown_names
 from dra_extender.lint.read import read_files
 
-from tests.controlplane.objects import pod_group, request, resource_claim, resource_claim_template
+from tests.controlplane.objects import device_class, node, pod_group, request, resource_claim, resource_claim_template
 from tests.support.inspection.made_cluster import MadeCluster
+
+CONTAINERS = ("initContainers", "containers")
 
 
 def cluster() -> MadeCluster:
@@ -254,3 +256,91 @@ def test_misspelt_class_of_a_request_is_found_in_the_files(request_body: str, ex
     findings = [finding for finding in found(claim + CLASS, asks=False) if "DeviceClass" in finding]
     assert len(findings) == len(expected)
     assert all(f"DeviceClass {name} is not in these files; nearest name large-gpu" in findings[0] for name in expected)
+
+
+SERVING_CLASS = (
+    "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: own}\n"
+    "spec: {extendedResourceName: files.example.com/tensor}\n"
+)
+
+
+def asking(kind: str, resources: str) -> str:
+    """Return an object of which a container and an init container ask for these resources."""
+    spec = (
+        f"{{initContainers: [{{name: i, resources: {resources}}}], containers: [{{name: c, resources: {resources}}}]}}"
+    )
+    body = spec if kind == "Pod" else f"{{template: {{spec: {spec}}}}}"
+    version = {"Pod": "v1", "Job": "batch/v1"}.get(kind, "apps/v1")
+    return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}\nspec: {body}\n"
+
+
+def with_resources(*, nodes: bool = True) -> ClusterObjects:
+    """Return a cluster of which a node has one extended resource, and a class serves another one."""
+    made = MadeCluster()
+    if nodes:
+        made.add(node("n1", extended={"plugin.example.com/gpu": "0"}))
+    made.add(device_class("served", extendedResourceName="served.example.com/card"))
+    return made.cluster()
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicaSet", "StatefulSet", "Job"])
+def test_extended_resource_that_nobody_provides_is_found(kind: str) -> None:
+    text = (
+        asking(kind, "{requests: {plugin.example.com/gpus: 1}, limits: {plugin.example.com/gpus: 1}}") + SERVING_CLASS
+    )
+    findings = list(unknown_names(with_resources(), read_files([("a.yaml", text)])))
+    spec = "spec" if kind == "Pod" else "spec.template.spec"
+    fields = [f"{spec}.{containers}[0].resources.limits[plugin.example.com/gpus]" for containers in CONTAINERS]
+    assert [placed.field for placed in findings] == fields
+    sentence = (
+        "no node in a test or these files has plugin.example.com/gpus, and no DeviceClass there serves it;"
+        " nearest name plugin.example.com/gpu"
+    )
+    assert {placed.finding.message for placed in findings} == {sentence}
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        "{requests: {plugin.example.com/gpu: 1}, limits: {plugin.example.com/gpu: 1}}",
+        "{requests: {served.example.com/card: 1, files.example.com/tensor: 1}}",
+        "{requests: {cpu: 1, hugepages-2Mi: 4Mi, ephemeral-storage: 1Gi, kubernetes.io/x: 1}}",
+        "{requests: {nobody.example.com/gpu: 0}}",
+        "{requests: {deviceclass.resource.kubernetes.io/served: 1}}",
+        "{requests: [nobody.example.com/gpu], limits: nobody.example.com/gpu}",
+    ],
+)
+def test_resource_that_somebody_provides_or_that_is_no_extended_one_is_not_found(resources: str) -> None:
+    text = asking("Pod", resources) + SERVING_CLASS
+    assert list(unknown_names(with_resources(), read_files([("a.yaml", text)]))) == []
+
+
+def test_extended_resource_is_not_found_where_not_all_nodes_and_classes_are_known() -> None:
+    text = asking("Pod", "{limits: {nobody.example.com/gpu: 1}}")
+    files = read_files([("a.yaml", text)])
+    whole = with_resources()
+    unread = [
+        whole._replace(origin=msgspec.structs.replace(whole.origin, missing=(MissingKind(kind, "forbidden"),)))
+        for kind in ("nodes", "deviceclasses")
+    ]
+    for objects in (None, with_resources(nodes=False), *unread):
+        assert list(unknown_names(objects, files)) == []
+    assert len(list(unknown_names(whole, files))) == len(CONTAINERS)
+
+
+def test_extended_resource_with_the_slip_of_a_name_is_found_without_a_cluster() -> None:
+    text = asking("Pod", "{limits: {files.example.com/tensors: 1}}") + SERVING_CLASS
+    messages = {placed.finding.message for placed in unknown_names(None, read_files([("a.yaml", text)]))}
+    sentence = (
+        "no node in these files has files.example.com/tensors, and no DeviceClass there serves it;"
+        " nearest name files.example.com/tensor"
+    )
+    assert messages == {sentence}
+
+
+def test_node_in_a_file_provides_what_it_has() -> None:
+    own_node = (
+        "---\napiVersion: v1\nkind: Node\nmetadata: {name: n2}\nstatus: {allocatable: {nobody.example.com/gpu: 1}}\n"
+    )
+    text = asking("Pod", "{limits: {nobody.example.com/gpu: 1}}") + own_node
+    assert list(unknown_names(with_resources(), read_files([("a.yaml", text)]))) == []

@@ -1,7 +1,8 @@
 """What objects in files refer to and do not find, and what they would change although an API server refuses the change."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
+from dra_extender.model.pod import is_extended
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind
 
 _TEMPLATE: Final[FieldPath] = ("spec", "template", "spec")
@@ -74,7 +76,7 @@ class _Written(NamedTuple):
 
 
 class _ExistingObjects:
-    """The claims, claim templates, PodGroups and classes of files and cluster, by key.
+    """The claims, claim templates, PodGroups, classes, drivers and extended resources of files and cluster.
 
     `source` says where they are; `complete` has the kinds of which all objects are known.
     """
@@ -95,7 +97,7 @@ class _ExistingObjects:
             for entry in written
             if entry.kind in KIND_OF
         }
-        self._things = self.stored | own
+        self._by_key = self.stored | own
         self.drivers = {
             str(value_at(entry.item, ("spec", "driver")))
             for entry in written
@@ -109,30 +111,54 @@ class _ExistingObjects:
             with suppress(ModelError):
                 self.drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
         self._names: dict[tuple[StoredKind, str], list[str]] = {}
-        for key in self._things:
+        for key in self._by_key:
             self._names.setdefault((key.kind, key.namespace), []).append(key.name)
+        self._nodes = () if objects is None else objects.of_kind(StoredKind.NODE.value)
+        self._written_nodes = [entry.item for entry in written if entry.kind == StoredKind.NODE.singular]
+        self.all_resources = (
+            objects is not None
+            and bool(self._nodes)
+            and not {StoredKind.NODE.value, StoredKind.CLASS.value}
+            & {missing.kind for missing in objects.origin.missing}
+        )
         self._compared = 0
 
+    @cached_property
+    def resources(self) -> frozenset[str]:
+        """The extended resources that nodes have, and those that DeviceClasses serve by a name of their own."""
+        nodes = (*map(msgspec.json.decode, self._nodes), *self._written_nodes)
+        allocatable = (value_at(node, ("status", "allocatable")) for node in nodes)
+        names = {str(name) for amounts in allocatable if isinstance(amounts, dict) for name in amounts}
+        names.update(
+            str(value_at(item, ("spec", "extendedResourceName")))
+            for key, item in self._by_key.items()
+            if key.kind is StoredKind.CLASS
+        )
+        return frozenset(filter(is_extended, names))
+
     def find(self, key: Key) -> Json | None:
-        return self._things.get(key)
+        return self._by_key.get(key)
 
     def instead(self, missing: Key) -> str:
         """Return what exists in the place of an object that does not, as `names_there` does, until many names were compared."""
         names = self._names.get((missing.kind, missing.namespace), ())
+        return self._names_instead(missing.name, names, all_known=missing.kind in self.complete)
+
+    def resource_instead(self, missing: str) -> str:
+        """Return what exists in the place of an extended resource that does not, as `instead` does."""
+        return self._names_instead(missing, self.resources, all_known=self.all_resources)
+
+    def _names_instead(self, missing: str, names: Collection[str], *, all_known: bool) -> str:
         self._compared += len(names)
         if self._compared > _MOST_COMPARED:
             return ""
-        return (
-            names_there(missing.name, names)
-            if missing.kind in self.complete
-            else nearest_name_text(missing.name, names)
-        )
+        return names_there(missing, names) if all_known else nearest_name_text(missing, names)
 
 
 def unknown_names(
     objects: ClusterObjects | None, files: Iterable[LintFile], own_namespace: str = NAMESPACE
 ) -> Iterator[PlacedFinding]:
-    """Yield a warning for each claim, claim template, PodGroup, class, request or driver that is named and does not exist.
+    """Yield a warning for each claim, template, PodGroup, class, request, driver or extended resource that does not exist.
 
     Also yield a warning for each object whose requests, claims or group differ from those of the object of the same name in the
     cluster: they cannot be changed.
@@ -225,21 +251,38 @@ def _unknown_in(
                 yield from _unknown(written, (*entries, index, field), kind, existing)
     for field in ("initContainers", "containers") if pods else ():
         for number, _ in enumerate(list_at(written.item, (*spec, field))):
-            yield from _unknown_classes(written, (*spec, field, number, "resources"), existing)
+            yield from _unknown_resources(written, (*spec, field, number, "resources"), existing)
             uses = (*spec, field, number, "resources", "claims")
             for index, use in enumerate(list_at(written.item, uses)):
                 if isinstance(use, dict) and str(use.get("name")) in claims:
                     yield from _unknown_request(written, (*uses, index, "request"), claims[str(use["name"])], existing)
 
 
-def _unknown_classes(written: _Written, resources: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
-    """Yield a finding for each class whose devices a container asks for as a resource, and which does not exist."""
+def _unknown_resources(written: _Written, resources: FieldPath, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
+    """Yield a finding for each resource that a container asks for and that neither a DeviceClass nor a node provides."""
+    asked: dict[str, tuple[FieldPath, Any]] = {}
     for field in ("requests", "limits"):
         amounts = value_at(written.item, (*resources, field))
-        for resource in amounts if isinstance(amounts, dict) else ():
-            name = str(resource).removeprefix(IMPLICIT_RESOURCE_PREFIX)
-            if name != resource:
-                yield from _missing(written, (*resources, field, resource), Key(StoredKind.CLASS, "", name), existing)
+        for resource, amount in amounts.items() if isinstance(amounts, dict) else ():
+            asked[str(resource)] = (*resources, field, resource), amount
+    for name, (path, amount) in asked.items():
+        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
+            class_name = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
+            yield from _missing(written, path, Key(StoredKind.CLASS, "", class_name), existing)
+        elif is_extended(name) and str(amount) != "0":
+            yield from _unknown_extended_resource(written, path, name, existing)
+
+
+def _unknown_extended_resource(
+    written: _Written, field: FieldPath, name: str, existing: _ExistingObjects
+) -> Iterator[PlacedFinding]:
+    """Yield a finding if no node has the resource and no DeviceClass serves it, as far as all are known, or one resembles it."""
+    if name in existing.resources:
+        return
+    instead = existing.resource_instead(name)
+    if existing.all_resources or instead:
+        message = f"no node in {existing.source} has {name}, and no DeviceClass there serves it{instead}"
+        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
 
 
 def _unknown(
