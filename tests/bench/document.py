@@ -83,14 +83,16 @@ def how_full(rows: Sequence[Row], measured: float, version: str) -> str:
     """Return README's table of GPUs that no pod can use any more, of the rows against kube-scheduler's own rule."""
     day = datetime.fromtimestamp(measured, tz=UTC).date().isoformat()
     lines = [
-        "GPUs left unused when pods have asked for exactly as many as there are, with `scheduling.placement: preserve`",
+        "GPUs left unused when the pods of a",
+        "[public trace](docs/performance.md#fits-how-much-of-a-cluster-pods-can-use) have asked for exactly as many as there are,",
+        "with `scheduling.placement: preserve`. In *multigpu50*, half of the GPUs are asked for by pods with several",
         f"(`make bench ONLY={fits_area.AREA}` on {day}, Kubernetes {version}):",
         "",
-        "| pods | seeds | in-tree | dra-extender |",
-        "|---|---:|---:|---:|",
+        "| pods | compared with | seeds | in-tree | dra-extender |",
+        "|---|---|---:|---:|---:|",
     ]
     lines += [
-        f"| {row.case.removesuffix(_AT_CAPACITY)}, {row.peer_name} | {row.rounds} "
+        f"| {row.case.removesuffix(_AT_CAPACITY)} | {row.peer_name} | {row.rounds} "
         f"| {100 - row.peer:.1f} % | {100 - row.ours:.1f} % |"
         for row in rows
         if row.peer_name in (fits_area.IN_TREE, IN_TREE.name)
