@@ -7,14 +7,19 @@ import resource
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Final
+from unittest.mock import patch
 
 from dra_extender.model.metadata import seconds_of
+from dra_extender.scheduling.claims import group_entries
 from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.scheduling.reclaim import controller as reclaim
+from dra_extender.scheduling.requeue import waker
+from dra_extender.service import server
 from dra_extender.simulator.apiserver.objects import StoredKind, key_of
 
 from tests.simulation.cluster import random_kind
@@ -36,8 +41,16 @@ _EVENT_SECONDS: Final = 3_600.0
 _HOUR: Final = 3_600.0
 _AGAIN_SECONDS: Final = 10.0
 _REST_SECONDS: Final = 240.0
-_PERIODS: Final = Periods(lease=60, renewal=40.0, retry=10.0, count=120.0, audit=300.0)
+_PERIODS: Final = Periods(lease=60, renewal=40.0, retry=10.0, count=600.0, audit=900.0)
 """Each costs as much as the placement of a pod or more; the worlds of seeds have the defaults."""
+_TICKS: Final = (
+    (reclaim, "_TICK_SECONDS"),
+    (group_entries, "_TICK_SECONDS"),
+    (waker, "_LAPSE_SECONDS"),
+    (server, "_DATE_SECONDS"),
+)
+"""How often the service looks whether something is due; that would be most callbacks of a day."""
+_TICK_SECONDS: Final = 5.0
 _CONTAINERS: Final = (dict, list, set, frozenset, tuple, deque)
 _MEBIBYTE: Final = 1 << 20
 GROWTH: Final = 2 * _MEBIBYTE
@@ -145,7 +158,7 @@ class Soak:
         end = self._loop.time() + _REST_SECONDS
         while not self._world.invariants.violations:
             await asyncio.sleep(_AGAIN_SECONDS)
-            left = left_at_rest(self._world.store, LEASE.namespace)
+            left = list(left_at_rest(self._world.store, LEASE.namespace))
             if not left or self._loop.time() > end:
                 self.soaked.wrong += left
                 return
@@ -207,7 +220,9 @@ def soak(seed: int, hours: float, nodes: int, looks: int, report: Callable[[Look
 
 def _soak(folder: Path, seed: int, hours: float, nodes: int, looks: int, report: Callable[[Look], None]) -> Soaked:
     loop = NetworkedLoop(seed)
-    with simulated(loop, seed):
+    with simulated(loop, seed), ExitStack() as stack:
+        for module, name in _TICKS:
+            stack.enter_context(patch.object(module, name, _TICK_SECONDS))
         world = World(loop, folder, nodes, periods=_PERIODS)
         course = Soak(world, seed, nodes)
         with logged(world.log.append, lambda: f"{loop.time():.4f} {loop.current.name}"):
