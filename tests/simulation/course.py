@@ -85,8 +85,10 @@ class Course:
             await asyncio.sleep(_LOOK_SECONDS)
             with self._world.honest():
                 left = left_at_rest(self._world.store, LEASE.namespace)
-            if not left or self._loop.time() > end:
-                return left
+                if self._loop.time() > end:
+                    return list(left)
+                if next(left, None) is None:
+                    return []
         return []
 
     def create_pod(self, name: str, kind: str, shared: str, more: str) -> None:

@@ -112,16 +112,11 @@ class Invariants:
             self.violations.append(Violation(seconds, step, found, host, request))
 
 
-def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
-    """What must not be left when everything has come to rest: pods that wait although they fit, and anything that nobody uses."""
-    ledger = Ledger()
-    sinks = sinks_of(ledger)
-    for kind in StoredKind:
-        for data in store.data(kind) if kind in sinks else ():
-            try:
-                sinks[kind].changed(data)
-            except ModelError:
-                continue
+def left_at_rest(store: Store, guard_namespace: str) -> Iterator[str]:
+    """Find what must not be left when everything has come to rest: what nobody uses, then pods that wait although they fit.
+
+    The next one is only looked for when it is asked for.
+    """
     reader = SliceReader()
     found = audit(
         [claim_from(each) for each in store.peek_all(StoredKind.CLAIM)],
@@ -132,8 +127,17 @@ def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
         GroupReservation.AUTO,
         guard_namespace,
     )
+    yield from map(str, found)
+    ledger = Ledger()
+    sinks = sinks_of(ledger)
+    for kind in StoredKind:
+        for data in store.data(kind) if kind in sinks else ():
+            try:
+                sinks[kind].changed(data)
+            except ModelError:
+                continue
     waiting = waiting_pods(ledger, NodeAllocator(ledger, Features(), Options()))
-    return [*map(str, found), *(str(each) for each in waiting if each.rule != FITS or _admitted(store, each.about))]
+    yield from (str(each) for each in waiting if each.rule != FITS or _admitted(store, each.about))
 
 
 def _admitted(store: Store, pod: str) -> bool:
