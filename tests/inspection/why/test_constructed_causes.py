@@ -479,6 +479,12 @@ def node_label_without_the_value(made: MadeCluster) -> None:
     spec["affinity"] = {"nodeAffinity": required}
 
 
+def two_devices_with_different_taints(made: MadeCluster) -> None:
+    taints = [{"key": f"e.com/{name}", "effect": "NoSchedule"} for name in "ab"]
+    made.gpus("n1", *(device(f"gpu-{number}", taints=[taint]) for number, taint in enumerate(taints)))
+    made.pod("train", request("r", "gpu", count=2))
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -622,6 +628,13 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         [],
     ),
     node_label_without_the_value: (["no node has label topology-zone with value b; there are a"], ["nearest name"]),
+    two_devices_with_different_taints: (
+        [
+            "gpu-0 has taint e.com/a:NoSchedule also gpu-1 has taint e.com/b:NoSchedule",
+            "tolerate e.com/a:NoSchedule, tolerate e.com/b:NoSchedule ok on n1",
+        ],
+        [],
+    ),
     amount_that_is_no_quantity: (["cannot read quantity 'ten'", "next correct the amount of capacity"], []),
     resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),
     gang_whose_member_is_meant_for_a_node_in_use: (

@@ -203,13 +203,15 @@ class FurtherReasons:
                 yield f"the request tolerates {toleration_text(toleration)} instead"
             if any(tolerates(toleration, taint) for toleration in own):
                 yield f"the pod tolerates {taint_text(taint)}, which counts for nodes only; the request would have to"
-        further = (
-            device.also
-            for diagnosis in facts.diagnoses
-            for device in diagnosis.devices
-            if device.device_id == nearest.device_id
-        )
+        on_node = (diagnosis for diagnosis in facts.diagnoses if diagnosis.node.name == nearest.node)
+        devices = [device for diagnosis in on_node for device in diagnosis.devices]
+        further = (device.also for device in devices if device.device_id == nearest.device_id)
         yield from (f"also {text}" for text in islice(filter(None, further), 1))
+        if facts.option is not None and facts.option.count > 1:
+            # One more device is needed: what keeps others away counts too, where it is something else.
+            others = {device.taints: device.detail for device in devices if device.code is Code.TAINTED}
+            others.pop(taints, None)
+            yield from (f"also {detail}" for detail in islice(others.values(), _MOST_NAMED))
 
     def _behind_selectors(self, facts: ReasonFacts, demand: Demand, option: SearchableRequest) -> Iterator[str]:
         """Yield what would keep the nearest device away if the selectors meant it."""
