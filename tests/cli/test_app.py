@@ -140,12 +140,9 @@ def test_question_about_a_snapshot_loads_nothing_of_the_service() -> None:
 def test_command_looks_for_cyclic_garbage_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["kubectl-dra", "version"])
     before = gc.get_threshold()
-    try:
-        with pytest.raises(SystemExit):
-            plugin_main()
-        assert gc.get_threshold()[0] > before[0]
-    finally:
-        gc.set_threshold(*before)
+    with pytest.raises(SystemExit):
+        plugin_main()
+    assert gc.get_threshold()[0] > before[0]
 
 
 def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> None:
