@@ -24,7 +24,7 @@ WIDTH: Final = 80
 _LEAST_WIDTH: Final = 40
 _MOST_DIGITS: Final = 5
 _STATUS_SECONDS: Final = 0.3
-_OF_TIME: Final = frozenset({"origin", "age", "until"})
+_TIME_FIELDS: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
 _LONGEST_ERROR: Final = 4_000
 
@@ -138,7 +138,7 @@ class ChangedAnswers:
 
     def print(self, report: Answer, as_tree: Callable[[int], str]) -> None:
         """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
-        content = _timeless(_plain(report))
+        content = _without_times(_plain(report))
         if content == self._last:
             return
         if self._last is not None:
@@ -156,12 +156,12 @@ def _plain(report: Answer) -> Any:
     return msgspec.to_builtins(report, str_keys=True, enc_hook=encoded_moment)
 
 
-def _timeless(value: object) -> object:
+def _without_times(value: object) -> object:
     """Return the value without source, time of reading and ages."""
     if isinstance(value, dict):
-        return {name: _timeless(part) for name, part in value.items() if name not in _OF_TIME}
+        return {name: _without_times(part) for name, part in value.items() if name not in _TIME_FIELDS}
     if isinstance(value, list | tuple):
-        return [_timeless(item) for item in value]
+        return [_without_times(item) for item in value]
     return value
 
 

@@ -72,9 +72,9 @@ class CommandGroup(TyperGroup):
         except typer.TyperException as problem:
             if not standalone_mode:
                 raise
-            status = _refused(problem)
+            status = _print_error(problem)
         except OSError as problem:
-            status = _unwritten(problem)
+            status = _print_write_error(problem)
         if standalone_mode:
             sys.exit(status or 0)
         return status
@@ -85,7 +85,7 @@ class CommandGroup(TyperGroup):
             formatter.write_dl(list(self.list_summaries()))
 
 
-def _refused(problem: typer.TyperException) -> int:
+def _print_error(problem: typer.TyperException) -> int:
     """Print an error, and where the help is if the command line is wrong; or the help, if nothing was asked.  Return the status."""
     from dra_extender.cli.answers import CommandError, complain
 
@@ -104,7 +104,7 @@ def _refused(problem: typer.TyperException) -> int:
     return _REFUSED
 
 
-def _unwritten(problem: OSError) -> int:
+def _print_write_error(problem: OSError) -> int:
     """Print why the answer cannot be written, unless nobody reads on; return the status.  Raise what is another problem."""
     from dra_extender.cli.answers import complain
 
@@ -123,7 +123,7 @@ def _print(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as problem:
-        sys.exit(_unwritten(problem))
+        sys.exit(_print_write_error(problem))
 
 
 def _run_by_group() -> None:
@@ -226,7 +226,7 @@ def complete_main() -> None:
 
 
 def _run_program(program: typer.Typer, name: str) -> None:
-    _have_streams()
+    _open_closed_streams()
     if sys.argv[1:2] == [COMPLETE]:
         _print(answer(typer.main.get_command(program), sys.argv[2:]))
     elif len(sys.argv) == _SCRIPT_ARGUMENTS and sys.argv[1] == "completion" and sys.argv[2] in set(Shell):
@@ -234,19 +234,19 @@ def _run_program(program: typer.Typer, name: str) -> None:
     elif any(word in _HELP for word in sys.argv[1:]):
         _print(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
-        _have_a_home()
+        _set_missing_home()
         _collect_rarely()
         program(prog_name=name)
 
 
-def _have_streams() -> None:
+def _open_closed_streams() -> None:
     """Write nowhere where a shell has closed standard output or standard error; Python has none then."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the exit
 
 
-def _have_a_home() -> None:
+def _set_missing_home() -> None:
     """Give a user whom the system does not know, such as a random one in a container, the home that container runtimes give.
 
     The Kubernetes client looks for a home when it is imported, and fails without one.

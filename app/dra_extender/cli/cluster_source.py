@@ -240,7 +240,7 @@ class ClusterSource:
                 raise CommandError(problem, ExitStatus.UNKNOWN) from problem
         from dra_extender.runtime.installation import run_in_new_loop
 
-        with _ends_unless_read(), status_line("reading the cluster"):
+        with _read_errors(), status_line("reading the cluster"):
             return run_in_new_loop(self._live(explaining=explaining))
 
     def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
@@ -260,7 +260,7 @@ class ClusterSource:
 
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
-        with suppress(KeyboardInterrupt), _ends_unless_read():
+        with suppress(KeyboardInterrupt), _read_errors():
             run_in_new_loop(follow())
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
@@ -273,7 +273,7 @@ class ClusterSource:
 
 
 @contextmanager
-def _ends_unless_read() -> Iterator[None]:
+def _read_errors() -> Iterator[None]:
     """End the program with a message if the cluster cannot be read."""
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.scheduling.ports.cluster import ClusterError
@@ -353,9 +353,9 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
 
 def _checked(source: ClusterSource) -> ClusterSource:
     """Return the source, without a namespace if all namespaces are asked about; raise BadParameter if two options conflict."""
-    of_running = dict.fromkeys(name for name, _ in source.chosen_options() if not name.startswith("--snapshot"))
-    if source.snapshot is not None and of_running:
-        raise typer.BadParameter(f"--snapshot asks a file: {', '.join(of_running)} does not go with it")
+    cluster_options = dict.fromkeys(name for name, _ in source.chosen_options() if not name.startswith("--snapshot"))
+    if source.snapshot is not None and cluster_options:
+        raise typer.BadParameter(f"--snapshot asks a file: {', '.join(cluster_options)} does not go with it")
     if (source.groups or source.uid) and not source.impersonate:
         raise typer.BadParameter(f"{'--as-group' if source.groups else '--as-uid'} needs --as")
     if not all(name.isprintable() for name in (source.impersonate, source.uid, *(source.groups or ()))):
@@ -394,10 +394,10 @@ def _check_server(url: str) -> None:
 
 
 def request_seconds(text: str) -> float | None:
-    """Return the seconds of --request-timeout as kubectl reads it: a number of seconds, or a duration; None if it is not given.
+    """Return the seconds of --request-timeout as kubectl reads it: a number of seconds, or a duration; None for no text.
 
     Raises:
-        BadParameter: it is neither.
+        BadParameter: the text is neither.
     """
     from dra_extender.cel.values.times import parse_go_duration
 

@@ -95,7 +95,7 @@ _HANDED_ON: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _FLAG: Final = "--insecure-skip-tls-verify"
-"""The only one of them without a value."""
+"""The only handed-on option without a value."""
 
 
 def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:

@@ -46,7 +46,7 @@ class Story(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The title without the ending of a file name."""
+        """Return the title without the ending of a file name."""
         return _name_of(self.title)
 
     @property
@@ -65,7 +65,7 @@ class StoryFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The title without the ending of a file name."""
+        """Return the title without the ending of a file name."""
         return _name_of(self.title)
 
     @property
@@ -86,7 +86,7 @@ def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
     """Find the stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
 
     Raises:
-        UnknownStoryError: a name fits none, or several.
+        UnknownStoryError: a name fits no story, or several stories.
     """
     return [_named(files, _name_of(name)) for name in names]
 
@@ -113,7 +113,7 @@ def example_files() -> list[StoryFile]:
     A story for which the folder `policies` has a file of the same name is played with that policy.
 
     Raises:
-        ManifestError: there are none.
+        ManifestError: this installation has no examples.
     """
     for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
         if folder.is_dir():
@@ -125,7 +125,7 @@ def example_files() -> list[StoryFile]:
 
 
 def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
-    """Read all of them.  Raises ManifestError: a manifest cannot be used, or there are none."""
+    """Read all examples.  Raises ManifestError: a manifest cannot be used, or there are no examples."""
     return [file.story(scheduler_names) for file in example_files()]
 
 

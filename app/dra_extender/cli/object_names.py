@@ -50,7 +50,7 @@ def object_name(text: str, namespace: str, *kinds: NamedKind) -> ObjectName:
     `KIND/NAMESPACE/NAME` names an object in a namespace that is called as a kind is.
 
     Raises:
-        BadParameter: it is no such name.
+        BadParameter: the text is no name of an object of these kinds.
     """
     before, slash, path = text.partition("/")
     kind = _SPELLED.get(before.lower()) if slash else None
@@ -73,7 +73,7 @@ def pod_key(text: str, namespace: str) -> tuple[str, str]:
     """Return namespace and name of a pod.
 
     Raises:
-        BadParameter: it is no name of a pod.
+        BadParameter: the text is no name of a pod.
     """
     return object_name(text, namespace, NamedKind.POD).key
 
@@ -87,6 +87,6 @@ def node_name(text: str) -> str:
     """Return the name of a node.
 
     Raises:
-        BadParameter: it is no name of a node.
+        BadParameter: the text is no name of a node.
     """
     return object_name(text, "", NamedKind.NODE).name

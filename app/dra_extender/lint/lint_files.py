@@ -62,8 +62,8 @@ def lint_files(
 ) -> LintReport:
     """Lint these files together: classes and slices of one apply to claims and policies of all.
 
-    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `further`: what others have found
-    about the objects of these files.
+    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.  `further`: findings of other
+    checks about the objects of these files.
     """
     subjects: list[tuple[str, LintedObject]] = []
     policies: list[PolicyText] = []
@@ -123,12 +123,13 @@ def _all_findings(
     }
     for file, subject in subjects:
         own = placed_findings.pop((file, subject.name, subject.line), ())
-        yield from _of_subject(file, subject, (*_unexpected(file, subject, classes), *own))
+        yield from _mark_expected(file, subject, (*_subject_findings(file, subject, classes), *own))
     for findings in placed_findings.values():
         yield from findings
 
 
-def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFinding]) -> Iterator[ReportedFinding]:
+def _mark_expected(file: str, subject: LintedObject, findings: Iterable[ReportedFinding]) -> Iterator[ReportedFinding]:
+    """Yield the findings of an object with what it expects marked, and an error if it expects a finding that there is not."""
     expectation, met = subject.expectation, False
     for finding in findings:
         expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
@@ -142,10 +143,12 @@ def _of_subject(file: str, subject: LintedObject, findings: Iterable[ReportedFin
         )
 
 
-def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
-    """Return the findings of one object, its expectation left out of account."""
-    for wrong in subject.fields:
-        yield _reported(*wrong)
+def _subject_findings(
+    file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]
+) -> Iterator[ReportedFinding]:
+    """Yield the findings of one object, whether it expects them or not."""
+    for field_finding in subject.fields:
+        yield _reported(*field_finding)
     if subject.class_name is None:
         # All expressions of a claim together have a limit.
         texts = {

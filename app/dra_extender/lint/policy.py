@@ -62,15 +62,15 @@ def slices_in(file: LintFile) -> Iterator[PlacedSlice]:
 
 
 def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
-    """Return the findings of each policy with all slices; without a policy, of the slices of each file alone."""
+    """Yield the findings of each policy with all slices; without a policy, of the slices of each file alone."""
     for policy in policies:
         try:
             overlay = parse_policy(policy.text.encode(), "policy")
         except InvalidPolicyError as problem:
             for path, sentence in problem.problems or (((), str(problem).partition(": ")[2]),):
-                wrong = error(LintCode.POLICY, 0, sentence)
+                finding = error(LintCode.POLICY, 0, sentence)
                 position = policy.document.position_of(path)
-                yield PlacedFinding(policy.file, position, "policy", wrong, path_text(path))
+                yield PlacedFinding(policy.file, position, "policy", finding, path_text(path))
             continue
         for rule, finding in _policy_findings(overlay, [published.slice_ for published in slices]):
             yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)

@@ -46,11 +46,11 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
     for slices_of_file in files.values():
         for pool in _pools(slices_of_file):
             if len(pool) >= max(published.slice_.slice_count for published in pool):
-                yield from _placed(pool)
+                yield from _placed_findings(pool)
             else:
                 remaining.extend(pool)
     for pool in _pools(remaining):
-        yield from _placed(pool)
+        yield from _placed_findings(pool)
 
 
 def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
@@ -64,13 +64,13 @@ def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
     return groups
 
 
-def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
+def _placed_findings(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
     places = {published.slice_.name: published for published in slices}
-    for name, finding in _of_pool([published.slice_ for published in slices]):
+    for name, finding in _findings_of_generation([published.slice_ for published in slices]):
         yield PlacedFinding(places[name].file, places[name].position, f"ResourceSlice {name}", finding)
 
 
-def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
+def _findings_of_generation(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
     """Yield (slice, finding) of the slices of one generation."""
     first = slices[0]
     label = f"pool {first.driver}/{first.pool}"
@@ -94,9 +94,9 @@ def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding
         yield first.name, error(LintCode.POOL, 0, f"{label}: {problem}; no device of the pool is offered")
         return
     for published in slices:
-        for text in _never_fitting(published, totals):
+        for text in _excessive_devices(published, totals):
             yield published.name, warning(LintCode.NEVER_FITS, 0, text)
-    yield from _groups(slices, totals)
+    yield from _group_findings(slices, totals)
 
 
 class _Member(NamedTuple):
@@ -107,7 +107,7 @@ class _Member(NamedTuple):
     entry: CounterConsumption
 
 
-def _groups(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[tuple[str, LintFinding]]:
+def _group_findings(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[tuple[str, LintFinding]]:
     """Yield what keeps devices of one counter set apart for ever that have or lack compatibility groups (KEP-5963)."""
     members: dict[str, list[_Member]] = {}
     for published in slices:
@@ -124,10 +124,10 @@ def _groups(slices: Sequence[ResourceSlice], totals: CounterTotals) -> Iterator[
                 "a device without groups is never beside a device with groups"
             )
             yield lacking[0].slice_, warning(LintCode.GROUPS, 0, text)
-        yield from _lonely(counter_set, grouped, totals.get(counter_set, {}))
+        yield from _unshared_groups(counter_set, grouped, totals.get(counter_set, {}))
 
 
-def _lonely(
+def _unshared_groups(
     counter_set: str, grouped: Sequence[_Member], counters: Mapping[str, int]
 ) -> Iterator[tuple[str, LintFinding]]:
     """Yield groups that no other device has, beside groups that several have.
@@ -165,7 +165,7 @@ def _fit_together(first: CounterConsumption, second: CounterConsumption, counter
     return all(amount <= counters.get(counter, 0) for counter, amount in needed.items())
 
 
-def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:
+def _excessive_devices(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:
     """Yield devices that need more of a counter than there is of it."""
     for device in published.devices:
         for entry in device.consumes_counters:

@@ -154,12 +154,12 @@ class _Reader:
     def __init__(self, file: LintFile, document: YamlDocument) -> None:
         self._file = file
         self._document = document
-        self._thing: dict[str, Any] = document.value
+        self._item: dict[str, Any] = document.value
         self._name = ""
 
     def subject(self, *, beside_counters: bool) -> LintedObject:
-        kind = str(self._thing.get("kind"))
-        metadata = self._thing.get("metadata")
+        kind = str(self._item.get("kind"))
+        metadata = self._item.get("metadata")
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
         self._name = f"{kind} {name}".strip()
         if kind == _CLASS:
@@ -180,16 +180,16 @@ class _Reader:
             if not deletes or problem.path[:1] == ("metadata",):
                 code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
                 yield self._finding(problem.path, error(code, 0, problem.sentence))
-        base = _CLAIMS.get(str(self._thing.get("kind")))
+        base = _CLAIMS.get(str(self._item.get("kind")))
         if base is not None:
             yield from self._same_alternatives((*base, "devices", "requests"))
             yield from self._preferences((*base, "devices", "config"))
-        elif self._thing.get("kind") == _CLASS:
+        elif self._item.get("kind") == _CLASS:
             yield from self._preferences(("spec", "config"))
 
     def _problems(self, *, beside_counters: bool) -> Iterator[SchemaProblem]:
         """Yield what an API server would refuse.  Expressions are left to the lint of expressions, but for those in slices."""
-        value, kind = self._thing, self._thing.get("kind")
+        value, kind = self._item, self._item.get("kind")
         if isinstance(kind, str) and kind in WITH_PODS and not str(value.get("apiVersion")).startswith(GROUP):
             yield from schema_problems(kind, value)
             return
@@ -214,32 +214,32 @@ class _Reader:
 
     def _preferences(self, config: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the parameters of our domain that are no preferences: they are ignored."""
-        for index, _ in enumerate(list_at(self._thing, config)):
+        for index, _ in enumerate(list_at(self._item, config)):
             path = (*config, index, "opaque")
-            if value_at(self._thing, (*path, "driver")) != DOMAIN:
+            if value_at(self._item, (*path, "driver")) != DOMAIN:
                 continue
             try:
-                read_preferences(msgspec.json.encode(value_at(self._thing, (*path, "parameters"))))
+                read_preferences(msgspec.json.encode(value_at(self._item, (*path, "parameters"))))
             except (PreferencesError, TypeError, ValueError) as problem:
                 text = f"these preferences are ignored: {problem}"
                 yield self._finding((*path, "parameters"), error(LintCode.INVALID_FIELD, 0, text))
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the alternatives that ask for the same as an earlier alternative of their request, or for more: never taken."""
-        constraints = list_at(self._thing, (*requests[:-1], "constraints"))
+        constraints = list_at(self._item, (*requests[:-1], "constraints"))
         constrained = {
             str(name).partition("/")[0]
             for constraint in constraints
             for name in list_at(constraint, ("requests",))
             if "/" in str(name)
         }
-        for index, request in enumerate(list_at(self._thing, requests)):
+        for index, request in enumerate(list_at(self._item, requests)):
             if str(value_at(request, ("name",))) in constrained:
                 # What a constraint asks of one alternative alone, another may satisfy.
                 continue
             path = (*requests, index, "firstAvailable")
             fewest: dict[bytes, tuple[int, str]] = {}
-            for number, alternative in enumerate(list_at(self._thing, path)):
+            for number, alternative in enumerate(list_at(self._item, path)):
                 if not isinstance(alternative, dict):
                     continue
                 body = {"allocationMode": "ExactCount", **alternative, "name": "", "count": 0}
@@ -258,31 +258,31 @@ class _Reader:
                 yield self._finding((*path, number), warning(LintCode.SAME_ALTERNATIVE, 0, text))
 
     def _annotations(self) -> dict[str, Any]:
-        annotations = value_at(self._thing, ANNOTATIONS)
+        annotations = value_at(self._item, ANNOTATIONS)
         return annotations if isinstance(annotations, dict) else {}
 
     def _requests(self, base: FieldPath) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
-        for index, request in enumerate(list_at(self._thing, requests)):
+        for index, request in enumerate(list_at(self._item, requests)):
             place = (*requests, index)
             if not isinstance(request, dict):
                 continue
             yield from self._body((*place, "exactly") if "exactly" in request else place)
-            for number, _ in enumerate(list_at(self._thing, (*place, "firstAvailable"))):
+            for number, _ in enumerate(list_at(self._item, (*place, "firstAvailable"))):
                 yield from self._body((*place, "firstAvailable", number))
 
     def _body(self, path: FieldPath) -> Iterator[Expression]:
-        class_name = str(value_at(self._thing, (*path, "deviceClassName")) or "")
+        class_name = str(value_at(self._item, (*path, "deviceClassName")) or "")
         selectors = list(self._selectors((*path, "selectors"), class_name))
         yield from selectors
         earlier = tuple(selector.value for selector in selectors if selector.value is not None)
         derived = (*path, "derivedAttributes")
-        for index, _ in enumerate(list_at(self._thing, derived)):
+        for index, _ in enumerate(list_at(self._item, derived)):
             yield self._expression((*derived, index, "expression"), class_name, earlier, condition=False)
 
     def _selectors(self, path: FieldPath, class_name: str | None) -> Iterator[Expression]:
         earlier: list[str] = []
-        for index, selector in enumerate(list_at(self._thing, path)):
+        for index, selector in enumerate(list_at(self._item, path)):
             if isinstance(selector, dict) and "cel" in selector:
                 expression = self._expression((*path, index, *_EXPRESSION), class_name, tuple(earlier), condition=True)
                 yield expression
@@ -291,7 +291,7 @@ class _Reader:
     def _expression(
         self, path: FieldPath, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
     ) -> Expression:
-        value = value_at(self._thing, path)
+        value = value_at(self._item, path)
         node = node_at(self._document.root, path)
         scalar = written(self._file.text, node) if isinstance(node, yaml.ScalarNode) else None
         return Expression(

@@ -76,13 +76,13 @@ def command(
     from dra_extender.lint.lint_files import lint_files
     from dra_extender.lint.read import read_files
 
-    named = (*(files or ()), *(filenames or ()))
-    if not named:
+    paths = (*(files or ()), *(filenames or ()))
+    if not paths:
         raise typer.BadParameter("expected a FILE, a folder, or - for standard input")
-    texts, problems = _texts(named)
-    read = read_files(texts)
-    further = _found_by_asking(source, read, live=live)
-    report = lint_files(read, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
+    texts, problems = _texts(paths)
+    manifests = read_files(texts)
+    further = _cluster_findings(source, manifests, live=live)
+    report = lint_files(manifests, beside_counters=kubernetes is TargetRelease.OLDEST, further=further)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     match output:
         case LintFormat.JSON:
@@ -103,8 +103,8 @@ def command(
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _found_by_asking(source: ClusterSource, files: "Sequence[LintFile]", *, live: bool) -> Iterable["PlacedFinding"]:
-    """Return what is found by asking a cluster, or the objects of all files: names of nothing, and claims that fit no node."""
+def _cluster_findings(source: ClusterSource, files: "Sequence[LintFile]", *, live: bool) -> Iterable["PlacedFinding"]:
+    """Yield names that do not exist, and claims that fit no node, in the cluster or otherwise among the objects of all files."""
     from dra_extender.inspection.never_fits import never_fits
     from dra_extender.inspection.unknown_names import unknown_names
     from dra_extender.simulator.apiserver.objects import NAMESPACE

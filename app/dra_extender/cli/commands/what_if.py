@@ -109,7 +109,7 @@ def _copies(text: str) -> "NodeCopies":
     """Read the node and the number in `NODE=COUNT`.
 
     Raises:
-        BadParameter: it is something else.
+        BadParameter: the text has another form.
     """
     from dra_extender.inspection.what_if.changes import NodeCopies
 
@@ -123,7 +123,7 @@ def _gate(text: str) -> "GateChange":
     """Read the gate and its state in `NAME=on` or `NAME=off`.
 
     Raises:
-        BadParameter: it is something else, or no gate on which answers depend.
+        BadParameter: the text has another form, or names no gate on which answers depend.
     """
     from dra_extender.inspection.what_if.changes import GateChange
     from dra_extender.model.fields import Gate
