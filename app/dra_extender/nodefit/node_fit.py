@@ -29,7 +29,7 @@ from dra_extender.nodefit.pod_needs import (
     PODS,
     HostPort,
     PodNeeds,
-    conflict,
+    conflicting,
     read_amounts,
     read_pod_needs,
 )
@@ -52,6 +52,7 @@ _MEMORY_PRESSURE: Final = CONDITION_TAINTS["MemoryPressure", "True"]
 UNLISTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), 2**63 * NANO)
 """What a node has of these if it is to pass for one with plenty of what it does not list."""
 NO_NODES: Final = "no nodes available to schedule pods"
+_MOST_NAMED: Final = 3
 _SHOWN_FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
@@ -73,7 +74,7 @@ CLOSED: Final = frozenset({NodeFilter.DELETING, NodeFilter.UNSCHEDULABLE, NodeFi
 class NodeRefusal(Value, frozen=True):
     """The reason why a pod may not go to a node: the filter, and kube-scheduler's words.
 
-    `resource` does not suffice: `needed` and `free` are nano-units.  `taints` are not tolerated.
+    `resource` does not suffice: `needed` and `free` are nano-units.  `taints` are not tolerated.  `ports` are in use.
     """
 
     filter: NodeFilter
@@ -82,11 +83,13 @@ class NodeRefusal(Value, frozen=True):
     needed: int = 0
     free: int = 0
     taints: tuple[DeviceTaint, ...] = ()
+    ports: tuple[HostPort, ...] = ()
 
     @property
     def description(self) -> str:
-        """kube-scheduler's words, and the taints that they are about."""
-        return ": ".join([self.text, *([", ".join(map(taint_text, self.taints))] if self.taints else [])])
+        """kube-scheduler's words, and the taints or ports that they are about."""
+        subjects = [*map(taint_text, self.taints), *map(str, self.ports[:_MOST_NAMED])]
+        return ": ".join([self.text, *([", ".join(subjects)] if subjects else [])])
 
 
 def reported(refusals: Iterable[NodeRefusal]) -> tuple[str, ...]:
@@ -154,9 +157,10 @@ class FitNode(Value, frozen=True, rename=None):
         if not _selected(needs, self):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
-        if conflict(needs.ports, ports):
+        taken = tuple(conflicting(needs.ports, ports))
+        if taken:
             text = "node(s) didn't have free ports for the requested pod ports"
-            yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
+            yield NodeRefusal(filter=NodeFilter.PORTS, text=text, ports=taken)
         if used.get(PODS, 0) + NANO > self.allocatable.get(PODS, 0):
             yield self._shortage("Too many pods", PODS, NANO, used)
         for resource in sorted(needs.amounts, key=_order):
@@ -267,6 +271,12 @@ class NodeFit:
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:
         return [self._by_pod[key] for key in self._running.get(node, ())]
+
+    def port_holders(self, needs: PodNeeds, node: str) -> Iterator[str]:
+        """Yield the pods of the node (`namespace/name`) that have a port of the host which the pod asks for."""
+        for pod in self.running_on(node):
+            if any(conflicting(needs.ports, pod.ports)):
+                yield pod.key
 
     def add(self, needs: PodNeeds) -> None:
         """Add a pod, in the place of an earlier one of its name; if it has a node, it takes what it needs there."""

@@ -30,6 +30,11 @@ class HostPort(Value, frozen=True, rename=None):
     protocol: str
     address: str
 
+    def __str__(self) -> str:
+        """E.g. `8080/TCP`; an address stands before it, unless all are meant."""
+        where = "" if self.address == _ANY_ADDRESS else f"{self.address}:"
+        return f"{where}{self.port}/{self.protocol}"
+
 
 def pod_requests(
     containers: Iterable[Container],
@@ -134,16 +139,15 @@ def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPor
             yield HostPort(port=number, protocol=port.protocol or _TCP, address=port.host_ip or _ANY_ADDRESS)
 
 
-def conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    """Return whether a requested port is in use on the same address, or on all (`framework.HostPortInfo.CheckConflict`)."""
+def conflicting(requested: Iterable[HostPort], used: Iterable[HostPort]) -> Iterator[HostPort]:
+    """Yield the requested ports that are in use on the same address, or on all (`framework.HostPortInfo.CheckConflict`)."""
     used_addresses: dict[tuple[int, str], set[str]] = {}
     for port in used:
         used_addresses.setdefault((port.port, port.protocol), set()).add(port.address)
     for port in requested:
         addresses = used_addresses.get((port.port, port.protocol))
         if addresses and (port.address == _ANY_ADDRESS or not addresses.isdisjoint((port.address, _ANY_ADDRESS))):
-            return True
-    return False
+            yield port
 
 
 class PodNeeds(Value, frozen=True, rename=None):

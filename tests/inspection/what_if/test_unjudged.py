@@ -142,4 +142,6 @@ async def test_port_of_the_host_that_another_pod_has_keeps_a_pod(made: MadeClust
         each["spec"]["containers"][0]["ports"] = ports
     found = outcome(await what_if(made.cluster()))
     assert found.kind is OutcomeKind.WAITS
-    assert "node(s) didn't have free ports for the requested pod ports" in [each.text for each in found.reasons]
+    assert "node(s) didn't have free ports for the requested pod ports: 8080/TCP" in [
+        each.text for each in found.reasons
+    ]

@@ -464,6 +464,19 @@ def counters_of_two_sets_that_do_not_suffice(made: MadeCluster) -> None:
     made.pod("train", request("r", "gpu"))
 
 
+def port_of_the_host_in_use(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(pod("other", NAMESPACE, nodeName="n1"))
+    made.pod("train", request("r", "gpu"))
+    for each in made.objects["pods"]:
+        each["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+
+
+def port_of_the_host_and_device_in_use(made: MadeCluster) -> None:
+    port_of_the_host_in_use(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
 def node_label_misspelt(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.objects["nodes"][0]["metadata"]["labels"]["topology-zone"] = "a"
@@ -621,6 +634,18 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     counters_of_two_sets_that_do_not_suffice: (
         ["first mem: needs 3, 2 of 4 left held by ml/old-y 2 also second sm: needs 3, 2 left, held by ml/old-z"],
+        [],
+    ),
+    port_of_the_host_in_use: (
+        [
+            "free ports for the requested pod ports: 8080/TCP in use on n1 by ml/other",
+            "next ask for other ports of the host ok on n1",
+            "next end ml/other ok on n1",
+        ],
+        [],
+    ),
+    port_of_the_host_and_device_in_use: (
+        ["pod ports: 8080/TCP on n1", "ask for other ports of the host, end ml/old ok on n1"],
         [],
     ),
     node_label_misspelt: (

@@ -303,6 +303,18 @@ def unknown_labels(view: ClusterView, pod: Pod) -> Iterator[str]:
             yield f"no node has label {label} with value {listed(list(values), EXAMPLES)}{there}"
 
 
+def _further(view: ClusterView, pod: Pod, node_filter: str, nodes: Sequence[str]) -> Iterator[str]:
+    """Yield what else is known of a filter that rejects these nodes: the labels that no node has, or who has the ports."""
+    fit = view.node_fit
+    needs = None if fit is None else fit.needs(pod.key)
+    match node_filter:
+        case NodeFilter.AFFINITY:
+            yield from unknown_labels(view, pod)
+        case NodeFilter.PORTS if fit is not None and needs is not None:
+            for node in nodes:
+                yield f"in use on {node} by {listed(list(fit.port_holders(needs, node)), EXAMPLES)}"
+
+
 class JudgedNodes(NamedTuple):
     """Nodes by kube-scheduler's filters beside devices: those that pass, the reasons against the rest, how many are not closed."""
 
@@ -333,15 +345,13 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
             if len(examples[key]) < EXAMPLES:
                 examples[key].append(name)
     reasons = sorted(counts.items(), key=lambda entry: (nearest[entry[0]], -entry[1], entry[0]))
-    excluded = any(key[0] == NodeFilter.AFFINITY.value for key in counts)
-    labels = tuple(islice(unknown_labels(view, pod), EXAMPLES)) if excluded else ()
     listed_reasons = (
         NodeReason(
             nodes=count,
             examples=tuple(examples[key]),
             code=key[0],
             text=key[1],
-            further=labels if key[0] == NodeFilter.AFFINITY.value else (),
+            further=tuple(islice(_further(view, pod, key[0], examples[key]), EXAMPLES)),
         )
         for key, count in reasons
     )

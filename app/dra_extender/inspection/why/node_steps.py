@@ -17,7 +17,7 @@ from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
 from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeFit, NodeRefusal
-from dra_extender.nodefit.pod_needs import PodNeeds, read_amounts
+from dra_extender.nodefit.pod_needs import PodNeeds, conflicting, read_amounts
 
 _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
@@ -27,6 +27,7 @@ _MOST_TRIED: Final = 32
 """Nodes for which changes are looked for: those that come closest to letting the pod in."""
 _MOST_ENDED: Final = 4
 _OF_CONDITIONS: Final = frozenset(CONDITION_TAINTS.values())
+_TAKEN: Final = frozenset({NodeFilter.PORTS, NodeFilter.RESOURCES})
 _ROUND: Final = 10**6
 """Amounts are named in thousandths."""
 
@@ -104,9 +105,9 @@ class NodeSteps:
                     )
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
-        """Yield changes that suffice for this node: of pod and node, or where a resource is short, the end of pods there."""
+        """Yield changes that suffice for this node: of pod and node, or where a resource or port is taken, the end of pods."""
         yield from _changed(needs, node, against, self._overhead)
-        ends = self._fewest_ends(fit, needs, node) if _is_short(against) else None
+        ends = self._fewest_ends(fit, needs, node) if _is_taken(against) else None
         if ends is None:
             return
         awaited, ended = ends
@@ -117,13 +118,13 @@ class NodeSteps:
             yield _Help(joined((advice.text, wait, end)), advice.needs, on_node_only=True, ended=tuple(ended))
 
     def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
-        """Return the pods to wait for, and those to end, so that no resource of the node is short; None if nothing helps.
+        """Return the pods to wait for, and those to end, so that resources and ports of the node suffice; None if nothing helps.
 
         It is the end of one pod, else of some of those that take most.
         """
 
         def suffices(keys: Sequence[str]) -> bool:
-            return not _is_short(fit.refusals(needs, node, (*self._ended, *keys)))
+            return not _is_taken(fit.refusals(needs, node, (*self._ended, *keys)))
 
         running = [pod for pod in fit.running_on(node) if pod.key not in self._ended]
         running.sort(key=lambda pod: (_share_of(pod, needs), pod.key))
@@ -138,13 +139,15 @@ class NodeSteps:
         return fewest_ends(leaving, staying, lambda key: self._view.may_be_evicted([key]), suffices)
 
 
-def _is_short(refusals: Sequence[NodeRefusal]) -> bool:
-    return any(refusal.filter is NodeFilter.RESOURCES for refusal in refusals)
+def _is_taken(refusals: Sequence[NodeRefusal]) -> bool:
+    """Return whether other pods may have what the pod needs of the node."""
+    return any(refusal.filter in _TAKEN for refusal in refusals)
 
 
 def _share_of(pod_needs: PodNeeds, needs: PodNeeds) -> float:
-    """Return how much a pod takes of what another pod needs, as parts of that."""
-    return sum(pod_needs.amounts.get(name, 0) / needed for name, needed in needs.amounts.items() if needed)
+    """Return how much a pod takes of what another pod needs, as parts of that; a port of the host counts as the whole."""
+    ports = any(conflicting(needs.ports, pod_needs.ports))
+    return ports + sum(pod_needs.amounts.get(name, 0) / needed for name, needed in needs.amounts.items() if needed)
 
 
 def _changed(
