@@ -47,6 +47,12 @@ async def test_create_fills_in_who_and_when_and_answers_with_what_is_stored(serv
     assert '"claim" already exists' in again.body["message"]
 
 
+async def test_a_claim_without_a_spec_is_stored(server: ContractServer) -> None:
+    claim = claim_of(server)
+    del claim["spec"]
+    assert (await server.ask("POST", server.claims(), claim)).code == 201
+
+
 async def test_create_makes_a_name_of_generate_name(server: ContractServer) -> None:
     claim = claim_of(server)
     del claim["metadata"]["name"]

@@ -355,6 +355,16 @@ def _others() -> Iterator[ValidatedObject]:
     for name, kind, spec, refused in _CLUSTER:
         thing = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         yield ValidatedObject(name, thing, refused)
+    for kind, refused in (
+        ("ResourceClaim", False),
+        ("ResourceClaimTemplate", False),
+        ("DeviceClass", False),
+        ("DeviceTaintRule", True),
+        ("ResourceSlice", True),
+    ):
+        metadata = {"name": f"no-spec-{kind.lower()}", "namespace": "default"}
+        thing = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata}
+        yield ValidatedObject(metadata["name"], thing, refused)
 
 
 def _exactly(**fields: Any) -> Json:

@@ -32,7 +32,7 @@ class DeviceClass(Value, frozen=True):
     """A DeviceClass as far as decisions read it."""
 
     metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
-    spec: Annotated[DeviceClassSpec, Mark.REQUIRED] = DeviceClassSpec()
+    spec: DeviceClassSpec = DeviceClassSpec()
 
     @property
     def name(self) -> str:

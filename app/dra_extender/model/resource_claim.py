@@ -204,7 +204,7 @@ class ClaimHead(Value, frozen=True):
 class ResourceClaim(ClaimHead, frozen=True):
     """A ResourceClaim as far as decisions read it."""
 
-    spec: Annotated[ClaimSpec, Mark.REQUIRED] = ClaimSpec()
+    spec: ClaimSpec = ClaimSpec()
 
 
 class _Asked(Value, frozen=True):

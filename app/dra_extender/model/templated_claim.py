@@ -44,14 +44,14 @@ class _TemplateMetadata(Value, frozen=True):
 
 class _TemplateSpec(Value, frozen=True):
     metadata: Annotated[_TemplateMetadata, Described(TemplateMeta), Mark.LEFT_OUT] | None = None
-    spec: Annotated[msgspec.Raw, Described(ClaimSpec), Mark.REQUIRED] = msgspec.Raw(b"{}")
+    spec: Annotated[msgspec.Raw, Described(ClaimSpec)] = msgspec.Raw(b"{}")
 
 
 class ClaimTemplate(Value, frozen=True):
     """A ResourceClaimTemplate; the spec of its claims is handed on as it is."""
 
     unread: ClassVar[Mapping[str, Any]] = {"metadata": Annotated[ObjectMeta, Mark.REQUIRED]}
-    spec: Annotated[_TemplateSpec, Mark.REQUIRED] = _TemplateSpec()
+    spec: _TemplateSpec = _TemplateSpec()
 
 
 read_template = reader("ResourceClaimTemplate", ClaimTemplate)
