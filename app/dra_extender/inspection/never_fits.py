@@ -13,6 +13,7 @@ from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
+from dra_extender.lint.device_counts import excessive_requests
 from dra_extender.lint.read import LintFile, PlacedFinding, value_at
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -119,7 +120,11 @@ def _never_fits(
             name = entry.written.item["spec"].get("nodeName")
             if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
                 copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
-    claims = {(entry.written.kind, entry.written.key): entry for entry in written if entry.written.kind in _REQUESTS}
+    claims = {
+        (entry.written.kind, entry.written.key): entry
+        for entry in written
+        if entry.written.kind in _REQUESTS and _REQUESTS[entry.written.kind] not in _excessive(entry)
+    }
     questions = [question for entry in asking for question in _of_claim(entry)]
     questions += [question for entry in asking for question in _of_pod(entry, claims)]
     for number, question in enumerate(questions[:_MOST_QUESTIONS]):
@@ -142,15 +147,24 @@ def _of_claim(claim: _Written) -> Iterator[_Question]:
     if claim.written.kind not in _REQUESTS:
         return
     kind, item, places = claim.written.kind, claim.written.item, (claim.place,)
+    requests, excessive = _REQUESTS[kind], _excessive(claim)
+    if requests in excessive:
+        return
     yield _Question(claim, _WHOLE, (), ((kind, item),), places)
-    requests = _REQUESTS[kind]
     for index, request in enumerate(value_at(item, requests) or ()):
         alternatives = request.get(_FIRST_AVAILABLE) or ()
         for number in range(len(alternatives)) if len(alternatives) > 1 else ():
             alone = deepcopy(item)
             value_at(alone, (*requests, index))[_FIRST_AVAILABLE] = [alternatives[number]]
             field = (*requests, index, _FIRST_AVAILABLE, number)
-            yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), places)
+            if field not in excessive:
+                yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), places)
+
+
+def _excessive(claim: _Written) -> list[FieldPath]:
+    """Return the fields of a claim that ask for more devices than a claim may have, which lint says without a cluster."""
+    devices = _REQUESTS[claim.written.kind][:-1]
+    return [(*devices, *path) for path, _ in excessive_requests(value_at(claim.written.item, devices))]
 
 
 def _of_pod(pod: _Written, claims: Mapping[tuple[StoredKind, tuple[str, str]], _Written]) -> Iterator[_Question]:

@@ -8,6 +8,7 @@ import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
+from dra_extender.lint.device_counts import device_count_findings
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedSlice, pool_findings
 from dra_extender.lint.read import KINDS, LINT, WITH_PODS, LintedObject, LintFile, PlacedFinding, read_subjects
@@ -70,6 +71,7 @@ def lint_files(
     slices: list[PlacedSlice] = []
     unreadable: list[str] = []
     unknown: list[PlacedFinding] = []
+    device_counts: list[PlacedFinding] = []
     order: dict[str, int] = {}
     for file in files:
         order.setdefault(file.name, len(order))
@@ -90,7 +92,8 @@ def lint_files(
             unknown.append(PlacedFinding(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
         subjects.extend((file.name, subject) for subject in subjects_of_file)
         slices.extend(slices_in(file))
-    placed = (*unknown, *pool_findings(slices), *policy_findings(policies, slices), *further)
+        device_counts.extend(device_count_findings(file))
+    placed = (*unknown, *device_counts, *pool_findings(slices), *policy_findings(policies, slices), *further)
     findings = sorted(
         _all_findings(subjects, (_reported(*finding) for finding in placed)),
         key=lambda finding: (order[finding.file], finding.line, finding.column),

@@ -50,7 +50,7 @@ _EXPECT: Final = "expect"
 DELETE: Final = "delete"
 ANNOTATIONS: Final = ("metadata", "annotations")
 _CLASS: Final = "DeviceClass"
-_CLAIMS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+CLAIM_SPECS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
 
 
@@ -159,13 +159,12 @@ class _Reader:
 
     def subject(self, *, beside_counters: bool) -> LintedObject:
         kind = str(self._item.get("kind"))
-        metadata = self._item.get("metadata")
-        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
-        self._name = f"{kind} {name}".strip()
+        name = _own_name(self._item)
+        self._name = object_label(self._item)
         if kind == _CLASS:
             expressions = tuple(self._selectors(("spec", "selectors"), None))
-        elif kind in _CLAIMS:
-            expressions = tuple(self._requests(_CLAIMS[kind]))
+        elif kind in CLAIM_SPECS:
+            expressions = tuple(self._requests(CLAIM_SPECS[kind]))
         else:
             expressions = ()
         line, fields = self._document.position_of().line, tuple(self._fields(beside_counters=beside_counters))
@@ -180,7 +179,7 @@ class _Reader:
             if not deletes or problem.path[:1] == ("metadata",):
                 code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
                 yield self._finding(problem.path, error(code, 0, problem.sentence))
-        base = _CLAIMS.get(str(self._item.get("kind")))
+        base = CLAIM_SPECS.get(str(self._item.get("kind")))
         if base is not None:
             yield from self._same_alternatives((*base, "devices", "requests"))
             yield from self._preferences((*base, "devices", "config"))
@@ -321,6 +320,16 @@ class _Reader:
                 )
             return ExpectedFindings(codes, required=True)
         return ExpectedFindings(frozenset(), required=False) if annotations.get(DEMO) == _UNCHECKED else None
+
+
+def object_label(item: Mapping[str, Any]) -> str:
+    """Return kind and name of an object, by which findings call it."""
+    return f"{item.get('kind')} {_own_name(item)}".strip()
+
+
+def _own_name(item: Mapping[str, Any]) -> str:
+    metadata = item.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
 
 
 def is_checked(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Build the `Demand` of a pod from its claims; what needs no node is validated here, in upstream's order."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -108,6 +108,15 @@ def build_demand(
     return with_preferences(demand)
 
 
+def too_many_devices(requests: Iterable[Iterable[int]]) -> str:
+    """Return a sentence about a claim whose requests need more devices than it may have; empty if it may have them.
+
+    A request is given as the numbers of devices of its alternatives, of which the smallest counts; ALL counts as none.
+    """
+    least = sum(min(max(count, 0) for count in counts) for counts in requests)
+    return f"asks for {least} devices, a claim may have {MAX_RESULTS}" if least > MAX_RESULTS else ""
+
+
 class _DemandBuilder:
     def __init__(
         self,
@@ -143,11 +152,9 @@ class _DemandBuilder:
                     Constraint(attribute=attribute, distinct=distinct, requests=listed.requests, lists=lists)
                 )
         requests = tuple(self._request(request, constraints) for request in devices.requests or ())
-        least = sum(min(max(option.count, 0) for option in request.options) for request in requests)
-        if least > MAX_RESULTS:
-            raise _InvalidRequestError(
-                Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}"
-            )
+        too_many = too_many_devices([option.count for option in request.options] for request in requests)
+        if too_many:
+            raise _InvalidRequestError(Code.TOO_MANY_DEVICES, too_many)
         if len(constraints) < len(devices.constraints):
             raise _InvalidRequestError(
                 Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know"
