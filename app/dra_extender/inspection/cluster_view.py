@@ -51,7 +51,7 @@ from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.cluster import NotFoundError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind, key_of
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.metrics import Metrics
 
@@ -88,10 +88,10 @@ class UnreadableObject(NamedTuple):
 
 
 class ObjectChange(NamedTuple):
-    """An object (API JSON) of a plural kind in the place of the one of that name and UID."""
+    """An object (API JSON) of a plural kind in the place of the one of that name; without `before` it is a new one."""
 
     kind: StoredKind
-    before: dict[str, Any]
+    before: dict[str, Any] | None
     after: dict[str, Any]
 
 
@@ -372,8 +372,11 @@ class ClusterView:
             yield
         finally:
             for change in reversed(changes):
-                store.put_unchecked(change.kind, change.before)
-                self._change_needs(change.kind, change.before)
+                if change.before is None:
+                    store.remove_unchecked(key_of(change.kind, change.after))
+                else:
+                    store.put_unchecked(change.kind, change.before)
+                    self._change_needs(change.kind, change.before)
 
     def _change_needs(self, kind: StoredKind, item: dict[str, Any]) -> None:
         """Let nodes be judged by what a changed pod needs."""

@@ -370,6 +370,44 @@ def generated_claim_that_is_gone(made: MadeCluster) -> None:
     made.objects["pods"][-1]["status"]["resourceClaimStatuses"] = statuses
 
 
+def template_misspelt(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("large-gpu", NAMESPACE, request("r", "gpu")))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "large-gpuu"}))
+
+
+def template_misspelt_and_its_device_held(made: MadeCluster) -> None:
+    template_misspelt(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
+def template_misspelt_whose_class_is_misspelt(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    template_misspelt(made)
+    requests = made.objects["resourceclaimtemplates"][-1]["spec"]["spec"]["devices"]["requests"]
+    requests[0]["exactly"]["deviceClassName"] = "large-gpuu"
+
+
+def claim_misspelt_and_its_device_held(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    made.objects["pods"][-1]["spec"]["resourceClaims"][0]["resourceClaimName"] = "claim-trian"
+
+
+def pod_group_misspelt_and_its_device_held(made: MadeCluster) -> None:
+    held(made)
+    made.add(pod_group("training", NAMESPACE, min_count=1))
+    made.pod("train", request("r", "gpu"), schedulingGroup={"podGroupName": "trainnig"})
+
+
+def gang_with_a_misspelt_template_and_a_device_in_use(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    made.add(resource_claim_template("large-gpu", NAMESPACE, request("r", "gpu")))
+    entry = {"name": "gpu", "resourceClaimTemplateName": "large-gpuu"}
+    made.objects["pods"][0]["spec"]["resourceClaims"] = [entry]
+
+
 def template_in_another_namespace(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0"))
     made.add(resource_claim_template("one-gpu", "other", request("r", "gpu")))
@@ -576,6 +614,33 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     overhead_beside_what_is_asked_for: (["ask for 62900m of cpu ok on n1"], []),
     generated_claim_that_is_gone: (["claim does not exist: ml/train-gpu-x", "next wait; no Event says"], ["create "]),
+    template_misspelt: (["next name ResourceClaimTemplate large-gpu instead of large-gpuu ok on n1"], ["or create"]),
+    template_misspelt_and_its_device_held: (
+        [
+            "once the name is right: matching devices are in use; nearest n1/gpu-0 held by ml/old",
+            "next name ResourceClaimTemplate large-gpu instead of large-gpuu, end ml/old ok on n1",
+        ],
+        ["or create"],
+    ),
+    template_misspelt_whose_class_is_misspelt: (
+        ["ResourceClaimTemplate large-gpu instead of large-gpuu, use the DeviceClass large-gpu ok on n1"],
+        ["or create"],
+    ),
+    claim_misspelt_and_its_device_held: (
+        [
+            "once the name is right: matching devices are in use; nearest n1/gpu-0 held by ml/old",
+            "next name ResourceClaim claim-train instead of claim-trian, end ml/old ok on n1",
+        ],
+        ["or create"],
+    ),
+    pod_group_misspelt_and_its_device_held: (
+        [
+            "once the name is right: matching devices are in use",
+            "next name PodGroup training instead of trainnig, end ml/old ok on n1",
+        ],
+        ["or create"],
+    ),
+    gang_with_a_misspelt_template_and_a_device_in_use: (["large-gpu instead of large-gpuu ok, the gang fits"], []),
     template_in_another_namespace: (["from template one-gpu; there is other/one- gpu"], []),
     gang_whose_second_node_is_closed: (
         ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],

@@ -124,6 +124,31 @@ def _use_scheduler(made: _ChangedCluster, name: str, _: str) -> None:
     _pod(made)["spec"]["schedulerName"] = name
 
 
+def _name(made: _ChangedCluster, field: str, name: str, missing: str) -> None:
+    spec = _pod(made)["spec"]
+    for entry in (spec.get("schedulingGroup", {}), *spec.get("resourceClaims", ())):
+        if entry.get(field) == missing:
+            entry[field] = name
+
+
+def _name_claim(made: _ChangedCluster, name: str, missing: str) -> None:
+    _name(made, "resourceClaimName", name, missing)
+
+
+def _name_template(made: _ChangedCluster, name: str, missing: str) -> None:
+    _name(made, "resourceClaimTemplateName", name, missing)
+
+
+def _name_group(made: _ChangedCluster, name: str, missing: str) -> None:
+    _name(made, "podGroupName", name, missing)
+
+
+def _ask_for_other_ports(made: _ChangedCluster) -> None:
+    for container in _pod(made)["spec"]["containers"]:
+        for port in container.get("ports", ()):
+            port["hostPort"] += 20_000
+
+
 def _drop_constraint(made: _ChangedCluster, field: str, attribute: str) -> None:
     for claim in _claims(made):
         constraints = claim["spec"]["devices"]["constraints"]
@@ -250,6 +275,10 @@ _ACTIONS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"use the DeviceClass (\S+)", _use_class),
     (r"use the DeviceClass (\S+) in request (\S+)", _use_class_in),
     (r"use schedulerName (\S+) instead of (\S+)", _use_scheduler),
+    (r"name ResourceClaim (\S+) instead of (\S+)", _name_claim),
+    (r"name ResourceClaimTemplate (\S+) instead of (\S+)", _name_template),
+    (r"name PodGroup (\S+) instead of (\S+)", _name_group),
+    (r"ask for other ports of the host", _ask_for_other_ports),
     (r"do without (matchAttribute|distinctAttribute) (\S+)", _drop_constraint),
     (r"ask for (\d+) devices?", _ask_for_devices),
     (r"ask for (\d+) devices? in request (\S+) of claim (\S+)", _ask_for_fewer),
@@ -273,9 +302,12 @@ def _pod(made: _ChangedCluster) -> Json:
 
 
 def _claims(made: _ChangedCluster) -> Iterator[Json]:
-    """Yield the claims that the pod names."""
-    names = {entry.get("resourceClaimName") for entry in _pod(made)["spec"].get("resourceClaims", ())}
-    return (claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] in names)
+    """Yield the claims that the pod names, and what the templates that it names make claims of."""
+    entries = _pod(made)["spec"].get("resourceClaims", ())
+    names = {entry.get("resourceClaimName") for entry in entries}
+    yield from (claim for claim in made.objects["resourceclaims"] if claim["metadata"]["name"] in names)
+    names = {entry.get("resourceClaimTemplateName") for entry in entries}
+    yield from (each["spec"] for each in made.objects["resourceclaimtemplates"] if each["metadata"]["name"] in names)
 
 
 def _bodies(made: _ChangedCluster) -> Iterator[Json]:

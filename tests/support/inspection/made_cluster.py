@@ -52,9 +52,11 @@ class MadeCluster:
             metadata.setdefault("creationTimestamp", CREATED)
             if each["kind"] == "Pod":
                 each.setdefault("status", {"conditions": [dict(TRIED)]})
-            for request in (
-                each.get("spec", {}).get("devices", {}).get("requests", ()) if each["kind"] == "ResourceClaim" else ()
-            ):
+            specs = {
+                "ResourceClaim": each.get("spec", {}),
+                "ResourceClaimTemplate": each.get("spec", {}).get("spec", {}),
+            }
+            for request in specs.get(each["kind"], {}).get("devices", {}).get("requests", ()):
                 request["exactly"].setdefault("allocationMode", "ExactCount")
             self.objects[_PLURALS[each["kind"]]].append(each)
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +14,10 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import EndedPod
 from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.model.api_json import decode_shallow, listed, number_of
+from dra_extender.model.api_json import ModelError, decode_shallow, listed, number_of
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
+from dra_extender.model.templated_claim import Owner, claim_from, read_template
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -28,6 +30,13 @@ _MOST_NAMED: Final = 3
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
 ENDS: Final = "end "
+
+_NAMING: Final = {
+    StoredKind.CLAIM: "resourceClaimName",
+    StoredKind.TEMPLATE: "resourceClaimTemplateName",
+    StoredKind.POD_GROUP: "podGroupName",
+}
+"""The field in which a pod names an object of a kind."""
 
 Json = dict[str, Any]
 Place = tuple[str, str]
@@ -154,7 +163,11 @@ class ClaimChanges:
 
     def of_all_members(self, change: ProposedChange | None) -> ProposedChange | None:
         """Return a change of a claim for the equal claims of all waiting members of the gang; None if no other has such a claim."""
-        claims = [] if change is None else [entry for entry in change.changes if entry.kind is StoredKind.CLAIM]
+        claims = [
+            (entry.before, entry.after)
+            for entry in (() if change is None else change.changes)
+            if entry.kind is StoredKind.CLAIM and entry.before is not None
+        ]
         if change is None or len(claims) != len(change.changes):
             return None
         names, changes, changed = [self._pod.name], list(change.changes), set[str]()
@@ -164,9 +177,9 @@ class ClaimChanges:
             found_claims = find_claims(member, self._view.ledger)
             for claim in () if isinstance(found_claims, Rejection) else found_claims:
                 before = _claim_in(claim.record) if claim.record.raw else {}
-                after = next((entry.after for entry in claims if entry.before.get("spec") == before.get("spec")), None)
+                after = next((edited for stored, edited in claims if stored.get("spec") == before.get("spec")), None)
                 uid = before.get("metadata", {}).get("uid", "")
-                if after is None or uid in changed or any(entry.before["metadata"]["uid"] == uid for entry in claims):
+                if after is None or uid in changed or any(stored["metadata"]["uid"] == uid for stored, _ in claims):
                     continue
                 changed.add(uid)
                 names.append(member.name)
@@ -213,6 +226,39 @@ class ClaimChanges:
                     }
         text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in renamed.items())}"
         return ProposedChange(self._begin + text, (ObjectChange(StoredKind.POD, before, after),))
+
+    def with_name(self, kind: StoredKind, missing: str, name: str) -> ProposedChange | None:
+        """Return the pod that names another claim, template or PodGroup, with the claims that are made from the template.
+
+        Return None if the pod does not name the missing object, or if the template cannot be read.
+        """
+        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        after = copy.deepcopy(before) or {"spec": {}}
+        field = _NAMING[kind]
+        named_in = [after["spec"].get("schedulingGroup") or {}, *(after["spec"].get("resourceClaims") or ())]
+        entries = [entry for entry in named_in if entry.get(field) == missing]
+        created: list[Json] = []
+        for entry in entries:
+            entry[field] = name
+            if kind is StoredKind.TEMPLATE:
+                claim = self._claim_from(name, entry["name"])
+                if claim is None:
+                    return None
+                created.append(claim)
+                status = {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
+                after.setdefault("status", {}).setdefault("resourceClaimStatuses", []).append(status)
+        changes = [ObjectChange(StoredKind.CLAIM, None, claim) for claim in created]
+        changes += [ObjectChange(StoredKind.POD, before, after)]
+        text = f"{self._begin}name {kind.singular} {name} instead of {missing}"
+        return ProposedChange(text, tuple(changes)) if entries else None
+
+    def _claim_from(self, template: str, entry: str) -> Json | None:
+        """Return the claim that is made from a template for an entry of the pod; None if the template cannot be read."""
+        owner = Owner("v1", StoredKind.POD.singular, self._pod.namespace, self._pod.name, self._pod.uid)
+        with suppress(ModelError):
+            data = self._view.encoded(StoredKind.TEMPLATE, template, self._pod.namespace) or b""
+            return decode_shallow("ResourceClaim", claim_from(read_template(data), owner, entry))
+        return None
 
     def without_extended_resources(self) -> ProposedChange | None:
         """Return the pod without the extended resources for which it gets devices."""

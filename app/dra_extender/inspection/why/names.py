@@ -37,22 +37,29 @@ _NAME: Final = re.compile(r'\.\??([A-Za-z_][A-Za-z0-9_]*)|"([^"\\]{1,128})"')
 
 def existing_names(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
     """Return what exists in the place of the class, claim, template or PodGroup that a rejection says does not; else empty."""
-    missing = re.split("[ /]", rejection.detail)[-1]
+    if rejection.code is Code.CLASS_MISSING:
+        return names_there(re.split("[ /]", rejection.detail)[-1], view.ledger.classes)
+    missing = missing_object(view, pod, rejection)
+    return "" if missing is None else _names_beside(view, pod.namespace, *missing)
+
+
+def missing_object(view: ClusterView, pod: Pod, rejection: Rejection) -> tuple[StoredKind, str] | None:
+    """Return kind and name of the claim, template or PodGroup that a rejection says does not exist; None if it says none."""
+    in_namespace = rejection.detail.startswith(f"{pod.namespace}/")
+    missing = rejection.detail.rpartition("/")[2]
     match rejection.code:
-        case Code.CLASS_MISSING:
-            return names_there(missing, view.ledger.classes)
-        case Code.CLAIM_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
-            return _names_beside(view, StoredKind.CLAIM, pod.namespace, missing)
+        case Code.CLAIM_MISSING if in_namespace:
+            return StoredKind.CLAIM, missing
         case Code.CLAIM_NOT_CREATED if rejection.detail.startswith("from template "):
             template = rejection.detail.split()[2]
-            names = view.names(StoredKind.TEMPLATE, pod.namespace)
-            return "" if template in names else _names_beside(view, StoredKind.TEMPLATE, pod.namespace, template)
-        case Code.POD_GROUP_MISSING if rejection.detail.startswith(f"{pod.namespace}/"):
-            return _names_beside(view, StoredKind.POD_GROUP, pod.namespace, missing)
-    return ""
+            exists = template in view.names(StoredKind.TEMPLATE, pod.namespace)
+            return None if exists else (StoredKind.TEMPLATE, template)
+        case Code.POD_GROUP_MISSING if in_namespace:
+            return StoredKind.POD_GROUP, missing
+    return None
 
 
-def _names_beside(view: ClusterView, kind: StoredKind, namespace: str, missing: str) -> str:
+def _names_beside(view: ClusterView, namespace: str, kind: StoredKind, missing: str) -> str:
     """Return where else an object of this name is, otherwise what exists in its namespace, as `names_there` does."""
     elsewhere = [f"{other}/{missing}" for other in sorted(view.namespaces_of(kind, missing))]
     return (

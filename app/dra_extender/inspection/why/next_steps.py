@@ -24,7 +24,17 @@ _MOST_OF_A_WAY: Final = 2
 _MOST_TRIED: Final = 6
 """Changes of one way that are tried for a gang."""
 _OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
-_SPELT: Final = frozenset({Code.SELECTOR_INVALID, Code.SELECTOR_FAILED, Code.NO_MATCH, Code.NO_DEVICES})
+_SPELT: Final = frozenset(
+    {
+        Code.SELECTOR_INVALID,
+        Code.SELECTOR_FAILED,
+        Code.NO_MATCH,
+        Code.NO_DEVICES,
+        Code.CLAIM_MISSING,
+        Code.CLAIM_NOT_CREATED,
+        Code.POD_GROUP_MISSING,
+    }
+)
 """Reasons for which a name may be misspelt; where another name was tried and helps, nothing more is advised."""
 
 
@@ -41,7 +51,7 @@ class NextSteps:
         self._budget = view.budget()
         self._claims = ClaimChanges(view, pod, names_pod=names_pod)
         self._begin = f"{pod.name}: " if names_pod else ""
-        self._edits = RequestEdits(view, self._claims, nearest)
+        self._edits = RequestEdits(view, pod, self._claims, nearest)
         self._trials = trials
         self._ends = EndedHolders(self._trials, self._claims)
 

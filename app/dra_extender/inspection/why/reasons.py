@@ -180,7 +180,8 @@ class Reasons:
         if change.ended and self._is_same_on(result):
             # What ended was not in the way.
             return None
-        reasons = Reasons(self._view, self._pod, result, self._trials)
+        pod = self._view.pod(self._pod.namespace, self._pod.name) or self._pod
+        reasons = Reasons(self._view, pod, result, self._trials)
         if further > 1:
             return reasons._change_and_further(further - 1, end)
         return next((step for step in reasons.steps() if step.verified == DEVICES_AND_NODES), None)

@@ -40,10 +40,12 @@ from dra_extender.inspection.why.names import (
     guarded_expression,
     may_all_hold,
     meant_expression,
+    missing_object,
     published_names,
 )
 from dra_extender.inspection.why.nearest import Miss, NearestDevices, NodeDiagnosis
 from dra_extender.inspection.why.report import NodeReason
+from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 
 _MOST_EXPRESSIONS: Final = 8
@@ -100,8 +102,9 @@ class ReasonFacts(NamedTuple):
 class RequestEdits:
     """Finds changes of what one pod asks for."""
 
-    def __init__(self, view: ClusterView, claims: ClaimChanges, nearest: NearestDevices) -> None:
+    def __init__(self, view: ClusterView, pod: Pod, claims: ClaimChanges, nearest: NearestDevices) -> None:
         self._view = view
+        self._pod = pod
         self._claims = claims
         self._nearest = nearest
         self._budget = view.budget()
@@ -119,6 +122,7 @@ class RequestEdits:
             yield self._as_many_as_allowed(facts.rejection)
         if code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
             yield self._meant_names(facts)
+        yield self._meant_object(facts)
         if option is None:
             return
         match code:
@@ -147,12 +151,20 @@ class RequestEdits:
 
     def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
         """Return the claim with the names that were meant, where a reason is that a name is misspelt; None if it is not clear."""
-        changes: Iterable[ProposedChange | None] = ()
+        changes: Iterable[ProposedChange | None] = self._meant_object(facts)
         if facts.rejection.code is Code.CLASS_MISSING:
             changes = self._meant_classes(facts)
         elif facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
             changes = self._meant_names(facts)
         return next((change for change in changes if change is not None), None)
+
+    def _meant_object(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Yield the pod with the claim, template or PodGroup that was meant by a misspelt name."""
+        missing = missing_object(self._view, self._pod, facts.rejection)
+        if missing is not None:
+            kind, misspelt = missing
+            name = meant_name(misspelt, self._view.names(kind, self._pod.namespace))
+            yield None if name is None else self._claims.with_name(kind, misspelt, name)
 
     def _meant_classes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the request with the class that was meant by a misspelt name."""

@@ -120,7 +120,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         compound = reasons.smallest_set()
         if compound is not None:
             # It says more than what helps with devices alone, or was not tried.
-            helping = (step for step in steps if step.text != CORRECT_SELECTOR and step.verified != DEVICES_ONLY)
+            helping = (step for step in steps if step.verified != DEVICES_ONLY and not _is_said_by(compound, step))
             steps = (compound, *helping)
     report = msgspec.structs.replace(
         report,
@@ -130,6 +130,11 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         notes=(*report.notes, *reasons.notes),
     )
     return _with_steps(view, pod, report, steps)
+
+
+def _is_said_by(compound: NextStep, step: NextStep) -> bool:
+    """Return whether steps that were tried together begin with what another one advises, or do better."""
+    return step.text == CORRECT_SELECTOR or compound.text.startswith(step.text.partition(", or ")[0])
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
