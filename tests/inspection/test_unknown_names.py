@@ -270,7 +270,9 @@ def asking(kind: str, resources: str) -> str:
         f"{{initContainers: [{{name: i, resources: {resources}}}], containers: [{{name: c, resources: {resources}}}]}}"
     )
     body = spec if kind == "Pod" else f"{{template: {{spec: {spec}}}}}"
-    version = {"Pod": "v1", "Job": "batch/v1"}.get(kind, "apps/v1")
+    if kind == "CronJob":
+        body = f"{{schedule: '0 * * * *', jobTemplate: {{spec: {body}}}}}"
+    version = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
     return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}\nspec: {body}\n"
 
 
@@ -283,13 +285,13 @@ def with_resources(*, nodes: bool = True) -> ClusterObjects:
     return made.cluster()
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicaSet", "StatefulSet", "Job"])
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"])
 def test_extended_resource_that_nobody_provides_is_found(kind: str) -> None:
     text = (
         asking(kind, "{requests: {plugin.example.com/gpus: 1}, limits: {plugin.example.com/gpus: 1}}") + SERVING_CLASS
     )
     findings = list(unknown_names(with_resources(), read_files([("a.yaml", text)])))
-    spec = "spec" if kind == "Pod" else "spec.template.spec"
+    spec = {"Pod": "spec", "CronJob": "spec.jobTemplate.spec.template.spec"}.get(kind, "spec.template.spec")
     fields = [f"{spec}.{containers}[0].resources.limits[plugin.example.com/gpus]" for containers in CONTAINERS]
     assert [placed.field for placed in findings] == fields
     sentence = (

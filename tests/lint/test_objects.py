@@ -94,6 +94,24 @@ BOTH = "expected exactly one of resourceClaimName or resourceClaimTemplateName"
             ),
             BOTH,
         ),
+        (
+            (
+                "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\nspec:\n  selector: {matchLabels: {a: b}}\n"
+                f"  template: {{spec: {{containers: [{{name: c, image: i}}], {CLAIMS}}}}}"
+            ),
+            BOTH,
+        ),
+        (
+            (
+                "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: d}\nspec:\n  schedule: 0 * * * *\n"
+                f"  jobTemplate: {{spec: {{template: {{spec: {{containers: [{{name: c, image: i}}], {CLAIMS}}}}}}}}}"
+            ),
+            BOTH,
+        ),
+        (
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: d}\nspec: {jobTemplat: {}, jobTemplate: {spec: {template: {}}}}",
+            "did you mean 'jobTemplate'",
+        ),
         (f"apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {{{CLAIMS}}}", BOTH),
         (
             (

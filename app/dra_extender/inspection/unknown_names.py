@@ -27,7 +27,9 @@ _POD_SPECS: Final[Mapping[str, FieldPath]] = {
     "Deployment": _TEMPLATE,
     "ReplicaSet": _TEMPLATE,
     "StatefulSet": _TEMPLATE,
+    "DaemonSet": _TEMPLATE,
     "Job": _TEMPLATE,
+    "CronJob": ("spec", "jobTemplate", *_TEMPLATE),
 }
 CLAIM_SOURCES: Final[Mapping[str, StoredKind]] = {
     "resourceClaimName": StoredKind.CLAIM,

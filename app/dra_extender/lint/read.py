@@ -28,6 +28,7 @@ KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, 
 """The kinds of resource.k8s.io whose fields are checked."""
 _SCHEDULING: Final = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")
 _APPS: Final = ("apps/v1",)
+_BATCH: Final = ("batch/v1",)
 WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("v1",),
     "PodGroup": _SCHEDULING,
@@ -35,7 +36,9 @@ WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "Deployment": _APPS,
     "ReplicaSet": _APPS,
     "StatefulSet": _APPS,
-    "Job": ("batch/v1",),
+    "DaemonSet": _APPS,
+    "Job": _BATCH,
+    "CronJob": _BATCH,
 }
 """The kinds whose pods may have claims, with the versions whose fields are checked."""
 _UNCHECKED_KINDS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")

@@ -46,7 +46,9 @@ KINDS: Final[Mapping[str, str]] = {
     "Deployment": "V1Deployment",
     "ReplicaSet": "V1ReplicaSet",
     "StatefulSet": "V1StatefulSet",
+    "DaemonSet": "V1DaemonSet",
     "Job": "V1Job",
+    "CronJob": "V1CronJob",
 }
 """The type of each kind of manifest."""
 LIST: Final = "[]"

@@ -55,6 +55,28 @@ class JobSpec(Value, frozen=True, kw_only=True):
     template: PodTemplate
 
 
+class DaemonSetSpec(Value, frozen=True, kw_only=True):
+    """`spec` of a DaemonSet."""
+
+    in_part: ClassVar[bool] = True
+    template: PodTemplate
+
+
+class JobTemplate(Value, frozen=True, kw_only=True):
+    """The template of a CronJob for its Jobs."""
+
+    in_part: ClassVar[bool] = True
+    metadata: TemplateMeta | None = None
+    spec: JobSpec
+
+
+class CronJobSpec(Value, frozen=True, kw_only=True):
+    """`spec` of a CronJob."""
+
+    in_part: ClassVar[bool] = True
+    job_template: JobTemplate
+
+
 class GroupTemplate(Value, frozen=True):
     """A template of a Workload for PodGroups; drafts and 1.35 have `policy`."""
 
@@ -91,6 +113,18 @@ class Job(_PodMaker, frozen=True, kw_only=True):
     """A Job."""
 
     spec: JobSpec
+
+
+class DaemonSet(_PodMaker, frozen=True, kw_only=True):
+    """A DaemonSet."""
+
+    spec: DaemonSetSpec
+
+
+class CronJob(_PodMaker, frozen=True, kw_only=True):
+    """A CronJob."""
+
+    spec: CronJobSpec
 
 
 class Workload(Value, frozen=True):
@@ -215,7 +249,9 @@ WRITTEN: Final[Mapping[str, type[Value]]] = {
     "Deployment": ReplicasObject,
     "ReplicaSet": ReplicasObject,
     "StatefulSet": ReplicasObject,
+    "DaemonSet": DaemonSet,
     "Job": Job,
+    "CronJob": CronJob,
     "Workload": Workload,
 }
 """The structs of what people write in manifests, by kind."""
