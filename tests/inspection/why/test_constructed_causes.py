@@ -414,6 +414,17 @@ def template_in_another_namespace(made: MadeCluster) -> None:
     made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}))
 
 
+def gang_with_a_member_of_too_much_cpu(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made, cpu="100")
+    made.objects["pods"][0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "30"
+
+
+def gang_with_a_member_of_too_much_cpu_beside_a_full_one(made: MadeCluster) -> None:
+    gang_with_a_member_of_too_much_cpu(made)
+    made.objects["pods"][0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "64"
+
+
 def gang_whose_second_node_is_closed(made: MadeCluster) -> None:
     made.nodes("n2")
     for name in ("n1", "n2"):
@@ -642,6 +653,8 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     ),
     gang_with_a_misspelt_template_and_a_device_in_use: (["large-gpu instead of large-gpuu ok, the gang fits"], []),
     template_in_another_namespace: (["from template one-gpu; there is other/one- gpu"], []),
+    gang_with_a_member_of_too_much_cpu: (["next train-1: ask for 33900m of cpu ok, the gang fits"], ["64 of cpu"]),
+    gang_with_a_member_of_too_much_cpu_beside_a_full_one: (["1 Insufficient cpu"], ["next"]),
     gang_whose_second_node_is_closed: (
         ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],
         ["may use none of them"],

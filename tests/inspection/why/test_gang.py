@@ -84,7 +84,7 @@ OBSTACLES = [
         {"nodeSelector": {"zone": "b"}},
         "kube-scheduler finds no node for the pod: 0/2 nodes are available: 2 node(s) didn't match Pod's node "
         "affinity/selector.",
-        "train-2: ask for no node selector and no node affinity",
+        "train-2: ask for no node selector and no node affinity, end ml/old",
         id="selector",
     ),
 ]

@@ -1,6 +1,8 @@
 """The plan of a gang for people: which members have a place, which one blocks the gang, why the others wait, and what helps."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,7 +14,15 @@ from dra_extender.inspection.why.changes import ENDS, ProposedChange
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
+from dra_extender.inspection.why.report import (
+    DEVICES_AND_NODES,
+    Branch,
+    GangMembers,
+    GangReport,
+    MemberState,
+    NextStep,
+    NodeReason,
+)
 from dra_extender.inspection.why.reported import meant_scheduler, scheduler_text
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import listed, number_of
@@ -27,6 +37,8 @@ _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 _MOST_HELPED: Final = 3
 """Members for which a step is named."""
+_MOST_TRIED: Final = 2
+"""Changes of one member that are tried."""
 _MOST_CHANGED: Final = 64
 """Members that are tried with other specs."""
 
@@ -82,13 +94,38 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
         yield from _with_scheduler(view, pod, absent)
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
-            steps = NodeSteps(view, member).steps_on_all()[:1]
-        else:
-            text = advice(view, member, rejection)
-            steps = (NextStep(text=text, harmful=text.startswith(ENDS)),) if text else ()
-        for step in steps:
+            yield from _on_a_node(view, pod, member)
+        elif text := advice(view, member, rejection):
             # Whether the gang fits then was not tried.
+            yield NextStep(text=f"{member.name}: {text}", harmful=text.startswith(ENDS))
+
+
+def _on_a_node(view: ClusterView, pod: Pod, member: Pod) -> Iterator[NextStep]:
+    """Yield what lets a member go to a node, and the gang fit; less of a resource is not said unless the gang fits then."""
+    node_steps, changes = NodeSteps(view, member), dict[str, Mapping[str, object]]()
+    for beside in ({}, _needed_by_others(view, member)):
+        for text, fields in islice(node_steps.spec_changes(beside), _MOST_TRIED):
+            if text in changes:
+                continue
+            changes[text] = fields
+            steps = _tried(view, pod, [member], f"{member.name}: {text}", fields)
+            fitting = [step for step in steps if step.verified == DEVICES_AND_NODES]
+            if fitting:
+                yield from fitting
+                return
+    for step in node_steps.steps_on_all()[:1]:
+        if "containers" not in changes.get(step.text, ()):
             yield msgspec.structs.replace(step, text=f"{member.name}: {step.text}", nodes=(), verified="")
+
+
+def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
+    """Return what the other members of a gang that wait for a node need together, by resource."""
+    needed: Counter[str] = Counter()
+    for other in view.ledger.pods.members(member.namespace, member.pod_group or ""):
+        needs = None if view.node_fit is None else view.node_fit.needs(other.key)
+        if needs is not None and other.waits_for_node and other.uid != member.uid:
+            needed.update(needs.amounts)
+    return needed
 
 
 def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> Iterator[NextStep]:
@@ -112,9 +149,14 @@ def _with_specs(
     view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
 ) -> Iterator[NextStep]:
     """Yield that members have to have other fields in their specs, whether the gang fits then, and if not what helps besides."""
-    if len(members) > _MOST_CHANGED:
-        yield NextStep(text=text)
-        return
+    steps = () if len(members) > _MOST_CHANGED else _tried(view, pod, members, text, fields)
+    yield from steps or (NextStep(text=text),)
+
+
+def _tried(
+    view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
+) -> Sequence[NextStep]:
+    """Return what helps the gang if members have other fields in their specs, where needed with a further change."""
     stored = (view.stored("pods", member.name, member.namespace) for member in members)
     changes = [
         ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
@@ -123,10 +165,7 @@ def _with_specs(
     ]
     change, trials = ProposedChange(text, tuple(changes)), Trials(view, pod)
     step = trials.try_change(change, ())
-    if step is not None:
-        yield step
-    else:
-        yield from _steps_after(view, pod, trials, change) or (NextStep(text=text),)
+    return (step,) if step is not None else _steps_after(view, pod, trials, change)
 
 
 def _steps_after(view: ClusterView, pod: Pod, trials: Trials, change: ProposedChange) -> Sequence[NextStep]:

@@ -1,5 +1,6 @@
 """What would help a pod that may not use the nodes that have its devices: less of a resource, a toleration, the end of pods."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
@@ -8,6 +9,7 @@ import msgspec
 
 from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
+from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import Ends, fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
@@ -54,9 +56,9 @@ class NodeSteps:
         self._ended = change.ended
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
-        stored = view.stored("pods", pod.name, pod.namespace) or {}
+        self._spec = (view.stored("pods", pod.name, pod.namespace) or {}).get("spec", {})
         # What the pod's runtime class adds is no request that a person can lower.
-        self._overhead = read_amounts(stored.get("spec", {}).get("overhead"))
+        self._overhead = read_amounts(self._spec.get("overhead"))
 
     def steps_for(self, cause: PodCause) -> tuple[NextStep, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
@@ -68,8 +70,49 @@ class NodeSteps:
 
     def steps_on_all(self) -> tuple[NextStep, ...]:
         """Return the changes that help on any node, as far as _MOST_NODES of them show it."""
+        return self.steps_on(self._some_nodes())
+
+    def spec_changes(self, beside: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Yield changes of the pod alone for a node where others take `beside`, as texts and fields of its spec; none is tried."""
+        fit, needs = self._fit, self._needs
+        if fit is None or needs is None:
+            return
+        refusals = {name: fit.refusals(needs, name, self._ended) for name in self._some_nodes()}
+        for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
+            reduced = [
+                msgspec.structs.replace(refusal, free=refusal.free - beside.get(refusal.resource, 0))
+                for refusal in refusals[name]
+            ]
+            for advice in _changed(needs, name, reduced, self._overhead):
+                if not advice.on_node_only:
+                    yield advice.text, self._fields(needs, advice.needs)
+
+    def _some_nodes(self) -> Sequence[str]:
         names = sorted(self._view.ledger.nodes)
-        return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
+        return names[:: -(-len(names) // _MOST_NODES) or 1]
+
+    def _fields(self, before: PodNeeds, after: PodNeeds) -> Mapping[str, object]:
+        """Return the fields of the pod's spec that differ after a change; the first container asks for what is lowered."""
+        fields: dict[str, object] = {}
+        if after.tolerations != before.tolerations:
+            fields["tolerations"] = msgspec.to_builtins(after.tolerations)
+        if after.affinity != before.affinity or after.node_selector != before.node_selector:
+            fields |= {"nodeSelector": {}, "affinity": {**(self._spec.get("affinity") or {}), "nodeAffinity": None}}
+        lowered = {name: amount for name, amount in after.amounts.items() if amount != before.amounts.get(name)}
+        if lowered or after.ports != before.ports:
+            containers = copy.deepcopy(self._spec.get("containers") or [{}])
+            for container in containers:
+                resources = container["resources"] = container.get("resources") or {}
+                for amounts in (resources.get("requests") or {}, resources.get("limits") or {}):
+                    for name in lowered:
+                        amounts.pop(name, None)
+                if after.ports != before.ports:
+                    container["ports"] = []
+            written = {name: format_quantity(amount - self._overhead.get(name, 0)) for name, amount in lowered.items()}
+            first = containers[0]["resources"]
+            first["requests"] = {**(first.get("requests") or {}), **written}
+            fields["containers"] = containers
+        return fields
 
     def steps_on(self, nodes: Sequence[str]) -> tuple[NextStep, ...]:
         """Return the changes that help on these nodes, those first that harm nobody."""
