@@ -220,3 +220,33 @@ def test_preferences_that_are_ignored_are_said_to_be(driver: str, parameters: st
     found = said(text)
     assert len(found) == bool(expected)
     assert all("these preferences are ignored: " in each and expected in each for each in found)
+
+
+def taint_rule(selector: str, version: str = "v1", effect: str = "NoExecute") -> str:
+    return (
+        f"apiVersion: resource.k8s.io/{version}\nkind: DeviceTaintRule\nmetadata: {{name: r}}\n"
+        f"spec: {{{selector}taint: {{key: a.example.com/b, effect: {effect}}}}}\n"
+    )
+
+
+@pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
+@pytest.mark.parametrize("selector", ["{}", "{driver: null, pool: null}"])
+def test_a_taint_rule_with_an_empty_selector_is_said_to_taint_every_device(
+    selector: str, version: str, effect: str
+) -> None:
+    (found,) = lint(taint_rule(f"deviceSelector: {selector}, ", version, f"'{effect}'")).findings
+    assert (found.code, found.severity, found.field) == ("every-device", Severity.WARNING, "spec.deviceSelector")
+    assert found.message == "deviceSelector is empty: the rule taints every device of every driver"
+
+
+@pytest.mark.parametrize("selector", ["", "deviceSelector: null, "])
+def test_a_taint_rule_without_selector_is_said_to_taint_no_device(selector: str) -> None:
+    (found,) = lint(taint_rule(selector)).findings
+    assert (found.code, found.severity, found.field) == ("no-effect", Severity.WARNING, "spec")
+    assert found.message.startswith("without deviceSelector, the rule taints no device")
+
+
+@pytest.mark.parametrize("field", ["driver: gpu.example.com", "pool: p", "device: d"])
+def test_nothing_is_said_of_a_taint_rule_that_selects_devices(field: str) -> None:
+    assert not lint(taint_rule(f"deviceSelector: {{{field}}}, ")).findings

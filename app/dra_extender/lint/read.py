@@ -24,7 +24,8 @@ from dra_extender.manifests.problems import path_text, shown
 
 GROUP: Final = "resource.k8s.io/"
 SLICE: Final = "ResourceSlice"
-KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, "DeviceTaintRule")
+_TAINT_RULE: Final = "DeviceTaintRule"
+KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, _TAINT_RULE)
 """The kinds of resource.k8s.io whose fields are checked."""
 _SCHEDULING: Final = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")
 _APPS: Final = ("apps/v1",)
@@ -55,6 +56,7 @@ ANNOTATIONS: Final = ("metadata", "annotations")
 _CLASS: Final = "DeviceClass"
 CLAIM_SPECS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
+_SELECTOR: Final = ("spec", "deviceSelector")
 
 
 class PlacedFinding(NamedTuple):
@@ -188,6 +190,8 @@ class _Reader:
             yield from self._preferences((*base, "devices", "config"))
         elif self._item.get("kind") == _CLASS:
             yield from self._preferences(("spec", "config"))
+        elif self._item.get("kind") == _TAINT_RULE:
+            yield from self._unselective_rule()
 
     def _problems(self, *, beside_counters: bool) -> Iterator[SchemaProblem]:
         """Yield what an API server would refuse.  Expressions are left to the lint of expressions, but for those in slices."""
@@ -201,7 +205,7 @@ class _Reader:
                 hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
                 yield SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}")
             return
-        if value.get("apiVersion") not in (_RULE_VERSIONS if kind == "DeviceTaintRule" else _SAME_FIELDS):
+        if value.get("apiVersion") not in (_RULE_VERSIONS if kind == _TAINT_RULE else _SAME_FIELDS):
             # v1beta1 has other fields, and what it is converted to is checked by the API server.
             return
         for problem in schema_problems(kind, value):
@@ -225,6 +229,21 @@ class _Reader:
             except (PreferencesError, TypeError, ValueError) as problem:
                 text = f"these preferences are ignored: {problem}"
                 yield self._finding((*path, "parameters"), error(LintCode.INVALID_FIELD, 0, text))
+
+    def _unselective_rule(self) -> Iterator[PlacedFinding]:
+        """Yield a warning about a taint rule for every device, which API servers store, and about a rule for no device."""
+        spec, selector = value_at(self._item, ("spec",)), value_at(self._item, _SELECTOR)
+        if isinstance(selector, dict) and all(value is None for value in selector.values()):
+            text = "deviceSelector is empty: the rule taints every device of every driver"
+            yield self._finding(_SELECTOR, warning(LintCode.EVERY_DEVICE, 0, text, "driver, pool or device"))
+        elif isinstance(spec, dict) and selector is None:
+            text = (
+                "without deviceSelector, the rule taints no device; kube-schedulers up to 1.37.0 keep pods from every device "
+                "for it"
+            )
+            yield self._finding(
+                ("spec",), warning(LintCode.NO_EFFECT, 0, text, "driver, pool or device in deviceSelector")
+            )
 
     def _same_alternatives(self, requests: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the alternatives that ask for the same as an earlier alternative of their request, or for more: never taken."""

@@ -23,6 +23,7 @@ class LintCode(StrEnum):
     CONSTANT_FAILURE = "constant-failure"
     COST_LIMIT = "cost-limit"
     DOES_NOT_COMPILE = "does-not-compile"
+    EVERY_DEVICE = "every-device"
     GROUPS = "groups"
     IMMUTABLE = "immutable"
     INVALID_FIELD = "invalid-field"
