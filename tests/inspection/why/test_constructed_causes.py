@@ -425,6 +425,25 @@ def gang_with_a_member_of_too_much_cpu_beside_a_full_one(made: MadeCluster) -> N
     made.objects["pods"][0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "64"
 
 
+def tolerated_for(made: MadeCluster, seconds: int | None) -> None:
+    made.gpus("n1", device("gpu-0", taints=[{"key": "e.com/x", "effect": "NoExecute"}]))
+    toleration: dict[str, Any] = {"key": "e.com/x", "operator": "Exists", "effect": "NoExecute"}
+    toleration |= {} if seconds is None else {"tolerationSeconds": seconds}
+    made.pod("train", request("r", "gpu", tolerations=[toleration]))
+
+
+def taint_tolerated_for_a_minute(made: MadeCluster) -> None:
+    tolerated_for(made, 60)
+
+
+def taint_tolerated_for_no_time(made: MadeCluster) -> None:
+    tolerated_for(made, 0)
+
+
+def taint_tolerated_for_ever(made: MadeCluster) -> None:
+    tolerated_for(made, None)
+
+
 def gang_whose_second_node_is_closed(made: MadeCluster) -> None:
     made.nodes("n2")
     for name in ("n1", "n2"):
@@ -655,6 +674,15 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     template_in_another_namespace: (["from template one-gpu; there is other/one- gpu"], []),
     gang_with_a_member_of_too_much_cpu: (["next train-1: ask for 33900m of cpu ok, the gang fits"], ["64 of cpu"]),
     gang_with_a_member_of_too_much_cpu_beside_a_full_one: (["1 Insufficient cpu"], ["next"]),
+    taint_tolerated_for_a_minute: (
+        [
+            "evicts it from n1 60 s after the taint was added (tolerationSeconds): device",
+            "gpu-0 has taint e.com/x:NoEx",
+        ],
+        [],
+    ),
+    taint_tolerated_for_no_time: (["evicts it from n1 at once (tolerationSeconds): device"], ["after"]),
+    taint_tolerated_for_ever: (["devices would suffice on 1 of 1 nodes"], ["evicts"]),
     gang_whose_second_node_is_closed: (
         ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],
         ["may use none of them"],

@@ -1,11 +1,12 @@
-"""A pod that is bound: its devices, why its kubelet would not start it, and why it is on its node."""
+"""A bound pod: its devices, why its kubelet would not start it, and why it is on its node; and what evicts a pod that fits."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dra_extender.allocator.demand.alignment import meets
 from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
@@ -23,6 +24,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
 from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -134,6 +136,20 @@ def lost_ground(view: ClusterView, pod: Pod) -> Iterator[str]:
     if has_device_taints(view.origin):
         taints = evicting_taints(pod, view.ledger, devices)
         yield from (f"kube-controller-manager evicts it: {taint}" for taint in taints)
+
+
+def later_evictions(view: ClusterView, result: FilterResult, nodes: Iterable[str]) -> Iterator[str]:
+    """Yield that the pod is evicted from these nodes, because it tolerates a taint of its device there for some time only."""
+    devices = PublishedDevices(view.ledger)
+    for node in nodes if has_device_taints(view.origin) else ():
+        fit = result.fits.get(node)
+        placement = None if fit is None else fit.placement
+        for claim in () if placement is None else placement.claims:
+            for device in claim.allocation.devices.results:
+                for taint, seconds in devices.briefly_tolerated(device, node):
+                    when = f"{seconds} s after the taint was added" if seconds else "at once"
+                    text = f"{'/'.join(device.device_id)} has taint {taint_text(taint)}"
+                    yield f"kube-controller-manager evicts it from {node} {when} (tolerationSeconds): device {text}"
 
 
 def _conditions(claim: ClaimHead, result: DeviceResult) -> Iterator[DeviceCondition]:

@@ -24,6 +24,7 @@ from dra_extender.inspection.why.bound import (
     allocated_devices,
     kubelet_refusals,
     lacks_allocation,
+    later_evictions,
     lost_ground,
     node_scores,
     preferred_attributes,
@@ -190,6 +191,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     reported = reported_reasons(message)
     devices_suffice, bound = pod_cause.cause is Cause.NOT_DEVICES, pod_cause.cause is Cause.BOUND
     starts = bound and pod.phase == PENDING
+    usable = tuple(sorted(pod_cause.usable))[:EXAMPLES] if devices_suffice else ()
     events = reported_events(view, pod, facts, pod_cause.cause)
     look = NextStep(text=f"look at the Events of its kubelet: kubectl describe pod {pod.name} -n {pod.namespace}")
     again = NextStep(text="create the pod again without spec.nodeName, so that a scheduler allocates its claims")
@@ -216,7 +218,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
         else (look,)
         if starts and not any(event.reporter == _KUBELET for event in events)
         else (),
-        usable=tuple(sorted(pod_cause.usable))[:EXAMPLES] if devices_suffice else (),
+        usable=usable,
         unbound=unbound_reasons(view, pod, reported, allocated=pod_cause.allocated)
         if devices_suffice and not absent
         else (),
@@ -227,6 +229,7 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
             *held_notes(view.hold_report, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
             *(beside_gates(view, pod) if pod_cause.cause is Cause.GATED else ()),
             *(lost_ground(view, pod) if bound else ()),
+            *(later_evictions(view, pod_cause.result, usable) if pod_cause.result is not None else ()),
             *map(str, view.unreadable),
         ),
     )
