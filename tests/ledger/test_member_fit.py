@@ -1,16 +1,20 @@
 """What is kept of pods that wait for a node, and of those that are gone."""
 
 import tracemalloc
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from dra_extender.ledger.member_fit import MemberFit
+import pytest
+from dra_extender.allocator.state.reasons import SearchPaused
+from dra_extender.ledger.member_fit import NODES_PER_STEP, MemberFit
 from dra_extender.model.pod import read_pod
+from dra_extender.nodefit.node_fit import FitNode
 
 NODE: Final = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}
 PODS: Final = 200
 VALUE_BYTES: Final = 3_000
 TOO_MANY_BYTES: Final = 4_096
+NODES: Final = 3 * NODES_PER_STEP + 1
 
 
 def pod(number: int, value_bytes: int = VALUE_BYTES) -> bytes:
@@ -57,3 +61,60 @@ def test_needs_that_are_too_large_to_be_compared_with_thousands_of_nodes_are_not
     assert fit.refusal("p1") == ""
     assert fit.admits("p1", "n1")
     assert fit.digest("p1") != fit.digest("p2")
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes that were compared with a pod."""
+    names: list[str] = []
+    refusals = FitNode.refusals
+
+    def noted(node: FitNode, *args: Any) -> Any:
+        names.append(node.name)
+        return refusals(node, *args)
+
+    monkeypatch.setattr(FitNode, "refusals", noted)
+    return names
+
+
+class OneStep:
+    """A deadline that pauses after one step."""
+
+    def __init__(self) -> None:
+        self._has_stepped = False
+
+    def __call__(self) -> bool:
+        if self._has_stepped:
+            raise SearchPaused
+        self._has_stepped = True
+        return False
+
+
+def test_a_judgement_pauses_after_some_nodes_and_goes_on_there(judged: list[str]) -> None:
+    fit = MemberFit()
+    nodes = [f"n{number}" for number in range(NODES)]
+    for name in nodes:
+        fit.put_node(msgspec.json.encode({**NODE, "metadata": {"name": name}}))
+    data = pod(1)
+    fit.put_pod(read_pod(data), data)
+    for steps in (1, 2, 3):
+        with pytest.raises(SearchPaused):
+            fit.refusal("p1", OneStep())
+        assert judged == nodes[: steps * NODES_PER_STEP]
+    assert fit.refusal("p1", lambda: True) == ""
+    refusal = f"0/{NODES} nodes are available: {NODES} node(s) didn't match Pod's node affinity/selector."
+    assert fit.refusal("p1", OneStep()) == refusal
+    assert judged == nodes
+
+
+def test_a_judgement_begins_anew_when_a_node_changes(judged: list[str]) -> None:
+    fit = MemberFit()
+    for number in range(NODES):
+        fit.put_node(msgspec.json.encode({**NODE, "metadata": {"name": f"n{number}"}}))
+    data = pod(1)
+    fit.put_pod(read_pod(data), data)
+    with pytest.raises(SearchPaused):
+        fit.refusal("p1", OneStep())
+    fit.drop_node("n1")
+    assert fit.refusal("p1").startswith(f"0/{NODES - 1} nodes are available: {NODES - 1} node(s)")
+    assert len(judged) == NODES_PER_STEP + NODES - 1

@@ -1,12 +1,18 @@
 """Only members that can be placed now are planned; with fewer than minCount of them nothing is held, and the others say why."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.member_fit import NODES_PER_STEP
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.nodefit.node_fit import FitNode
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
+from dra_extender.scheduling.gang.members import MOST_NEEDS, take_snapshot
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
@@ -308,6 +314,77 @@ async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_
         assert said in world.messages("a")[-1]
         await world.extender.waker.wake_if_one_fits()
         assert waker.calls == calls
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes that were compared with a member."""
+    names: list[str] = []
+    refusals = FitNode.refusals
+
+    def noted(node: FitNode, *args: Any) -> Any:
+        names.append(node.name)
+        return refusals(node, *args)
+
+    monkeypatch.setattr(FitNode, "refusals", noted)
+    return names
+
+
+def selecting_differently(world: ObstructedExtender, count: int) -> None:
+    """Create members without devices that want each another zone, which no node has."""
+    for number in range(count):
+        world.add_member("g", f"x{number:02}")
+        world.spec_of(f"x{number:02}", nodeSelector={"zone": f"z{number}"})
+
+
+async def test_members_with_too_many_different_needs_are_not_all_judged(
+    world: ObstructedExtender, judged: list[str]
+) -> None:
+    """The members a, b and c need the same.  Members that are not judged pass for members that can be placed."""
+    selecting_differently(world, MOST_NEEDS + 1)
+    world.gang("g", 6)
+    assert await world.ask("a", "n1") == {"a": []}
+    assert "PodGroup g: 4 more members needed, 3 can be placed; pod x00: " in world.messages("a")[-1]
+    assert len(judged) == MOST_NEEDS
+
+
+def test_a_snapshot_pauses_with_the_slice_and_says_the_same_in_the_end(
+    world: ObstructedExtender, judged: list[str]
+) -> None:
+    for number in range(2, 2 * NODES_PER_STEP):
+        world.node(f"n{number}")
+    selecting_differently(world, 3)
+    group = world.ledger.pod_groups.get("default", "g")
+    assert group is not None
+    budget, slices = CallBudget(world.clock, math.inf), 0
+    step = partial(take_snapshot, group, world.ledger, budget)
+    snapshot: Any = Awaited.TIME_SLICE
+    while snapshot is Awaited.TIME_SLICE:
+        judged.clear()
+        budget.open_slice(-1.0)
+        snapshot = within_slice(step)
+        slices += 1
+        assert len(judged) <= NODES_PER_STEP
+    assert slices > 3
+    assert [pod.name for pod, _ in snapshot.unready] == ["x00", "x01", "x02"]
+    assert snapshot == take_snapshot(group, world.ledger, CallBudget(world.clock, math.inf))
+
+
+async def test_a_call_whose_budget_is_spent_before_all_members_are_judged_rejects_nobody(
+    world: ObstructedExtender,
+) -> None:
+    """The next call would reject them with another text."""
+    selecting(world)
+    group, pod = world.ledger.pod_groups.get("default", "g"), world.ledger.pods.by_key("default", "a")
+    assert group is not None
+    assert pod is not None
+    budget = CallBudget(world.clock, math.inf)
+    budget.close()
+    result = world.extender.gangs.place_member(pod, group, ["n1"], budget)
+    assert result is not None
+    assert result.limited
+    assert await world.ask("a", "n1") == {"a": []}
+    assert "3 more members needed, 2 can be placed; pod c: " in world.messages("a")[-1]
 
 
 @pytest.fixture

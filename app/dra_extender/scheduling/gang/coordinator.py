@@ -158,7 +158,7 @@ class GangCoordinator:
             return False
         if why_too_large(group, self.ledger) is not None:
             return False
-        snapshot = take_snapshot(group, self.ledger)
+        snapshot = take_snapshot(group, self.ledger, budget)
         if any(unready_pod.uid == pod.uid for unready_pod, _ in snapshot.unready):
             return False
         lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
@@ -186,7 +186,7 @@ class GangCoordinator:
 
         Members without an offer may go to these nodes.  Without `partly` no member is placed if the gang does not fit.
         """
-        snapshot = take_snapshot(group, self.ledger)
+        snapshot = take_snapshot(group, self.ledger, budget)
         candidates = snapshot.candidates
         undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.unready}
         diagnosis = GangDiagnosis(
@@ -304,7 +304,9 @@ class GangCoordinator:
         self.holds.release_pods(pod.uid, *plan.unannounced)
         for uid in plan.unannounced:
             plan.revoke(uid)
-        snapshot = take_snapshot(group, self.ledger, pod.uid)
+        snapshot = take_snapshot(group, self.ledger, budget, pod.uid)
+        if snapshot.limited:
+            raise PlanUnfinishedError
         if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
             rejection = next((why for unready_pod, why in snapshot.unready if unready_pod.uid == pod.uid), None)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.state.reasons import SUMMARY_BEGIN, Code, Rejection
@@ -10,6 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import (
     ExtendedNeed,
     existing_claim,
@@ -25,6 +27,8 @@ _PREEMPTION: Final = " preemption: "
 _MOST_GATES: Final = 4
 MOST_PARTS: Final = 5_000
 """The most waiting members of a gang, their claims and their requests for extended resources, counted together."""
+MOST_NEEDS: Final = 32
+"""Members of a gang that need different things of a node, of which it is judged whether any node takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,15 @@ class MemberCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GangSnapshot:
-    """A gang at one moment: the members to assign, how many at least (0 or less: enough are assigned), and why others wait."""
+    """A gang at one moment: the members to assign, how many at least (0 or less: enough are assigned), and why others wait.
+
+    `limited`: the budget was spent before all members were judged.
+    """
 
     candidates: tuple[MemberCandidate, ...]
     needed: int
     unready: tuple[tuple[Pod, Rejection], ...]
+    limited: bool = False
 
     @property
     def cannot_start(self) -> bool:
@@ -123,32 +131,33 @@ def existing_members(group: PodGroup, ledger: Ledger) -> Sequence[Pod]:
 
 
 class Obstacles:
-    """Finds what keeps the waiting members of one gang from being placed, as far as objects and kube-scheduler's reports tell."""
+    """Finds what keeps the waiting members of one gang from being placed, as far as objects and kube-scheduler's reports tell.
 
-    def __init__(self, group: PodGroup, members: Collection[Pod], ledger: Ledger) -> None:
+    It may raise SearchPaused, like all that takes a budget.  Members beyond MOST_NEEDS pass for members that some node takes, and
+    so do members that are not judged because the budget is spent (`limited`).
+    """
+
+    def __init__(self, group: PodGroup, members: Collection[Pod], ledger: Ledger, budget: CallBudget) -> None:
         self._ledger = ledger
+        self._budget = budget
+        self.limited = False
+        needs = dict.fromkeys(ledger.member_fit.digest(pod.uid) for pod in members if not pod.node_name)
+        self._judged = frozenset(islice(needs, MOST_NEEDS))
         self._believes_reports = not group.scheduled_as_group
         names = {pod.scheduler_name for pod in members}
         acting = {name for name in names if ledger.pods.has_acted(name)}
         # Where none of them has acted, the gang is new to this process.
         self._absent = names - acting if acting else set()
 
-    def candidate(self, pod: Pod, *, offered: bool = False) -> MemberCandidate | Rejection | None:
-        """Return the candidate for a waiting member, or why it cannot be placed now; None if it needs no assignment.
-
-        `offered`: kube-scheduler offers nodes for it in this call, so that only its claims may be in the way.
-        """
-        obstacle = None if offered else self._obstacle(pod)
-        return obstacle or (candidate_of(pod, self._ledger) if pod.needs_devices else None)
-
-    def _obstacle(self, pod: Pod) -> Rejection | None:
+    def obstacle_to(self, pod: Pod) -> Rejection | None:
         """Return what keeps the member from every node, whatever its claims are; None if nothing is known against it."""
         if pod.gates:
             gates = ", ".join(pod.gates[:_MOST_GATES]) + (", ..." if len(pod.gates) > _MOST_GATES else "")
             return Rejection(code=Code.POD_GATED, detail=gates)
         if pod.scheduler_name in self._absent:
             return Rejection(code=Code.SCHEDULER_ABSENT, detail=pod.scheduler_name)
-        refusal = self._ledger.member_fit.refusal(pod.uid)
+        fit = self._ledger.member_fit
+        refusal = fit.refusal(pod.uid, self._is_spent) if fit.digest(pod.uid) in self._judged else ""
         # A scheduler that places the group as one asks about all members before it binds one, so nothing is held for its reports.
         if not refusal and self._believes_reports:
             report = self._ledger.pods.report_on(pod)
@@ -156,25 +165,36 @@ class Obstacles:
                 refusal = report.partition(_PREEMPTION)[0]
         return Rejection(code=Code.NO_NODE, detail=refusal) if refusal else None
 
+    def _is_spent(self) -> bool:
+        self.limited = self.limited or self._budget()
+        return self.limited
 
-def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
+
+def take_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget, offered: str = "") -> GangSnapshot:
     """Return the state of every member of the gang; the group's holds must have been released before.
 
     Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.  The
     others must be placeable now, but for the pod with the UID `offered`: kube-scheduler offers nodes for it in this call.
+
+    Raises:
+        SearchPaused: the slice of time is over.  What was found of members is kept for the next snapshot.
     """
     candidates: list[MemberCandidate] = []
     unready: list[tuple[Pod, Rejection]] = []
     members = existing_members(group, ledger)
-    obstacles = Obstacles(group, members, ledger)
-    for pod in members:
-        candidate = None if pod.node_name else obstacles.candidate(pod, offered=pod.uid == offered)
+    obstacles = Obstacles(group, members, ledger, budget)
+    # All of them first: a snapshot after a pause begins anew with the candidates.
+    waiting = [
+        (pod, None if pod.uid == offered else obstacles.obstacle_to(pod)) for pod in members if not pod.node_name
+    ]
+    for pod, obstacle in waiting:
+        candidate = obstacle or (candidate_of(pod, ledger) if pod.needs_devices else None)
         if isinstance(candidate, Rejection):
             unready.append((pod, candidate))
         elif candidate is not None:
             candidates.append(candidate)
     assigned = len(members) - len(unready) - len(candidates)
-    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready))
+    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(unready), obstacles.limited)
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:

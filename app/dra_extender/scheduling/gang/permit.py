@@ -4,6 +4,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
@@ -11,6 +12,7 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -19,6 +21,8 @@ _MAX_ADMITTED: Final = 10_000
 _COUNT_SECONDS: Final = 2.0
 _MIN_COUNT_SECONDS: Final = 0.25
 """The longest and the shortest time between two counts of the members that exist."""
+_COUNT_SLICE_SECONDS: Final = 0.01
+"""The time that a count may take; the next one goes on with the members that are not judged yet."""
 
 
 @dataclass(slots=True)
@@ -153,11 +157,15 @@ class Permit:
         if now < waiting.counted + self._count_seconds:
             return
         waiting.counted = now
-        unready = take_snapshot(group, self._ledger).unready
-        lacking = [(pod, why) for pod, why in unready if pod.uid not in waiting.members]
         count = len(existing_members(group, self._ledger))
         if count >= needed:
             waiting.too_few_since = None
+            budget = CallBudget(self._clock, math.inf)
+            budget.open_slice(_COUNT_SLICE_SECONDS)
+            snapshot = within_slice(partial(take_snapshot, group, self._ledger, budget))
+            if snapshot is Awaited.TIME_SLICE:
+                return
+            lacking = [(pod, why) for pod, why in snapshot.unready if pod.uid not in waiting.members]
             if count - len(lacking) < needed:
                 self._reject(
                     waiting, f"{count - len(lacking)} of {needed} members can be placed; {lacking_text(lacking)}"
