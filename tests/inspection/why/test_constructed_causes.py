@@ -479,6 +479,12 @@ def resource_misspelt(made: MadeCluster) -> None:
     made.add(pod("train", NAMESPACE, extended={"example.com/large-gpus": "1"}))
 
 
+def resource_whose_device_is_tainted(made: MadeCluster) -> None:
+    made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
+    made.gpus("n1", device("gpu-0", taints=[{"key": "e.com/x", "effect": "NoSchedule"}]))
+    made.add(pod("train", NAMESPACE, extended={"example.com/large-gpu": "1"}))
+
+
 def resource_misspelt_and_its_device_held(made: MadeCluster) -> None:
     resource_misspelt(made)
     made.running("old", "n1", "gpu-0", request("r", "gpu"))
@@ -704,6 +710,10 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["correct the selector"],
     ),
     resource_misspelt: (["ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"], ["once the"]),
+    resource_whose_device_is_tainted: (
+        ["next ask for DeviceClass large with a ResourceClaim that tolerates e.com/x:NoSchedule: an extended resource"],
+        ["next tolerate"],
+    ),
     resource_misspelt_and_its_device_held: (
         [
             "ask for example.com/large-gpu instead of example.com/large-gpus, end ml/old ok on n1",

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
+from dra_extender.allocator.rules.eligibility import untolerated_taints
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import unread
@@ -15,6 +17,7 @@ from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, N
 from dra_extender.inspection.why.request_edits import HELD, ReasonFacts, RequestEdits
 from dra_extender.inspection.why.trials import EndCost, EndedHolders, Trials
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 _CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
@@ -72,7 +75,7 @@ class NextSteps:
         advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
         if advised and facts.rejection.code not in _OF_POOLS:
             advised = self._begin + advised
-        advised = advised or self._absent_driver(facts)
+        advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
         if facts.rejection.code in HELD:
@@ -108,6 +111,18 @@ class NextSteps:
         if driver is None or driver in drivers or unread(self._view.origin, {StoredKind.SLICE}):
             return ""
         return f"check driver {driver}, which publishes no devices"
+
+    def _claim_instead(self, facts: ReasonFacts) -> str:
+        """Advise a claim in the place of an extended resource, with which a pod tolerates no taint of a device."""
+        nearest, option = facts.reason.nearest, facts.option
+        if facts.rejection.code is not Code.TAINTED or facts.rejection.claim != EXTENDED_LABEL or nearest is None:
+            return ""
+        device = self._nearest.published_nearest(nearest)
+        if device is None or option is None:
+            return ""
+        taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
+        name = option.device_class.name
+        return f"ask for DeviceClass {name} with a ResourceClaim that tolerates {taints}: an extended resource tolerates no taint"
 
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
