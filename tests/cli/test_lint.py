@@ -145,7 +145,11 @@ items:
   - apiVersion: resource.k8s.io/v1beta1
     kind: ResourceClaimTemplate
     metadata: {{name: t}}
-    spec: {{spec: {{devices: {{requests: [{{name: a, {body}}}, {{name: b, exactly: {{{body}}}}}]}}}}}}
+    spec: {{spec: {{devices: {{requests: [{{name: a, {body}}}]}}}}}}
+  - apiVersion: resource.k8s.io/v1beta2
+    kind: ResourceClaimTemplate
+    metadata: {{name: u}}
+    spec: {{spec: {{devices: {{requests: [{{name: a, exactly: {{{body}}}}}]}}}}}}
   - apiVersion: resource.k8s.io/v1
     kind: ResourceClaim
     metadata: {{name: c}}
@@ -157,8 +161,8 @@ items:
     assert [(each["object"], each["field"], each["code"]) for each in findings(template)] == [
         ("ResourceClaimTemplate t", "spec.spec.devices.requests[0].selectors[0].cel.expression", "unknown-field"),
         (
-            "ResourceClaimTemplate t",
-            "spec.spec.devices.requests[1].exactly.selectors[0].cel.expression",
+            "ResourceClaimTemplate u",
+            "spec.spec.devices.requests[0].exactly.selectors[0].cel.expression",
             "unknown-field",
         ),
         ("ResourceClaim c", "spec.devices.requests[0].firstAvailable[0].selectors[0].cel.expression", "unknown-field"),

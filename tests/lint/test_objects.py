@@ -250,3 +250,52 @@ def test_a_taint_rule_without_selector_is_said_to_taint_no_device(selector: str)
 @pytest.mark.parametrize("field", ["driver: gpu.example.com", "pool: p", "device: d"])
 def test_nothing_is_said_of_a_taint_rule_that_selects_devices(field: str) -> None:
     assert not lint(taint_rule(f"deviceSelector: {{{field}}}, ")).findings
+
+
+def older(kind: str, spec: str) -> list[tuple[str, str, str]]:
+    """Return severity, field and message of each finding about an object of resource.k8s.io/v1beta1."""
+    text = f"apiVersion: resource.k8s.io/v1beta1\nkind: {kind}\nmetadata: {{name: o}}\nspec: {spec}\n"
+    return [(found.severity, found.field, found.message) for found in lint(text).findings]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "place"),
+    [
+        ("ResourceClaim", "{devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}", "spec.devices"),
+        (
+            "ResourceClaimTemplate",
+            "{spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}}",
+            "spec.spec.devices",
+        ),
+    ],
+)
+def test_exactly_is_an_unknown_field_of_requests_in_v1beta1(kind: str, spec: str, place: str) -> None:
+    [(severity, field, message)] = older(kind, spec)
+    assert (severity, field) == (Severity.ERROR, f"{place}.requests[0].exactly")
+    assert message.startswith("unknown field; expected one of adminAccess, allocationMode, capacity, count")
+
+
+def slice_of(device: str) -> str:
+    return f"{{driver: d.example.com, nodeName: n, pool: {{name: p, generation: 1, resourceSliceCount: 1}}, devices: [{device}]}}"
+
+
+def test_devices_in_v1beta1_have_their_fields_in_basic() -> None:
+    message = "unknown field; expected one of basic, name"
+    field = "spec.devices[0].attributes"
+    assert older("ResourceSlice", slice_of("{name: a, attributes: {}}")) == [(Severity.ERROR, field, message)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (
+            "ResourceClaim",
+            "{devices: {requests: [{name: r, deviceClassName: c, count: 2, allocationMode: ExactCount, adminAccess: false}]}}",
+        ),
+        ("ResourceClaim", "{devices: {requests: [{name: r, firstAvailable: [{name: a, deviceClassName: c}]}]}}"),
+        ("DeviceClass", "{selectors: [{cel: {expression: device.driver == 'a'}}]}"),
+        ("ResourceSlice", slice_of("{name: a, basic: {attributes: {a: {int: 5}}, capacity: {m: {value: 1Gi}}}}")),
+    ],
+)
+def test_nothing_is_said_of_what_v1beta1_has(kind: str, spec: str) -> None:
+    assert older(kind, spec) == []

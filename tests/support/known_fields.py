@@ -6,7 +6,7 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
-from dra_extender.manifests.check import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
+from dra_extender.manifests.check import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING, V1BETA1_KINDS
 from kubernetes.aio.client import models
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ _PLAIN: Final[dict[Any, str]] = {str: STRING, int: INTEGER, bool: BOOLEAN}
 def table() -> dict[str, dict[str, str]]:
     """{type: {field: type of its value}} of everything that the kinds of manifests consist of."""
     found: dict[str, dict[str, str]] = {}
-    waiting = [getattr(models, name) for name in KINDS.values()]
+    waiting = [getattr(models, name) for name in (*KINDS.values(), *V1BETA1_KINDS.values())]
     while waiting:
         model = waiting.pop()
         if model.__name__ in found:

@@ -9,7 +9,7 @@ import yaml
 
 from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.manifests.check import SchemaProblem, schema_problems
+from dra_extender.manifests.check import V1BETA1_KINDS, SchemaProblem, schema_problems, wrong_fields
 from dra_extender.manifests.documents import (
     FieldPath,
     Position,
@@ -44,6 +44,7 @@ WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
 """The kinds whose pods may have claims, with the versions whose fields are checked."""
 _UNCHECKED_KINDS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+_V1BETA1: Final = "resource.k8s.io/v1beta1"
 _RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
 _EITHER: Final = ("sharedCounters", "devices")
 _ONE_KIND: Final = "only one of `sharedCounters` or `devices` is allowed since Kubernetes 1.35"
@@ -206,7 +207,9 @@ class _Reader:
                 yield SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}")
             return
         if value.get("apiVersion") not in (_RULE_VERSIONS if kind == _TAINT_RULE else _SAME_FIELDS):
-            # v1beta1 has other fields, and what it is converted to is checked by the API server.
+            # Rules between fields are left to the API server, which converts the object.
+            if value.get("apiVersion") == _V1BETA1 and kind in V1BETA1_KINDS:
+                yield from (SchemaProblem(*problem) for problem in wrong_fields(kind, value, V1BETA1_KINDS))
             return
         for problem in schema_problems(kind, value):
             if kind == SLICE or problem.path[-1:] != _EXPRESSION[-1:]:
@@ -237,10 +240,7 @@ class _Reader:
             text = "deviceSelector is empty: the rule taints every device of every driver"
             yield self._finding(_SELECTOR, warning(LintCode.EVERY_DEVICE, 0, text, "driver, pool or device"))
         elif isinstance(spec, dict) and selector is None:
-            text = (
-                "without deviceSelector, the rule taints no device; kube-schedulers up to 1.37.0 keep pods from every device "
-                "for it"
-            )
+            text = "without deviceSelector, the rule taints no device; for kube-schedulers up to 1.37.0 it taints every device"
             yield self._finding(
                 ("spec",), warning(LintCode.NO_EFFECT, 0, text, "driver, pool or device in deviceSelector")
             )

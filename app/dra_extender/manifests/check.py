@@ -51,6 +51,13 @@ KINDS: Final[Mapping[str, str]] = {
     "CronJob": "V1CronJob",
 }
 """The type of each kind of manifest."""
+V1BETA1_KINDS: Final[Mapping[str, str]] = {
+    "ResourceSlice": "V1beta1ResourceSlice",
+    "DeviceClass": "V1beta1DeviceClass",
+    "ResourceClaimTemplate": "V1beta1ResourceClaimTemplate",
+    "ResourceClaim": "V1beta1ResourceClaim",
+}
+"""The types of kinds in resource.k8s.io/v1beta1, where requests and devices have other fields; drafts are not for it."""
 LIST: Final = "[]"
 MAP: Final = "{}"
 STRING: Final = "string"
@@ -68,9 +75,9 @@ _SHAPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
 Fields = Mapping[str, str]
 
 
-def wrong_fields(kind: str, value: Any) -> Iterator[Problem]:
+def wrong_fields(kind: str, value: Any, types: Mapping[str, str] = KINDS) -> Iterator[Problem]:
     """Yield the fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
-    yield from _below(KINDS[kind], value, ())
+    yield from _below(types[kind], value, ())
 
 
 def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[Problem]:
