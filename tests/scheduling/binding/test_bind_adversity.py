@@ -11,6 +11,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from tests.support.scheduling.adversity import edit, node_of, troubled_world
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.turns import turns
 
 pytestmark = pytest.mark.virtual_time
 
@@ -107,6 +108,35 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
 
     assert claims.calls.count("update_status") <= 5
     assert node_of(world) == ""
+
+
+_CONFLICT = ConflictError("the object has been modified")
+
+
+@pytest.mark.parametrize(
+    ("conflicts", "denied"),
+    [
+        pytest.param(4, (), id="at-the-last-try"),
+        pytest.param(0, (RequestRejectedError("403 Forbidden"),), id="before-a-denied-read"),
+    ],
+)
+async def test_a_write_that_was_sent_twice_and_is_in_conflict_with_itself_keeps_its_devices(
+    world: InMemoryExtender, conflicts: int, denied: tuple[Exception, ...]
+) -> None:
+    """Clients and proxies repeat a PUT whose connection is cut; the watch may not have told of the first one yet."""
+    world.add_claim("all", count=2)
+    world.add_pod("p3", "all")
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+    await world.filter("p1", "n1")
+    claims.before("update_status", *[_CONFLICT] * conflicts).after("update_status", _CONFLICT)
+    claims.before("read", *[None] * conflicts, *denied)
+    with pytest.raises(RetryableError):
+        await world.bind("p1", "n1")
+    assert world.devices("c1") == ["n1/gpu-0"]
+    for _ in range(2):
+        assert (await world.filter("p3", "n1")).fitting == ()
+        await turns()
 
 
 async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: InMemoryExtender) -> None:

@@ -68,7 +68,7 @@ class ClaimWriter:
         `live`: the claim as it was read a moment ago, used if the ledger does not keep the whole claim.
 
         Raises:
-            OutcomeUnknownError: the API server does not answer any more.
+            OutcomeUnknownError: the API server does not answer any more, or reports conflicts only.
             RetryableError: the claim does not exist any more, is being deleted, or was allocated by another scheduler; or the API
                 server refused a write, or does not keep shares (then the allocation is released).
         """
@@ -326,10 +326,11 @@ class ClaimWriter:
         """
         namespace, name = record.claim.metadata.key
         uid, raw, version = record.claim.metadata.uid, record.raw or live, record.claim.metadata.resource_version
-        problem: ClusterError | None = None
+        unclear: ClusterError | None = None
+        failed: type[RetryableError] = RetryableError
         for _ in range(1 if if_unchanged else _TRIES):
             try:
-                if problem is not None or not raw:
+                if unclear is not None or not raw:
                     raw = await self._claims.read(namespace, name)
                 claim = read_claim(raw)
                 if claim.metadata.uid != uid:
@@ -337,18 +338,18 @@ class ClaimWriter:
                 if if_unchanged and claim.metadata.resource_version != version:
                     raise RetryableError(f"claim {claim.metadata.full_name} has changed")
                 if claim.metadata.deletion_timestamp is not None and not dying:
-                    raise RetryableError(f"claim {claim.metadata.full_name} is being deleted")
+                    raise failed(f"claim {claim.metadata.full_name} is being deleted")
                 return self._ledger.assume_written(await write(raw))
             except (ConflictError, ServerUnavailableError) as again:
-                problem = again
+                # A conflict, too: a request that is sent twice, by the client or a proxy, may be in conflict with itself.
+                unclear, failed = again, OutcomeUnknownError
             except NotFoundError as gone:
                 raise ClaimGoneError(f"claim {namespace}/{name} does not exist any more") from gone
             except ClusterError as refused:
-                raise RetryableError(f"claim {namespace}/{name}: {refused}") from refused
+                raise failed(f"claim {namespace}/{name}: {refused}") from refused
             except ModelError as unreadable:
-                raise RetryableError(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
-        failed = OutcomeUnknownError if isinstance(problem, ServerUnavailableError) else RetryableError
-        raise failed(f"claim {namespace}/{name}: {problem}") from problem
+                raise failed(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
+        raise failed(f"claim {namespace}/{name}: {unclear}") from unclear
 
     @contextmanager
     def _counted(self, step: str) -> Iterator[None]:
@@ -362,7 +363,7 @@ class ClaimWriter:
 
 
 class OutcomeUnknownError(RetryableError):
-    """The API server did not answer: the write may be stored, or not."""
+    """The API server did not answer, or reported a conflict: the write may be stored, or not."""
 
 
 class ClaimGoneError(RetryableError):
