@@ -370,6 +370,26 @@ def test_a_snapshot_pauses_with_the_slice_and_says_the_same_in_the_end(
     assert snapshot == take_snapshot(group, world.ledger, CallBudget(world.clock, math.inf))
 
 
+def test_a_plan_pauses_while_members_are_compared_with_nodes(world: ObstructedExtender, judged: list[str]) -> None:
+    for number in range(2, 2 * NODES_PER_STEP):
+        world.node(f"n{number}")
+    world.node_fields(labels={"zone": "b"})
+    selecting(world)
+    nodes = sorted(world.ledger.nodes, reverse=True)
+    group, pod = world.ledger.pod_groups.get("default", "g"), world.ledger.pods.by_key("default", "a")
+    assert group is not None
+    assert pod is not None
+    budget = CallBudget(world.clock, math.inf)
+    step = partial(world.extender.gangs.place_member, pod, group, nodes, budget)
+    result: Any = Awaited.TIME_SLICE
+    while result is Awaited.TIME_SLICE:
+        judged.clear()
+        budget.open_slice(-1.0)
+        result = within_slice(step)
+        assert len(judged) <= NODES_PER_STEP
+    assert result.assigned_node == "n1"
+
+
 async def test_a_call_whose_budget_is_spent_before_all_members_are_judged_rejects_nobody(
     world: ObstructedExtender,
 ) -> None:

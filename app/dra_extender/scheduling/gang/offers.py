@@ -154,22 +154,23 @@ class OfferedNodes:
     ) -> None:
         """`nodes` are offered to the pod with this UID in the present call; `changed`: the position of each change of a node."""
         self._offers = offers
-        self._now = nodes
         self._pod_uid = pod_uid
         self._changed = changed
         self.nodes = order
         self._sets: dict[Names, Names] = {}
         self._by_offer: dict[_Offer, Names] = {}
+        # Equal sets of thousands of names are compared here, not for each question.
+        self._now = self._interned(nodes)
         first = next(iter(offers.values()), None)
-        self._first = nodes if first is None else self._valid(first, nodes)
+        self._first = self._now if first is None else self._interned(self._valid(first, nodes))
 
     def to(self, pod_uid: str) -> Names:
         """Return the nodes of this member; equal sets are one object."""
         if pod_uid == self._pod_uid:
-            return self._interned(self._now)
+            return self._now
         offer = self._offers.get(pod_uid)
         if offer is None:
-            return self._interned(self._first)
+            return self._first
         valid_nodes = self._by_offer.get(offer)
         if valid_nodes is None:
             valid_nodes = self._by_offer[offer] = self._interned(self._valid(offer, self._first))

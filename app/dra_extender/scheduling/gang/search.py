@@ -286,6 +286,8 @@ class GangSearch:
                     break
                 if self._is_out_of_time():
                     return 0
+                if self._oracle.pause_due():
+                    yield
                 if self._is_allowed(members[-1], index):
                     capacity = yield from self._oracle.capacity(members, node)
                     # Nothing is known of a kind if one capacity is not.
