@@ -59,6 +59,8 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f'{ATTRIBUTES}.driverVersion.isLessThan(semver("11.0.0"))', ("driverVersion <= 11.4.0",)),
         (f'semver("11.0.0").isGreaterThan({ATTRIBUTES}.driverVersion)', ("driverVersion <= 11.4.0",)),
         (f'{MEMORY}.isGreaterThan(quantity("40Gi"))', ("memory >= 40Gi",)),
+        (f'{ATTRIBUTES}.model in ["h100", "b200"]', ('model == "a100"',)),
+        (f'{ATTRIBUTES}.model.startsWith("h")', ('model == "a100"',)),
     ],
 )
 def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(
@@ -70,6 +72,8 @@ def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(
     assert compile_expression(found.expression).matches(gpu())
 
 
-@pytest.mark.parametrize("expression", [f'{ATTRIBUTES}.model.startsWith("h")', f"{ATTRIBUTES}.absent == 1", "false"])
+@pytest.mark.parametrize(
+    "expression", [f"{ATTRIBUTES}.absent == 1", f'{ATTRIBUTES}.model != "a100"', '"x" in ["y"]', "false"]
+)
 def test_what_no_other_constant_helps_is_not_relaxed(expression: str) -> None:
     assert relaxed(ExplainableExpression(expression), gpu()) is None

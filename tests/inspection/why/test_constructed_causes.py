@@ -452,6 +452,11 @@ def gang_whose_second_node_is_closed(made: MadeCluster) -> None:
     gang(made)
 
 
+def value_that_is_none_of_a_list(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "C"}))
+    made.pod("train", request("r", "gpu", f'device.attributes["{GPU}"].model in ["A", "B"]'))
+
+
 def attribute_without_its_domain(made: MadeCluster) -> None:
     made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
     made.pod("train", request("r", "gpu", 'device.attributes.model == "A"'))
@@ -693,6 +698,7 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["PodGroup ml/train: 1 of 2 placed", "blocked train-1", "uncordon n2 ok, the gang fits"],
         ["may use none of them"],
     ),
+    value_that_is_none_of_a_list: (['next ask for model == "C" ok on n1'], []),
     attribute_without_its_domain: (
         [f'next ask for device.attributes["{GPU}"].model instead of device.attributes.model ok on n1'],
         ["correct the selector"],

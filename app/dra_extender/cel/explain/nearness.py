@@ -26,6 +26,8 @@ _NUMBERS: Final = frozenset({int, float})
 _WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_"}
 _METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 """Comparisons of quantities and versions by their methods."""
+_TESTS: Final = frozenset({"@in", "startsWith", "endsWith", "contains"})
+"""Tests of a value, its first operand, that equality with the device's value replaces."""
 _PLAIN: Final = (bool, int, float, str)
 _COST: Final = 1_000_000
 
@@ -84,9 +86,9 @@ def required_driver(expression: ExplainableExpression) -> str | None:
 def relaxed(
     expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None
 ) -> Relaxation | None:
-    """Return the expression with constants that the device has, in each comparison that is false for it.
+    """Return the expression with constants that the device has, in each comparison or test of a value that is false for it.
 
-    Only comparisons joined by `&&` are changed. The result is None if that is not enough. What is evaluated is charged to
+    Only those joined by `&&` are changed. The result is None if that is not enough. What is evaluated is charged to
     `budget`; the result is None also where that is spent.
     """
     evaluation = Evaluation(expression, device, budget=budget)
@@ -117,17 +119,21 @@ def _unmet(evaluation: Evaluation, node: TypedNode) -> Iterator[TypedNode]:
 
 
 def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, str] | None:
-    """Return the comparison with the value that the device has; None if it is no comparison of a value with a constant."""
+    """Return a comparison with the value that the device has; None if the node tests no single value against a constant."""
     written = _function(node)
     function = _METHODS.get(written, written)
-    if function not in _WEAKER:
+    if function in _WEAKER:
+        left, right = operands(node) if written in _METHODS else compared_sides(node)
+        symbol = _WEAKER[function]
+        if not evaluation.is_open(left):
+            left, right, symbol = right, left, _WEAKER[ast.MIRRORED[function]]
+    elif function in _TESTS:
+        left, right = operands(node)
+        symbol = "_==_"
+    else:
         return None
-    left, right = operands(node) if written in _METHODS else compared_sides(node)
-    symbol = _WEAKER[function]
-    if not evaluation.is_open(left):
-        left, right, symbol = right, left, _WEAKER[ast.MIRRORED[function]]
     value = unwrapped(evaluation.outcome(left).value)
-    if evaluation.is_open(right) or evaluation.outcome(left).error is not None:
+    if evaluation.is_open(right) or not evaluation.is_open(left) or evaluation.outcome(left).error is not None:
         return None
     subject = left.written
     if isinstance(value, Quantity | Semver):
