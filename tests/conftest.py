@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from tests.controlplane.options import ControlPlaneOptions
 from tests.support.examples import MORE, THOROUGH
 
-pytest_plugins = ["tests.controlplane.plugin", "tests.support.real_time"]
+pytest_plugins = ["tests.controlplane.plugin", "tests.support.judged_nodes", "tests.support.real_time"]
 
 # How fast examples are made and answered says nothing about what they show, and depends on what else the machine does.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,14 +1,13 @@
 """What is kept of pods that wait for a node, and of those that are gone."""
 
 import tracemalloc
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
 from dra_extender.allocator.state.reasons import SearchPaused
 from dra_extender.ledger.member_fit import NODES_PER_STEP, MemberFit
 from dra_extender.model.pod import read_pod
-from dra_extender.nodefit.node_fit import FitNode
 
 NODE: Final = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}
 PODS: Final = 200
@@ -61,20 +60,6 @@ def test_needs_that_are_too_large_to_be_compared_with_thousands_of_nodes_are_not
     assert fit.refusal("p1") == ""
     assert fit.admits("p1", "n1")
     assert fit.digest("p1") != fit.digest("p2")
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The nodes that were compared with a pod."""
-    names: list[str] = []
-    refusals = FitNode.refusals
-
-    def noted(node: FitNode, *args: Any) -> Any:
-        names.append(node.name)
-        return refusals(node, *args)
-
-    monkeypatch.setattr(FitNode, "refusals", noted)
-    return names
 
 
 class OneStep:

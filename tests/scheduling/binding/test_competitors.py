@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.guard_index import guard_reservations
+from dra_extender.ledger.member_fit import NODES_PER_STEP
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
-from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -320,6 +322,28 @@ def test_nodes_alone_use_the_budget_up() -> None:
     assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is None
     budget.remaining = POD_COST + PODS // 2 * NODE_COST
     assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is not None
+
+
+def test_a_look_pauses_while_pods_are_compared_with_nodes(judged: list[str]) -> None:
+    world = two_nodes()
+    for number in range(3, 3 * NODES_PER_STEP):
+        world.node(f"n{number}")
+    for number in range(3):
+        world.add_claim(f"theirs-{number}")
+        their_pod(world, f"theirs-{number}", name=f"theirs-{number}", nodeSelector={"zone": f"z{number}"})
+    finder, _ = competitors(world)
+    budget = CallBudget(world.clock, 60.0)
+    step = partial(finder.find, [GPU], pod_from(world.pod("p1")).scheduler_name, budget)
+    found: Any = Awaited.TIME_SLICE
+    compared = 0
+    while found is Awaited.TIME_SLICE:
+        judged.clear()
+        budget.open_slice(-1.0)
+        found = within_slice(step)
+        compared += len(judged)
+        assert len(judged) <= NODES_PER_STEP
+    assert found is None
+    assert compared == 3 * len(world.ledger.nodes)
 
 
 def ticking() -> tuple[InMemoryExtender, Ticking]:

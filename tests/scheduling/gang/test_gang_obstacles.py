@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from dra_extender.ledger.member_fit import NODES_PER_STEP
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.nodefit.node_fit import FitNode
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.gang.members import MOST_NEEDS, take_snapshot
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -314,20 +313,6 @@ async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_
         assert said in world.messages("a")[-1]
         await world.extender.waker.wake_if_one_fits()
         assert waker.calls == calls
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The nodes that were compared with a member."""
-    names: list[str] = []
-    refusals = FitNode.refusals
-
-    def noted(node: FitNode, *args: Any) -> Any:
-        names.append(node.name)
-        return refusals(node, *args)
-
-    monkeypatch.setattr(FitNode, "refusals", noted)
-    return names
 
 
 def selecting_differently(world: ObstructedExtender, count: int) -> None:

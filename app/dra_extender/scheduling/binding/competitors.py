@@ -68,6 +68,9 @@ class Competitors:
         """Return a pod of another scheduler that competes for one of these devices; judge `candidate` first.
 
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
+
+        Raises:
+            SearchPaused: the slice of time is over.  What was found of pods is kept for the next look.
         """
         pods = self._ledger.pods
         waiting = pods.waiting_for_devices(self._own | {scheduler})
@@ -125,7 +128,7 @@ class Competitors:
         undecided = (*claims.held, *claims.open)
         if need is None:
             published = [device for device in published if self._may_serve(undecided, device, budget)]
-        if not published or ledger.member_fit.refusal(pod.uid):
+        if not published or ledger.member_fit.refusal(pod.uid, budget):
             return False
         for device in published:
             for node in device.nodes:
