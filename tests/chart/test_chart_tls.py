@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from dra_extender.cli.app import app
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.service_settings import MetricsAccess, is_loopback
 from dra_extender.config.settings import Settings
@@ -97,18 +98,8 @@ def test_a_job_makes_certificates_before_the_pod_starts_and_a_cron_job_renews_th
         named = role["rules"][1]["resourceNames"]
         assert named == ["dra-extender-ca", "dra-extender-tls", "dra-extender-client"]
     assert "--name=dra-extender.dra-extender.svc" in container["args"]
-    done = CliRunner().invoke(program(), [*container["args"][1:], "--kubeconfig=/does/not/exist"])
+    done = CliRunner().invoke(app, [*container["args"], "--kubeconfig=/does/not/exist"])
     assert (done.exit_code, "kubeconfig /does/not/exist does not exist" in done.stderr) == (2, True)
-
-
-def program() -> Any:
-    """The command that the Job runs, as typer has it."""
-    from dra_extender.cli.commands.certificates import command  # noqa: PLC0415 - only here
-    from typer import Typer  # noqa: PLC0415
-
-    made = Typer()
-    made.command()(command)
-    return made
 
 
 def test_without_a_schedule_there_is_no_cron_job(helm: Helm) -> None:
