@@ -1,7 +1,7 @@
 """A gang is planned exactly when some way to seat it exists, found out by trying everything."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
@@ -112,3 +112,32 @@ def test_a_large_gang_takes_steps_in_proportion() -> None:
     seats = until_solved(plan.solve(300))
     assert seats is not None
     assert len(seats) == 300
+
+
+class Pausing(Cluster):
+    """Slices of time that are over at once; only the first node and the last one are allowed."""
+
+    asked_in_slice = 0
+
+    def pause_due(self) -> bool:
+        return True
+
+    def symmetry_class(self, node: str) -> Hashable | None:
+        return node
+
+    def allowed(self, member: GangMember, node: str) -> bool:
+        self.asked_in_slice += 1
+        return node in {min(self.at), max(self.at)}
+
+
+def test_a_search_pauses_while_it_looks_for_a_node_that_a_member_may_go_to() -> None:
+    """The first node has no device, and how many members fit there is not known, so that no further node is counted."""
+    members, claims = gang("half", "any")
+    nodes = [f"n{index}" for index in range(10, 100)]
+    places = Pausing(cards("n99", ["half"]), claims)
+    plan = places.plan(members, nodes)
+    for _ in plan.solve(2):
+        assert places.asked_in_slice <= len(members)
+        places.asked_in_slice = 0
+    assert not plan.limited
+    assert not plan.unplaceable

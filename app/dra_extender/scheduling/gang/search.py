@@ -205,6 +205,10 @@ class _Choice(NamedTuple):
     excluded: frozenset[DeviceId] = _NO_DEVICES
 
 
+_PAUSE: Final = _Choice(-2)
+"""Nothing to try: the search pauses, and the choices go on afterwards."""
+
+
 @dataclass(slots=True)
 class _Level:
     """A decision level: the member at this position, its present choice and those not tried yet.
@@ -315,6 +319,9 @@ class GangSearch:
             choice = next(level.choices, None) or (level.exchanges.popleft() if level.exchanges else None)
             if self.limited:
                 return None
+            if choice is _PAUSE:
+                yield
+                continue
             if choice is None:
                 levels.pop()
                 if levels:
@@ -344,12 +351,17 @@ class GangSearch:
         return (yield from self._search(min(steps, MAX_EXCHANGES), spare, exchanging=True))
 
     def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
-        """Yield the nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
+        """Yield the nodes to try in order, and then no node; a member of the same kind as the one before begins at its node.
+
+        Yields _PAUSE where the search has to pause.
+        """
         member = self._members[position]
         states: set[Hashable] = set()
         for index in range(previous if self._follows_equal_member(position) else 0, len(self._nodes)):
             if self._is_out_of_time():
                 return
+            if self._oracle.pause_due():
+                yield _PAUSE
             if not self._is_allowed(member, index) or self._partial.is_full(member, self._nodes[index]):
                 continue
             symmetry_class = self._class_of(index)
