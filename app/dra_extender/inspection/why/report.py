@@ -177,7 +177,8 @@ class NodeReason(Value, frozen=True):
     """Nodes that do not fit for one reason: how many, the first three, and the nearest device where devices are the reason.
 
     `count` is set where too few devices are there at once, `constraint` where a constraint excludes them, `pool` where a pool is
-    incomplete.  `further` are sentences about what else stands in the way there.
+    incomplete.  `further` are sentences about what else stands in the way there.  A text that begins with "once the name is right"
+    is about nodes that another reason counts already: what stands in their way when a misspelt name is corrected.
     """
 
     nodes: int
