@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.demand.build import MAX_RESULTS
+from dra_extender.allocator.demand.build import too_many_devices
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.ledger import Ledger
@@ -209,9 +209,8 @@ def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, 
                 lasting[request.resource] = later + request.amount
             else:
                 beyond[request.resource] = max(request.amount - later, beyond.get(request.resource, 0))
-    devices = sum(lasting.values()) + sum(beyond.values())
-    if devices > MAX_RESULTS:
-        return f"asks for {devices} devices, a claim may have {MAX_RESULTS}"
+    if excess := too_many_devices([[sum(lasting.values()) + sum(beyond.values())]]):
+        return excess
     if places > MOST_PLACES:
         return f"asks for devices in {places} places of its containers, {MOST_PLACES} are served"
     return ""
