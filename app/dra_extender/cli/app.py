@@ -45,29 +45,16 @@ class CommandGroup(TyperGroup):
     """Imports the module of the command that runs; help needs the summaries alone."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """See TyperGroup."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and command.callback is not None and command.callback.__name__ == _run_by_group.__name__:
             command = _command(cmd_name)
             self.add_command(command, cmd_name)
         return command
 
-    def list_summaries(self) -> Collection[tuple[str, str]]:
-        """Return names and summaries of the commands, without importing one."""
-        return [(name, command.short_help or "") for name, command in self.commands.items()]
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """See TyperGroup.  What is wrong with a command line is said in the same way as everything else that is wrong."""
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Say what is wrong with a command line in the same way as everything else that is wrong."""
         try:
-            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            status = super().main(*args, standalone_mode=False, **extra)
             sys.stdout.flush()
         except typer.TyperException as problem:
             if not standalone_mode:
@@ -80,9 +67,8 @@ class CommandGroup(TyperGroup):
         return status
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library calls it
-        """See TyperGroup."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.list_summaries()))
+            formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
 
 
 def _print_error(problem: typer.TyperException) -> int:

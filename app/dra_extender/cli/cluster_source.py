@@ -6,10 +6,11 @@ Nothing here imports what reads a cluster before a command runs, so that help an
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
@@ -26,108 +27,6 @@ if TYPE_CHECKING:
 
 _option = functools.partial(typer.Option, rich_help_panel=CLUSTER_PANEL)
 
-Namespace = Annotated[
-    str | None,
-    _option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        help="Ask about this namespace. Names without a namespace are in it; default: the context's.",
-    ),
-]
-AllNamespaces = Annotated[
-    bool, _option("--all-namespaces", "-A", help="Ask about all namespaces, as without --namespace.")
-]
-SnapshotFile = Annotated[
-    Path | None, _option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
-]
-SnapshotLimit = Annotated[
-    int | None,
-    _option(
-        "--snapshot-limit",
-        metavar="MIB",
-        min=1,
-        envvar="DRA_SNAPSHOT_LIMIT_MIB",
-        show_envvar=False,
-        help="With --snapshot: MiB that the file may have unpacked; default: $DRA_SNAPSHOT_LIMIT_MIB, else 256.",
-    ),
-]
-Kubeconfig = Annotated[
-    Path | None,
-    _option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
-]
-Context = Annotated[
-    str | None, _option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
-]
-KubeconfigCluster = Annotated[
-    str, _option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
-]
-KubeconfigUser = Annotated[
-    str, _option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
-]
-Server = Annotated[
-    str,
-    _option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
-]
-Token = Annotated[
-    str, _option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing of the kubeconfig.")
-]
-CertificateAuthority = Annotated[
-    Path | None,
-    _option(
-        "--certificate-authority",
-        metavar="FILE",
-        help="Certificate authority of the API server, in PEM; default: that of the cluster.",
-    ),
-]
-InsecureSkipTlsVerify = Annotated[
-    bool,
-    _option(
-        "--insecure-skip-tls-verify",
-        help="Do not check the API server's certificate: the connection is insecure, anybody in between can read the token.",
-    ),
-]
-TlsServerName = Annotated[
-    str,
-    _option(
-        "--tls-server-name",
-        metavar="NAME",
-        help="Name in the API server's certificate; default: that of the cluster, with --server that of its address.",
-    ),
-]
-ClientCertificate = Annotated[
-    Path | None,
-    _option(
-        "--client-certificate", metavar="FILE", help="Log in with this certificate, in PEM; its key: --client-key."
-    ),
-]
-ClientKey = Annotated[
-    Path | None, _option("--client-key", metavar="FILE", help="Key of the client certificate, in PEM.")
-]
-RequestTimeout = Annotated[
-    str,
-    _option(
-        "--request-timeout",
-        metavar="DURATION",
-        help="Time for one answer of the API server, such as 30s or 1m; 0: any. [default: 10s, 60s for a list]",
-    ),
-]
-Impersonate = Annotated[str, _option("--as", metavar="USER", help="Ask in the name of this user.")]
-ImpersonateGroups = Annotated[
-    list[str] | None,
-    _option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
-]
-ImpersonateUid = Annotated[str, _option("--as-uid", metavar="UID", help="With --as: ask with this UID of the user.")]
-
-ExtenderUrl = Annotated[
-    str,
-    _option(
-        "--extender-url",
-        metavar="URL",
-        help="Where the extender answers here, e.g. http://127.0.0.1:8080; default: by port-forward to its pod.",
-    ),
-]
-
 PolicyFile = Annotated[
     Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
 ]
@@ -137,6 +36,10 @@ _SERVER_NAME: Final = re.compile(r"(?=.{0,253}\Z)([A-Za-z0-9_:-]{1,63}(\.[A-Za-z
 _DAY: Final = 86_400.0
 """Longer than anybody waits for an answer."""
 
+_NAMESPACES: Final = frozenset({"namespace", "all_namespaces"})
+_SPELLED: Final[Mapping[str, str]] = MappingProxyType({"impersonate": "as", "groups": "as-group", "uid": "as-uid"})
+"""Options that are not spelled as their fields."""
+
 P = ParamSpec("P")
 
 
@@ -144,26 +47,107 @@ P = ParamSpec("P")
 class ClusterSource:
     """The cluster that a command asks, by its options, in the order of the help."""
 
-    namespace: Namespace = None
-    all_namespaces: AllNamespaces = False
-    snapshot: SnapshotFile = None
-    snapshot_limit: SnapshotLimit = None
-    kubeconfig: Kubeconfig = None
-    context: Context = None
-    cluster: KubeconfigCluster = ""
-    user: KubeconfigUser = ""
-    server: Server = ""
-    token: Token = field(default="", repr=False)
-    certificate_authority: CertificateAuthority = None
-    insecure_skip_tls_verify: InsecureSkipTlsVerify = False
-    tls_server_name: TlsServerName = ""
-    client_certificate: ClientCertificate = None
-    client_key: ClientKey = None
-    request_timeout: RequestTimeout = ""
-    impersonate: Impersonate = ""
-    groups: ImpersonateGroups = None
-    uid: ImpersonateUid = ""
-    extender_url: ExtenderUrl = ""
+    namespace: Annotated[
+        str | None,
+        _option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Ask about this namespace. Names without a namespace are in it; default: the context's.",
+        ),
+    ] = None
+    all_namespaces: Annotated[
+        bool, _option("--all-namespaces", "-A", help="Ask about all namespaces, as without --namespace.")
+    ] = False
+    snapshot: Annotated[
+        Path | None, _option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
+    ] = None
+    snapshot_limit: Annotated[
+        int | None,
+        _option(
+            "--snapshot-limit",
+            metavar="MIB",
+            min=1,
+            envvar="DRA_SNAPSHOT_LIMIT_MIB",
+            show_envvar=False,
+            help="With --snapshot: MiB that the file may have unpacked; default: $DRA_SNAPSHOT_LIMIT_MIB, else 256.",
+        ),
+    ] = None
+    kubeconfig: Annotated[
+        Path | None,
+        _option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
+    ] = None
+    context: Annotated[
+        str | None, _option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    ] = None
+    cluster: Annotated[
+        str, _option("--cluster", metavar="NAME", help="Cluster of the kubeconfig; default: that of the context.")
+    ] = ""
+    user: Annotated[
+        str, _option("--user", metavar="NAME", help="User of the kubeconfig; default: that of the context.")
+    ] = ""
+    server: Annotated[
+        str,
+        _option("--server", "-s", metavar="URL", help="Address of the API server; default: that of the cluster."),
+    ] = ""
+    token: Annotated[
+        str,
+        _option("--token", metavar="TOKEN", help="Log in with this bearer token, and with nothing of the kubeconfig."),
+    ] = field(default="", repr=False)
+    certificate_authority: Annotated[
+        Path | None,
+        _option(
+            "--certificate-authority",
+            metavar="FILE",
+            help="Certificate authority of the API server, in PEM; default: that of the cluster.",
+        ),
+    ] = None
+    insecure_skip_tls_verify: Annotated[
+        bool,
+        _option(
+            "--insecure-skip-tls-verify",
+            help="Do not check the API server's certificate: the connection is insecure, anybody in between can read the token.",
+        ),
+    ] = False
+    tls_server_name: Annotated[
+        str,
+        _option(
+            "--tls-server-name",
+            metavar="NAME",
+            help="Name in the API server's certificate; default: that of the cluster, with --server that of its address.",
+        ),
+    ] = ""
+    client_certificate: Annotated[
+        Path | None,
+        _option(
+            "--client-certificate", metavar="FILE", help="Log in with this certificate, in PEM; its key: --client-key."
+        ),
+    ] = None
+    client_key: Annotated[
+        Path | None, _option("--client-key", metavar="FILE", help="Key of the client certificate, in PEM.")
+    ] = None
+    request_timeout: Annotated[
+        str,
+        _option(
+            "--request-timeout",
+            metavar="DURATION",
+            help="Time for one answer of the API server, such as 30s or 1m; 0: any. [default: 10s, 60s for a list]",
+        ),
+    ] = ""
+    impersonate: Annotated[str, _option("--as", metavar="USER", help="Ask in the name of this user.")] = ""
+    groups: Annotated[
+        list[str] | None,
+        _option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
+    ] = None
+    uid: Annotated[str, _option("--as-uid", metavar="UID", help="With --as: ask with this UID of the user.")] = ""
+    extender_url: Annotated[
+        str,
+        _option(
+            "--extender-url",
+            metavar="URL",
+            help="Where the extender answers here, e.g. http://127.0.0.1:8080; default: by port-forward to its pod.",
+        ),
+    ] = ""
 
     def options(self) -> tuple[str, ...]:
         """Return the options that name this source on a command line; not the token, which a page or a log could show."""
@@ -172,27 +156,11 @@ class ClusterSource:
 
     def chosen_options(self) -> list[tuple[str, object]]:
         """Return the options that say which cluster or snapshot is asked, and how, each with its value."""
-        options = (
-            ("--snapshot", self.snapshot),
-            ("--snapshot-limit", self.snapshot_limit),
-            ("--kubeconfig", self.kubeconfig),
-            ("--context", self.context),
-            ("--cluster", self.cluster),
-            ("--user", self.user),
-            ("--server", self.server),
-            ("--token", self.token),
-            ("--certificate-authority", self.certificate_authority),
-            ("--insecure-skip-tls-verify", self.insecure_skip_tls_verify),
-            ("--tls-server-name", self.tls_server_name),
-            ("--client-certificate", self.client_certificate),
-            ("--client-key", self.client_key),
-            ("--request-timeout", self.request_timeout),
-            ("--as", self.impersonate),
-            *(("--as-group", group) for group in self.groups or ()),
-            ("--as-uid", self.uid),
-            ("--extender-url", self.extender_url),
-        )
-        return [(name, value) for name, value in options if value]
+        options: list[tuple[str, object]] = []
+        for name in (option.name for option in fields(self) if option.name not in _NAMESPACES):
+            value, option_name = getattr(self, name), f"--{_SPELLED.get(name, name.replace('_', '-'))}"
+            options += [(option_name, part) for part in (value if isinstance(value, list) else [value]) if part]
+        return options
 
     @property
     def is_set(self) -> bool:

@@ -25,7 +25,7 @@ class HelpfulCommand(TyperCommand):
     examples: Sequence[str] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See Command.  A flag may have its value behind it, as for kubectl: `--all-namespaces=true`."""
+        """Take a flag with its value behind it, as kubectl does: `--all-namespaces=true`."""
         flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
         words: list[str] = []
         for place, word in enumerate(args):
@@ -37,7 +37,6 @@ class HelpfulCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """See Command."""
         arguments = [param for param in self.get_params(ctx) if isinstance(param, TyperArgument)]
         return [
             self.options_metavar or "",
@@ -45,7 +44,6 @@ class HelpfulCommand(TyperCommand):
         ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """See TyperCommand."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], CLUSTER_PANEL: []}
         for param in self.get_params(ctx):
             record = help_record(param, ctx)
@@ -60,7 +58,6 @@ class HelpfulCommand(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """See Command."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:

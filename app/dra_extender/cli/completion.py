@@ -73,29 +73,16 @@ _OF_PARAMETER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What kubectl is asked for the values of a parameter of this name."""
-_HANDED_ON: Final[Mapping[str, str]] = MappingProxyType(
+_SHORT: Final[Mapping[str, str]] = MappingProxyType({"-n": "--namespace", "-s": "--server"})
+_FLAG: Final = "--insecure-skip-tls-verify"
+_HANDED_ON: Final = frozenset(
     {
-        "-n": "--namespace",
-        "--namespace": "--namespace",
-        "--kubeconfig": "--kubeconfig",
-        "--context": "--context",
-        "--cluster": "--cluster",
-        "--user": "--user",
-        "-s": "--server",
-        "--server": "--server",
-        "--token": "--token",
-        "--certificate-authority": "--certificate-authority",
-        "--insecure-skip-tls-verify": "--insecure-skip-tls-verify",
-        "--tls-server-name": "--tls-server-name",
-        "--client-certificate": "--client-certificate",
-        "--client-key": "--client-key",
-        "--as": "--as",
-        "--as-group": "--as-group",
-        "--as-uid": "--as-uid",
+        *("--namespace", "--kubeconfig", "--context", "--cluster", "--user", "--server", "--token"),
+        *("--certificate-authority", "--tls-server-name", "--client-certificate", "--client-key", _FLAG),
+        *("--as", "--as-group", "--as-uid"),
     }
 )
-_FLAG: Final = "--insecure-skip-tls-verify"
-"""The only handed-on option without a value."""
+"""Options that kubectl is given as well; the flag is the only one without a value."""
 
 
 def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
@@ -125,15 +112,14 @@ def _cluster_options(typed: Sequence[str]) -> list[str]:
     options: list[str] = []
     for place, word in enumerate(typed):
         name, equals, value = word.partition("=")
-        if name not in _HANDED_ON:
-            continue
+        name = _SHORT.get(name, name)
         if name == _FLAG:
             options.append(word)
-            continue
-        if not equals and place + 1 < len(typed):
-            value = typed[place + 1]
-        if value:
-            options.append(f"{_HANDED_ON[name]}={value}")
+        elif name in _HANDED_ON:
+            if not equals and place + 1 < len(typed):
+                value = typed[place + 1]
+            if value:
+                options.append(f"{name}={value}")
     return options
 
 

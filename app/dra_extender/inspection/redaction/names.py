@@ -178,11 +178,9 @@ class ClusterNames:
         self._ranks = {text: ranks[version.key] for text, version in self._versions.items()}
 
     def text(self, text: str) -> str:
-        """See NamesOfExpressions."""
         return self.texts.new_name(text)
 
     def member(self, name: str) -> str:
-        """See NamesOfExpressions."""
         return self.members.new_name(name)
 
     def driver(self, name: str) -> str:
@@ -213,7 +211,7 @@ class ClusterNames:
         return self.label(key, text)
 
     def amount(self, text: str) -> str:
-        """See NamesOfExpressions: an amount stays, anything else is a text."""
+        """Keep an amount; anything else is a text."""
         if len(text) <= _LONGEST_AMOUNT:
             try:
                 parse_quantity(text)
@@ -223,7 +221,7 @@ class ClusterNames:
         return self.text(text)
 
     def version(self, text: str) -> str:
-        """See NamesOfExpressions: its place in the order of all versions."""
+        """Return the place of a version in the order of all versions."""
         if self._ranks is not None:
             return self._ranks.get(text) or self.text(text)
         try:
