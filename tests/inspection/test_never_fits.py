@@ -44,7 +44,7 @@ def found(text: str, made: MadeCluster | None = None) -> list[tuple[str, str]]:
     """Return message, without what all have in common, and suggestion of each finding."""
     everywhere = "fits no node of a test, even if nobody held a device: "
     return [
-        (placed.finding.message.replace(everywhere, ""), placed.finding.suggestion)
+        (placed.message.replace(everywhere, ""), placed.suggestion)
         for placed in never_fits((made or cluster()).cluster(), read_files([("c.yaml", text)]))
     ]
 
@@ -115,7 +115,7 @@ def test_an_alternative_that_never_fits_by_itself_is_named_at_its_place() -> Non
     [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", text)]))
     assert placed.field == "spec.devices.requests[0].firstAvailable[0]"
     assert placed.object == "ResourceClaim c"
-    assert placed.finding.message.startswith("this alternative fits no node")
+    assert placed.message.startswith("this alternative fits no node")
 
 
 def test_devices_that_exclude_each_other_by_groups_are_never_had_together() -> None:
@@ -173,7 +173,7 @@ def test_without_a_cluster_the_slices_in_the_files_count() -> None:
     [together] = never_fits(None, read_files([("slices.yaml", f"{SLICE}---{CLASS}"), ("c.yaml", two)]))
     [alone] = never_fits(None, read_files([("all.yaml", f"{SLICE}---{CLASS}---\n{two}")]))
     assert (together.file, alone.file) == ("c.yaml", "all.yaml")
-    assert "fits no node of these files" in alone.finding.message
+    assert "fits no node of these files" in alone.message
     # The class may be in the cluster for which the files are.
     assert list(never_fits(None, read_files([("slices.yaml", SLICE), ("c.yaml", two)]))) == []
 
@@ -200,13 +200,13 @@ def test_claims_of_one_pod_that_fit_each_by_itself_and_no_node_together() -> Non
     [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", two + pod_with("a", "b"))]))
     assert (placed.object, placed.field) == ("Pod p", "spec.resourceClaims")
     start = "each claim of this pod fits by itself, but together they fit no node of a test"
-    assert placed.finding.message.startswith(start)
-    assert placed.finding.suggestion == "ask for 1 device"
+    assert placed.message.startswith(start)
+    assert placed.suggestion == "ask for 1 device"
     [placed] = never_fits(
         cluster().cluster(),
         read_files([("c.yaml", f"{named('a', 2)}---\n{named('b', 1)}---\n" + pod_with("a", "b"))]),
     )
-    assert placed.finding.suggestion == "ask for 1 device in request r of claim a"
+    assert placed.suggestion == "ask for 1 device in request r of claim a"
     fitting = f"{named('a', 1)}---\n{named('b', 1)}---\n"
     assert list(never_fits(cluster().cluster(), read_files([("c.yaml", fitting + pod_with("a", "b"))]))) == []
     # The claim is named, and nothing more is said of the pod.
@@ -222,4 +222,27 @@ def test_what_is_not_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{named('a', 1)}---\n{named('b', 3)}"
     [placed] = never_fits(cluster().cluster(), read_files([("c.yaml", text)]))
     assert placed.object == "ResourceClaim b"
-    assert placed.finding.message.startswith("not asked whether it fits a node")
+    assert placed.message.startswith("not asked whether it fits a node")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+def test_claims_of_every_version_with_the_same_fields_are_asked(version: str) -> None:
+    text = exactly("deviceClassName: gpu, count: 3").replace("/v1\n", f"/{version}\n")
+    [(message, _)] = found(text)
+    assert message.endswith("at most 2 of 3 devices, on n1")
+
+
+def test_claims_and_slices_of_v1beta1_are_read_with_their_own_fields() -> None:
+    text = claim("{requests: [{name: r, deviceClassName: gpu, count: 3}]}").replace("/v1\n", "/v1beta1\n")
+    [(message, _)] = found(text)
+    assert message.endswith("at most 2 of 3 devices, on n1")
+    in_files = (
+        "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {name: gpu}\n"
+        'spec: {selectors: [{cel: {expression: \'device.attributes["gpu.example.com"].model == "A100"\'}}]}\n---\n'
+        "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceSlice\nmetadata: {name: s}\nspec:\n"
+        "  driver: gpu.example.com\n  nodeName: n1\n  pool: {name: n1, generation: 1, resourceSliceCount: 1}\n"
+        "  devices: [{name: gpu-0, basic: {attributes: {model: {string: A100}}}}]\n---\n"
+    )
+    assert list(never_fits(None, read_files([("c.yaml", in_files + text.replace("count: 3", "count: 1"))]))) == []
+    [placed] = never_fits(None, read_files([("c.yaml", in_files + text)]))
+    assert placed.message.endswith("at most 1 of 3 devices, on n1")

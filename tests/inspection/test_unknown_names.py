@@ -59,9 +59,7 @@ def claim(name: str, body: str) -> str:
 def found(text: str, *, asks: bool = True) -> list[str]:
     """Return field and message of each finding."""
     objects = cluster().cluster() if asks else None
-    return [
-        f"{placed.field}: {placed.finding.message}" for placed in unknown_names(objects, read_files([("a.yaml", text)]))
-    ]
+    return [f"{placed.field}: {placed.message}" for placed in unknown_names(objects, read_files([("a.yaml", text)]))]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ def test_extended_resource_that_nobody_provides_is_found(kind: str) -> None:
         "no node in a test or these files has plugin.example.com/gpus, and no DeviceClass there serves it;"
         " nearest name plugin.example.com/gpu"
     )
-    assert {placed.finding.message for placed in findings} == {sentence}
+    assert {placed.message for placed in findings} == {sentence}
 
 
 @pytest.mark.parametrize(
@@ -332,7 +330,7 @@ def test_extended_resource_is_not_found_where_not_all_nodes_and_classes_are_know
 
 def test_extended_resource_with_the_slip_of_a_name_is_found_without_a_cluster() -> None:
     text = asking("Pod", "{limits: {files.example.com/tensors: 1}}") + SERVING_CLASS
-    messages = {placed.finding.message for placed in unknown_names(None, read_files([("a.yaml", text)]))}
+    messages = {placed.message for placed in unknown_names(None, read_files([("a.yaml", text)]))}
     sentence = (
         "no node in these files has files.example.com/tensors, and no DeviceClass there serves it;"
         " nearest name files.example.com/tensor"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 from dra_extender.page.application import PageApplication
-from dra_extender.page.states import FixedState
+from dra_extender.page.states import fixed_state
 from dra_extender.page.views import CommandLines
 
 from tests.controlplane.objects import request
@@ -30,7 +30,7 @@ async def open_page() -> AsyncIterator[Open]:
     clients: list[httpx.AsyncClient] = []
 
     def opened(made: MadeCluster) -> httpx.AsyncClient:
-        page = PageApplication(FixedState(made.cluster()), CommandLines(("--snapshot", "x.tar.gz")), TOKEN)
+        page = PageApplication(fixed_state(made.cluster()), CommandLines(("--snapshot", "x.tar.gz")), TOKEN)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url=f"http://127.0.0.1:8000/{TOKEN}/")
         clients.append(client)
         return client

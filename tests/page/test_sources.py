@@ -11,7 +11,7 @@ from dra_extender.inspection.running_cluster import FollowedCluster
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.server import PortError, serve
-from dra_extender.page.states import FixedState, FollowedState
+from dra_extender.page.states import FollowedState, States, fixed_state
 from dra_extender.page.views import CommandLines, Views
 from dra_extender.runtime.supervision import cancel
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -83,7 +83,7 @@ async def test_step_that_ends_a_pod_names_the_budget_that_forbids_it(tmp_path: P
 
 
 async def test_snapshot_has_one_generation(made: MadeCluster) -> None:
-    state = FixedState(made.cluster())
+    state = fixed_state(made.cluster())
     assert (await state.later_than(0)).generation == 1
     waiting = asyncio.create_task(state.later_than(1))
     await turns()
@@ -95,7 +95,7 @@ async def test_snapshot_has_one_generation(made: MadeCluster) -> None:
 class Serving:
     """A page that is served on a port of its own, as the command serves it."""
 
-    def __init__(self, state: FixedState | FollowedState) -> None:
+    def __init__(self, state: States) -> None:
         self._addresses: asyncio.Queue[str] = asyncio.Queue()
         self.task = asyncio.create_task(serve(state, CommandLines(), 0, self._addresses.put_nowait))
 
@@ -139,7 +139,7 @@ async def test_stream_has_the_generation_of_each_new_state(
 async def test_page_refuses_what_another_page_makes_a_browser_send(
     made: MadeCluster, status: int, headers: list[str]
 ) -> None:
-    serving = Serving(FixedState(made.cluster()))
+    serving = Serving(fixed_state(made.cluster()))
     host, _, path = (await serving.address()).removeprefix("http://").partition("/")
     port = int(host.partition(":")[2])
     assert (await answer_to(port, "GET", f"/{path}map", headers))[0] == status
@@ -169,7 +169,7 @@ async def test_cluster_of_which_nothing_may_be_read_ends_the_page_and_its_connec
 
 
 async def test_address_that_is_announced_can_be_opened_and_has_a_token(made: MadeCluster) -> None:
-    serving = Serving(FixedState(made.cluster()))
+    serving = Serving(fixed_state(made.cluster()))
     address = await serving.address()
     host, _, rest = address.removeprefix("http://").partition("/")
     async with httpx.AsyncClient(follow_redirects=True, timeout=60) as client:
@@ -182,12 +182,12 @@ async def test_address_that_is_announced_can_be_opened_and_has_a_token(made: Mad
 @pytest.mark.parametrize("port", [65536, -1])
 async def test_port_that_does_not_exist_is_said(made: MadeCluster, port: int) -> None:
     with pytest.raises(PortError, match=rf"cannot listen on 127\.0\.0\.1, port {port}"):
-        await serve(FixedState(made.cluster()), CommandLines(), port, lambda _: None)
+        await serve(fixed_state(made.cluster()), CommandLines(), port, lambda _: None)
 
 
 async def test_port_that_is_taken_is_said(made: MadeCluster) -> None:
-    serving = Serving(FixedState(made.cluster()))
+    serving = Serving(fixed_state(made.cluster()))
     port = int((await serving.address()).split(":")[2].partition("/")[0])
     with pytest.raises(PortError, match="in use"):
-        await serve(FixedState(made.cluster()), CommandLines(), port, lambda _: None)
+        await serve(fixed_state(made.cluster()), CommandLines(), port, lambda _: None)
     await serving.end()

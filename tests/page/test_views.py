@@ -18,15 +18,12 @@ from dra_extender.model.device import CounterConsumption
 from dra_extender.page import states
 from dra_extender.page.application import PageApplication
 from dra_extender.page.devices_view import MOST_DEVICES
-from dra_extender.page.health_view import MOST_FINDINGS, MOST_SCHEDULERS
-from dra_extender.page.history import KEPT_SECONDS, MOST_POINTS, History, Line, Point
 from dra_extender.page.map_view import DEVICE_CELLS, MOST_SQUARES, shortening
-from dra_extender.page.overview import MOST_KINDS, overview
+from dra_extender.page.overview import MOST_FINDINGS, MOST_KINDS, MOST_SCHEDULERS, Line, overview
 from dra_extender.page.rendering import Link
-from dra_extender.page.states import Reports, States
-from dra_extender.page.tree_links import linked_tree
+from dra_extender.page.states import KEPT_SECONDS, MOST_POINTS, History, Point, Reports, States
 from dra_extender.page.views import CommandLines
-from dra_extender.page.waiting_view import ROWS, STEP_SECONDS, pending_pods
+from dra_extender.page.waiting_view import ROWS, STEP_SECONDS, linked_tree, pending_pods
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 from tests.controlplane.objects import (
@@ -320,6 +317,13 @@ async def test_map_of_a_class_has_the_devices_that_the_class_means(open_page: Op
     client = open_page(made)
     assert squares(await shown(client, "map?class=nic")) == ["n2 nic-0: usable"]
     assert squares(await shown(client, "map?class=broken")) == []
+
+
+async def test_class_with_a_selector_of_an_unknown_kind_means_no_device(open_page: Open, made: MadeCluster) -> None:
+    unknown = device_class("newer")
+    unknown["spec"] = {"selectors": [{"other": {}}]}
+    made.add(unknown)
+    assert squares(await shown(open_page(made), "map?class=newer")) == []
 
 
 async def test_map_in_groups_by_label_has_the_nodes_without_it_too(open_page: Open, made: MadeCluster) -> None:

@@ -29,12 +29,8 @@ from dra_extender.telemetry.metrics import Metrics
 _SUFFIX: Final = ".yaml"
 
 
-class UnknownReleaseError(ValueError):
-    """No release whose API server can be emulated."""
-
-
-class UnknownStoryError(ValueError):
-    """No story has this name, or several have it; the message says which there are."""
+class UnknownNameError(ValueError):
+    """No story has this name, or several have it, or no API server of this release can be emulated."""
 
 
 class Story(NamedTuple):
@@ -86,7 +82,7 @@ def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
     """Find the stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
 
     Raises:
-        UnknownStoryError: a name fits no story, or several stories.
+        UnknownNameError: a name fits no story, or several stories.
     """
     return [_named(files, _name_of(name)) for name in names]
 
@@ -101,10 +97,10 @@ def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
             return fitting[0]
         if fitting:
             which = ", ".join(file.name for file in fitting)
-            raise UnknownStoryError(f"several stories are called {name!r}: {which}")
+            raise UnknownNameError(f"several stories are called {name!r}: {which}")
     close = difflib.get_close_matches(name, [file.name for file in files], n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else "see dra-extender demo --list"
-    raise UnknownStoryError(f"there is no story {name!r}; {hint}")
+    raise UnknownNameError(f"there is no story {name!r}; {hint}")
 
 
 def example_files() -> list[StoryFile]:
@@ -122,11 +118,6 @@ def example_files() -> list[StoryFile]:
             )
             return [StoryFile(file.name, file.read_text(encoding="utf-8"), _policy_of(str(file))) for file in files]
     raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
-
-
-def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
-    """Read all examples.  Raises ManifestError: a manifest cannot be used, or there are no examples."""
-    return [file.story(scheduler_names) for file in example_files()]
 
 
 def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
@@ -150,7 +141,7 @@ def minor_of(release: str) -> int:
     """Return the minor of a release such as "1.37".
 
     Raises:
-        UnknownReleaseError: the API server of this release cannot be emulated.
+        UnknownNameError: the API server of this release cannot be emulated.
     """
     major, _, minor = release.partition(".")
     try:
@@ -159,7 +150,7 @@ def minor_of(release: str) -> int:
             return int(minor)
     except ValueError:
         pass
-    raise UnknownReleaseError(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")
+    raise UnknownNameError(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")
 
 
 class Playing(NamedTuple):

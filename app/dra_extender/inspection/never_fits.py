@@ -5,6 +5,8 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.inspection.cluster_view import ClusterView
@@ -13,8 +15,7 @@ from dra_extender.inspection.unknown_names import CLAIM_SOURCES
 from dra_extender.inspection.what_if.changes import ChangeError, WrittenObject, read_object
 from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.lint.device_counts import excessive_requests
-from dra_extender.lint.read import LintFile, PlacedFinding, value_at
+from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, placed, value_at
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
 from dra_extender.model.metadata import Moment
@@ -36,6 +37,8 @@ _WHOLE, _ALTERNATIVE, _TOGETHER = (
 _PASSING: Final = frozenset({Code.TAINTED, Code.POOL_INCOMPLETE, Code.SEARCH_LIMIT, Code.TOO_MUCH})
 """Reasons that may be gone soon."""
 _OF_PODS: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_UNREADABLE, Code.CLAIM_MISSING})
+_OF_NO_CLUSTER: Final = frozenset({Code.TOO_MANY_DEVICES})
+"""Reasons that lint gives without a cluster."""
 _NO_CLUSTER: Final = ClusterObjects(Origin(source="these files", taken_at=Moment(0)), {})
 _MOST_QUESTIONS: Final = 500
 """Claims, alternatives of requests, and pods that are asked."""
@@ -88,7 +91,8 @@ def never_fits(
         by_file.append([])
         for document in file.objects:
             with suppress(ChangeError):
-                by_file[-1].append(_Written(file.name, document, read_object(file.name, document, namespace)))
+                in_v1 = msgspec.structs.replace(document, value=as_v1(document.value))
+                by_file[-1].append(_Written(file.name, document, read_object(file.name, in_v1, namespace)))
     everything = [written for objects_of_file in by_file for written in objects_of_file]
     if objects is not None:
         require(objects.origin, _DEVICES)
@@ -120,11 +124,7 @@ def _never_fits(
             name = entry.written.item["spec"].get("nodeName")
             if name and copy.store.peek(Key(StoredKind.NODE, "", name)) is None:
                 copy.put(StoredKind.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}})
-    claims = {
-        (entry.written.kind, entry.written.key): entry
-        for entry in written
-        if entry.written.kind in _REQUESTS and _REQUESTS[entry.written.kind] not in _excessive(entry)
-    }
+    claims = {(entry.written.kind, entry.written.key): entry for entry in written if entry.written.kind in _REQUESTS}
     questions = [question for entry in asking for question in _of_claim(entry)]
     questions += [question for entry in asking for question in _of_pod(entry, claims)]
     for number, question in enumerate(questions[:_MOST_QUESTIONS]):
@@ -147,24 +147,14 @@ def _of_claim(claim: _Written) -> Iterator[_Question]:
     if claim.written.kind not in _REQUESTS:
         return
     kind, item, places = claim.written.kind, claim.written.item, (claim.place,)
-    requests, excessive = _REQUESTS[kind], _excessive(claim)
-    if requests in excessive:
-        return
+    requests = _REQUESTS[kind]
     yield _Question(claim, _WHOLE, (), ((kind, item),), places)
     for index, request in enumerate(value_at(item, requests) or ()):
         alternatives = request.get(_FIRST_AVAILABLE) or ()
         for number in range(len(alternatives)) if len(alternatives) > 1 else ():
             alone = deepcopy(item)
             value_at(alone, (*requests, index))[_FIRST_AVAILABLE] = [alternatives[number]]
-            field = (*requests, index, _FIRST_AVAILABLE, number)
-            if field not in excessive:
-                yield _Question(claim, _ALTERNATIVE, field, ((kind, alone),), places)
-
-
-def _excessive(claim: _Written) -> list[FieldPath]:
-    """Return the fields of a claim that ask for more devices than a claim may have, which lint says without a cluster."""
-    devices = _REQUESTS[claim.written.kind][:-1]
-    return [(*devices, *path) for path, _ in excessive_requests(value_at(claim.written.item, devices))]
+            yield _Question(claim, _ALTERNATIVE, (*requests, index, _FIRST_AVAILABLE, number), ((kind, alone),), places)
 
 
 def _of_pod(pod: _Written, claims: Mapping[tuple[StoredKind, tuple[str, str]], _Written]) -> Iterator[_Question]:
@@ -209,7 +199,7 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
     """Return the finding if no node can ever give what is asked for."""
     pod = view.pod(NAMESPACE, pod_name)
     result = None if pod is None else view.evaluate(pod)
-    if pod is None or result is None or result.fits or result.codes & (_PASSING | _OF_PODS):
+    if pod is None or result is None or result.fits or result.codes & (_PASSING | _OF_PODS | _OF_NO_CLUSTER):
         return None
     if Code.CLASS_MISSING in result.codes and view.origin == _NO_CLUSTER.origin:
         # The class may be in the cluster for which the files are.
@@ -233,6 +223,4 @@ def _finding(view: ClusterView, pod_name: str, question: _Question) -> PlacedFin
 def _placed(question: _Question, message: str, advice: str) -> PlacedFinding:
     subject, finding = question.subject, warning(LintCode.NEVER_FITS, 0, message, advice)
     label = f"{subject.written.kind.singular} {subject.written.key[1]}"
-    return PlacedFinding(
-        subject.file, subject.document.position_of(question.field), label, finding, path_text(question.field)
-    )
+    return placed(subject.file, subject.document.position_of(question.field), label, finding, path_text(question.field))

@@ -12,7 +12,7 @@ from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.near_names import meant_name, names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.lint.read import LintFile, PlacedFinding, list_at, value_at
+from dra_extender.lint.read import LintFile, PlacedFinding, list_at, placed, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -74,7 +74,7 @@ class _Written(NamedTuple):
 
     def finding(self, field: FieldPath, code: LintCode, message: str, advice: str = "") -> PlacedFinding:
         where = self.document.position_of(field)
-        return PlacedFinding(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
+        return placed(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
 
 
 class _ExistingObjects:

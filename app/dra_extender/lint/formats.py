@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.lint.findings import Severity
-from dra_extender.lint.lint_files import LintReport, ReportedFinding
+from dra_extender.lint.lint_files import LintReport
+from dra_extender.lint.read import PlacedFinding
 from dra_extender.model.api_json import number_of, printable
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -74,7 +75,7 @@ def _results(report: LintReport) -> Iterator[dict[str, Any]]:
         yield result
 
 
-def _finding_text(finding: ReportedFinding) -> str:
+def _finding_text(finding: PlacedFinding) -> str:
     severity = f"expected {finding.severity}" if finding.expected else finding.severity
     lines = [
         f"{finding.file}:{finding.line}:{finding.column}: {severity}: {finding.message} [{finding.code}]",
@@ -85,13 +86,13 @@ def _finding_text(finding: ReportedFinding) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _one_line(finding: ReportedFinding) -> str:
+def _one_line(finding: PlacedFinding) -> str:
     """Return message, object and suggestion in one line."""
     suggestion = f"; write {finding.suggestion}" if finding.suggestion else ""
     return printable(f"{finding.message} (in {_about(finding)}){suggestion}")
 
 
-def _about(finding: ReportedFinding) -> str:
+def _about(finding: PlacedFinding) -> str:
     return f"{finding.object}, {finding.field}" if finding.field else finding.object
 
 

@@ -2,17 +2,34 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dra_extender.allocator.demand.build import too_many_devices
+from dra_extender.allocator.demand.demand import ALL
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
-from dra_extender.lint.device_counts import device_count_findings
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.lint.pools import PlacedSlice, pool_findings
-from dra_extender.lint.read import KINDS, LINT, WITH_PODS, LintedObject, LintFile, PlacedFinding, read_subjects
-from dra_extender.manifests.documents import Position, YamlError
+from dra_extender.lint.read import (
+    CLAIM_SPECS,
+    KINDS,
+    LINT,
+    WITH_PODS,
+    LintedObject,
+    LintFile,
+    PlacedFinding,
+    as_v1,
+    is_checked,
+    list_at,
+    object_label,
+    placed,
+    read_subjects,
+    value_at,
+)
+from dra_extender.manifests.documents import FieldPath, Position, YamlError
+from dra_extender.manifests.problems import path_text
 
 _START: Final = Position(1, 1)
 _NOTHING: Final = (
@@ -24,28 +41,13 @@ _NOTHING: Final = (
 _NO_TEXT: Final = "an expression must be a text; put it in quotes"
 
 
-class ReportedFinding(msgspec.Struct, frozen=True):
-    """A finding at its place in a file; `expected` says that the manifest announces it."""
-
-    file: str
-    line: int
-    column: int
-    object: str
-    field: str
-    code: str
-    severity: str
-    message: str
-    suggestion: str
-    expected: bool
-
-
 class LintReport(NamedTuple):
     """The findings in so many objects, policies and expressions; `unreadable` has a sentence for each file that is not YAML."""
 
     objects: int
     policies: int
     expressions: int
-    findings: Sequence[ReportedFinding]
+    findings: Sequence[PlacedFinding]
     unreadable: Sequence[str]
 
     def count(self, severity: Severity) -> int:
@@ -70,8 +72,7 @@ def lint_files(
     policies: list[PolicyText] = []
     slices: list[PlacedSlice] = []
     unreadable: list[str] = []
-    unknown: list[PlacedFinding] = []
-    device_counts: list[PlacedFinding] = []
+    others: list[PlacedFinding] = []
     order: dict[str, int] = {}
     for file in files:
         order.setdefault(file.name, len(order))
@@ -89,13 +90,13 @@ def lint_files(
             continue
         if not subjects_of_file:
             where = file.documents[0].position_of() if file.documents else _START
-            unknown.append(PlacedFinding(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
+            others.append(placed(file.name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
         subjects.extend((file.name, subject) for subject in subjects_of_file)
         slices.extend(slices_in(file))
-        device_counts.extend(device_count_findings(file))
-    placed = (*unknown, *device_counts, *pool_findings(slices), *policy_findings(policies, slices), *further)
+        others.extend(_device_count_findings(file))
+    others += (*pool_findings(slices), *policy_findings(policies, slices), *further)
     findings = sorted(
-        _all_findings(subjects, (_reported(*finding) for finding in placed)),
+        _all_findings(subjects, others),
         key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
     expressions = sum(len(subject.expressions) for _, subject in subjects)
@@ -103,17 +104,17 @@ def lint_files(
 
 
 def _all_findings(
-    subjects: Sequence[tuple[str, LintedObject]], placed: Iterable[ReportedFinding]
-) -> Iterator[ReportedFinding]:
-    """Yield the findings of objects in order, then those `placed` at no object.
+    subjects: Sequence[tuple[str, LintedObject]], others: Iterable[PlacedFinding]
+) -> Iterator[PlacedFinding]:
+    """Yield the findings of objects in order, with `others` about the same objects, then those about no object.
 
     The selectors of a class apply before those of a request for the class.
     """
     lines = defaultdict[tuple[str, str], list[int]](list)
     for file, subject in subjects:
         lines[file, subject.name].append(subject.line)
-    placed_findings = defaultdict[tuple[str, str, int], list[ReportedFinding]](list)
-    for finding in placed:
+    placed_findings = defaultdict[tuple[str, str, int], list[PlacedFinding]](list)
+    for finding in others:
         # A file may hold several objects of one name.
         line = max((line for line in lines[finding.file, finding.object] if line <= finding.line), default=0)
         placed_findings[finding.file, finding.object, line].append(finding)
@@ -131,7 +132,7 @@ def _all_findings(
         yield from findings
 
 
-def _mark_expected(file: str, subject: LintedObject, findings: Iterable[ReportedFinding]) -> Iterator[ReportedFinding]:
+def _mark_expected(file: str, subject: LintedObject, findings: Iterable[PlacedFinding]) -> Iterator[PlacedFinding]:
     """Yield the findings of an object with what it expects marked, and an error if it expects a finding that there is not."""
     expectation, met = subject.expectation, False
     for finding in findings:
@@ -141,17 +142,14 @@ def _mark_expected(file: str, subject: LintedObject, findings: Iterable[Reported
     if expectation is not None and expectation.required and not met:
         codes = ", ".join(sorted(expectation.codes)) or "a finding"
         message = f"annotation {LINT} expects {codes}, but there is none"
-        yield ReportedFinding(
-            file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
-        )
+        yield PlacedFinding(file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "")
 
 
 def _subject_findings(
     file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]
-) -> Iterator[ReportedFinding]:
+) -> Iterator[PlacedFinding]:
     """Yield the findings of one object, whether it expects them or not."""
-    for field_finding in subject.fields:
-        yield _reported(*field_finding)
+    yield from subject.fields
     if subject.class_name is None:
         # All expressions of a claim together have a limit.
         texts = {
@@ -161,7 +159,7 @@ def _subject_findings(
         }
         units = sum(units_of(text, condition=condition) for text, condition in texts)
         for finding in claim_limit_findings(units):
-            yield _reported(file, (subject.line, 1), subject.name, finding)
+            yield placed(file, (subject.line, 1), subject.name, finding)
     for expression in subject.expressions:
         before: Sequence[str] | None = expression.earlier
         if expression.class_name is not None:
@@ -171,19 +169,53 @@ def _subject_findings(
         if expression.value is not None:
             findings = lint(expression.value, before=before, condition=expression.condition)
         for finding in findings:
-            place = expression.place(finding.offset)
-            yield _reported(file, place, expression.subject, finding, expression.field)
+            yield placed(file, expression.place(finding.offset), expression.subject, finding, expression.field)
 
 
-def _reported(file: str, place: tuple[int, int], about: str, finding: LintFinding, field: str = "") -> ReportedFinding:
-    return ReportedFinding(
-        file,
-        *place,
-        object=about,
-        field=field,
-        code=finding.code.value,
-        severity=finding.severity.value,
-        message=finding.message,
-        suggestion=finding.suggestion,
-        expected=False,
-    )
+_REQUESTS: Final = "requests"
+_FIRST_AVAILABLE: Final = "firstAvailable"
+
+
+def _device_count_findings(file: LintFile) -> Iterator[PlacedFinding]:
+    """Yield a warning for each claim of the file that is never allocated, and for each alternative that is never taken."""
+    for document in file.objects:
+        item = as_v1(document.value)
+        base = CLAIM_SPECS.get(str(item.get("kind"))) if is_checked(item) else None
+        if base is None:
+            continue
+        devices = (*base, "devices")
+        for path, sentence in _excessive_requests(value_at(item, devices)):
+            field = (*devices, *path)
+            finding = warning(LintCode.NEVER_FITS, 0, sentence)
+            yield placed(file.name, document.position_of(field), object_label(item), finding, path_text(field))
+
+
+def _excessive_requests(devices: Any) -> Iterator[tuple[FieldPath, str]]:
+    """Yield (path, sentence) of what no node can serve in `spec.devices` of a claim, whose fields need not have been checked.
+
+    The path is that of all requests if the claim is never allocated, and otherwise that of an alternative that is never taken.
+    """
+    requests = [_device_counts(request) for request in list_at(devices, (_REQUESTS,))]
+    too_many = too_many_devices(requests)
+    if too_many:
+        yield (_REQUESTS,), f"no node can serve the claim: it {too_many}"
+        return
+    for index, counts in enumerate(requests):
+        for number, count in enumerate(counts if len(counts) > 1 else ()):
+            too_many = too_many_devices([*requests[:index], [count], *requests[index + 1 :]])
+            if too_many:
+                sentence = f"this alternative is never taken: with it, the claim {too_many}"
+                yield (_REQUESTS, index, _FIRST_AVAILABLE, number), sentence
+
+
+def _device_counts(request: Any) -> Sequence[int]:
+    """Return the number of devices of each alternative, of which a request with `exactly` has one."""
+    bodies = list_at(request, (_FIRST_AVAILABLE,)) or [value_at(request, ("exactly",))]
+    return [_device_count(body) for body in bodies]
+
+
+def _device_count(body: Any) -> int:
+    count = value_at(body, ("count",))
+    if value_at(body, ("allocationMode",)) == "All":
+        return ALL
+    return (count or 1) if isinstance(count, int) or count is None else 0

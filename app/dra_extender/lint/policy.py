@@ -17,7 +17,9 @@ from dra_extender.lint.read import (
     SLICE,
     LintFile,
     PlacedFinding,
+    as_v1,
     is_checked,
+    placed,
     value_at,
 )
 from dra_extender.manifests.documents import Position, YamlDocument
@@ -58,7 +60,7 @@ def slices_in(file: LintFile) -> Iterator[PlacedSlice]:
         item = document.value
         if is_checked(item) and item.get("kind") == SLICE and value_at(item, (*ANNOTATIONS, DEMO)) != DELETE:
             with suppress(ModelError):
-                yield PlacedSlice(file.name, document.position_of(), reader.convert(item))
+                yield PlacedSlice(file.name, document.position_of(), reader.convert(as_v1(item)))
 
 
 def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
@@ -70,17 +72,17 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
             for path, sentence in problem.problems or (((), str(problem).partition(": ")[2]),):
                 finding = error(LintCode.POLICY, 0, sentence)
                 position = policy.document.position_of(path)
-                yield PlacedFinding(policy.file, position, "policy", finding, path_text(path))
+                yield placed(policy.file, position, "policy", finding, path_text(path))
             continue
         for rule, finding in _policy_findings(overlay, [published.slice_ for published in slices]):
-            yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
+            yield placed(policy.file, policy.position_of(rule), "policy", finding)
     by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
     for published in slices if not policies else ():
         by_file[published.file].append(published)
     for file, slices_of_file in by_file.items():
         places = {published.slice_.name: published.position for published in slices_of_file}
         for name, finding in _policy_findings(PolicyOverlay(()), [published.slice_ for published in slices_of_file]):
-            yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
+            yield placed(file, places.get(name, _START), f"ResourceSlice {name}", finding)
 
 
 def _policy_findings(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:

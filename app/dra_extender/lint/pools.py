@@ -15,7 +15,7 @@ from dra_extender.allocator.pools.pools import (
 )
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.values.quantity import format_quantity
-from dra_extender.lint.read import PlacedFinding
+from dra_extender.lint.read import PlacedFinding, placed
 from dra_extender.manifests.documents import Position
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, PoolId
@@ -67,7 +67,7 @@ def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
 def _placed_findings(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
     places = {published.slice_.name: published for published in slices}
     for name, finding in _findings_of_generation([published.slice_ for published in slices]):
-        yield PlacedFinding(places[name].file, places[name].position, f"ResourceSlice {name}", finding)
+        yield placed(places[name].file, places[name].position, f"ResourceSlice {name}", finding)
 
 
 def _findings_of_generation(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:

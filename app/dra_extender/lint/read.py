@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,7 +13,6 @@ from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.manifests.check import V1BETA1_KINDS, SchemaProblem, schema_problems, wrong_fields
 from dra_extender.manifests.documents import (
     FieldPath,
-    Position,
     ScalarPosition,
     YamlDocument,
     YamlError,
@@ -43,8 +43,10 @@ WITH_PODS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The kinds whose pods may have claims, with the versions whose fields are checked."""
 _UNCHECKED_KINDS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
-_SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+_V1: Final = "resource.k8s.io/v1"
+_V1BETA2: Final = "resource.k8s.io/v1beta2"
 _V1BETA1: Final = "resource.k8s.io/v1beta1"
+_SAME_FIELDS: Final = (_V1, _V1BETA2)
 _RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
 _EITHER: Final = ("sharedCounters", "devices")
 _ONE_KIND: Final = "only one of `sharedCounters` or `devices` is allowed since Kubernetes 1.35"
@@ -60,14 +62,28 @@ _EXPRESSION: Final = ("cel", "expression")
 _SELECTOR: Final = ("spec", "deviceSelector")
 
 
-class PlacedFinding(NamedTuple):
-    """A finding about an object as a whole, or about a field of an object or a policy."""
+class PlacedFinding(msgspec.Struct, frozen=True):
+    """A finding at its place in a file, about an object as a whole, or about a field of an object or a policy.
+
+    `expected` says that the manifest announces it.
+    """
 
     file: str
-    position: Position
+    line: int
+    column: int
     object: str
-    finding: LintFinding
-    field: str = ""
+    field: str
+    code: str
+    severity: str
+    message: str
+    suggestion: str
+    expected: bool = False
+
+
+def placed(file: str, place: tuple[int, int], about: str, finding: LintFinding, field: str = "") -> PlacedFinding:
+    """Return a finding at this line and column, about an object or its field."""
+    code, severity = finding.code.value, finding.severity.value
+    return PlacedFinding(file, *place, about, field, code, severity, finding.message, finding.suggestion)
 
 
 class ExpectedFindings(msgspec.Struct, frozen=True):
@@ -219,7 +235,7 @@ class _Reader:
             yield SchemaProblem(("spec",), _ONE_KIND)
 
     def _finding(self, path: FieldPath, finding: LintFinding) -> PlacedFinding:
-        return PlacedFinding(self._file.name, self._document.position_of(path), self._name, finding, path_text(path))
+        return placed(self._file.name, self._document.position_of(path), self._name, finding, path_text(path))
 
     def _preferences(self, config: FieldPath) -> Iterator[PlacedFinding]:
         """Yield the parameters of our domain that are no preferences: they are ignored."""
@@ -360,6 +376,25 @@ def is_checked(value: Any) -> bool:
         return False
     version = value.get("apiVersion")
     return str(version).startswith(GROUP) or version in WITH_PODS.get(str(value.get("kind")), ())
+
+
+def as_v1(value: Any) -> Any:
+    """Return a claim, claim template or slice of v1beta1 or v1beta2 as v1 has it, and anything else as it is.
+
+    v1beta2 has the fields of v1.  In v1beta1, a request has the fields of `exactly`, and most fields of a device are in `basic`.
+    """
+    if not isinstance(value, dict) or value.get("apiVersion") not in {_V1BETA1, _V1BETA2}:
+        return value
+    converted: dict[str, Any] = {**deepcopy(value), "apiVersion": _V1}
+    if value["apiVersion"] == _V1BETA1:
+        spec = CLAIM_SPECS.get(str(value.get("kind")), ())
+        for request in list_at(converted, (*spec, "devices", "requests")):
+            if isinstance(request, dict) and not request.keys() & {"exactly", "firstAvailable"}:
+                request["exactly"] = {field: request.pop(field) for field in list(request) if field != "name"}
+        for device in list_at(converted, ("spec", "devices")):
+            if isinstance(device, dict) and isinstance(device.get("basic"), dict):
+                device.update(device.pop("basic"))
+    return converted
 
 
 def value_at(value: Any, path: FieldPath) -> Any:

@@ -1,14 +1,19 @@
-"""How each device of a cluster stands, and the devices of one node."""
+"""How each device of a cluster stands, by pool, driver and device class."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import Availability
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
+from dra_extender.cel.program import ProgramCache
+from dra_extender.inspection.audit.published import class_selectors, device_kind
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.holders import Holder, holder_text
 from dra_extender.model.device import DeviceId
+from dra_extender.model.resource_slice import ResourceSlice
 
 
 class DeviceState(Enum):
@@ -138,3 +143,50 @@ def narrowed(states: PoolStates, devices: Collection[DeviceId]) -> PoolStates:
 
 MOST_DEVICES: Final = 1000
 """Devices of a pool, and members of a counter set, on one page; the command prints all."""
+
+
+MOST_JUDGED: Final = 20_000
+"""Kinds of devices that are judged for all classes together."""
+
+
+class ClassDevices:
+    """The published devices that each class means.  Devices that expressions cannot tell apart are judged once."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._classes = view.ledger.classes
+        self._programs = ProgramCache()
+        self._left = MOST_JUDGED
+        self._by_class: dict[str, frozenset[DeviceId] | None] = {}
+        self._kinds: dict[object, tuple[ResourceSlice, int]] = {}
+        self._devices: defaultdict[object, list[DeviceId]] = defaultdict(list)
+        for pool_id in {published.pool_id for published in view.ledger.slices.by_name.values()}:
+            for published in view.published_pool(pool_id).published:
+                for position, device in enumerate(published.devices):
+                    kind = device_kind(published, device)
+                    self._kinds.setdefault(kind, (published, position))
+                    self._devices[kind].append((*pool_id, device.name))
+
+    def of_class(self, name: str) -> frozenset[DeviceId] | None:
+        """Return the devices of a class; None if there is no such class, or if too many kinds of devices have been judged."""
+        if name not in self._by_class:
+            device_class = self._classes.get(name)
+            self._left -= len(self._kinds) if device_class is not None and device_class.spec.selectors else 0
+            if device_class is None or self._left < 0:
+                self._by_class[name] = None
+            else:
+                selectors = class_selectors(device_class, self._programs)
+                self._by_class[name] = frozenset(
+                    device
+                    for kind, (published, position) in self._kinds.items()
+                    if _means(selectors, published, position)
+                    for device in self._devices[kind]
+                )
+        return self._by_class[name]
+
+
+def _means(selectors: SelectorList, published: ResourceSlice, position: int) -> bool:
+    activation = activation_of(published, published.devices[position])
+    try:
+        return selectors.evaluate(published, position, None, activation)
+    except (SelectorError, SelectionTimeoutError):
+        return False

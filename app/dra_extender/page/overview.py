@@ -1,17 +1,18 @@
-"""The cluster at a glance: how full each kind of device is, where whole devices are left, what waits, and what is unhealthy."""
+"""The cluster at a glance, and its health: how full it is, what waits, what is wrong, and how well the page can follow it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.audit.findings import CheckSeverity
+from dra_extender.inspection.audit.findings import Check, CheckSeverity
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.waiting import WaitingCause
+from dra_extender.model.allocation_snapshot import is_snapshotted
 from dra_extender.page.devices_view import DeviceState, KindTotal, PoolStates
-from dra_extender.page.history import Line, line
 from dra_extender.page.rendering import Link, counted
 from dra_extender.page.states import Reports
+from dra_extender.page.waiting_view import waits_for_devices
 
 MOST_KINDS: Final = 10
 """Drivers on the page, and device classes, those with most devices; the map has all."""
@@ -20,6 +21,20 @@ _MOST_SHOWN: Final = 5
 _SILENT_SECONDS: Final = 180.0
 """A watch hears something of a healthy API server more often."""
 _PERCENT: Final = 100
+
+
+WIDTH: Final = 120
+HEIGHT: Final = 24
+
+
+class Line(NamedTuple):
+    """A small line: its corners in a picture of WIDTH x HEIGHT, and what it says in words.  The newest value is the last."""
+
+    corners: Sequence[tuple[float, float]]
+    seconds: float
+    minimum: float
+    maximum: float
+    last: float
 
 
 class Overview(NamedTuple):
@@ -120,3 +135,70 @@ def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
         yield Link(text, "node" if pool.node else "map", {"name": pool.node} if pool.node else {})
     if len(incomplete) > _MOST_SHOWN:
         yield Link(f"{counted(len(incomplete) - _MOST_SHOWN, 'more pool')} incomplete", "health", part="audit")
+
+
+def line(values: Sequence[tuple[float, float | None]], now: float, top: float = 0.0) -> Line | None:
+    """Return the line of values at moments, which stay as they are until the next; None where there are not two.
+
+    Args:
+        values: Moments (seconds since the epoch) with values; those without are left out.
+        now: Where the line ends.
+        top: The greatest value that the picture has room for, if none of the values is greater.
+    """
+    points = [(at, value) for at, value in values if value is not None]
+    if len(points) <= 1:
+        return None
+    begin, numbers = points[0][0], [value for _, value in points]
+    width, height = max(1.0, now - begin), max(top, *numbers, 1.0)
+    corners = []
+    ends = [at for at, _ in points[1:]] + [now]
+    for (at, value), end in zip(points, ends, strict=True):
+        y = round(HEIGHT - HEIGHT * value / height, 1)
+        corners += [(_x(at - begin, width), y), (_x(end - begin, width), y)]
+    return Line(corners, now - begin, min(numbers), max(numbers), numbers[-1])
+
+
+def _x(seconds: float, width: float) -> float:
+    return round(min(WIDTH, max(0.0, WIDTH * seconds / width)), 1)
+
+
+MOST_FINDINGS: Final = 200
+"""Findings on the page; the command prints all."""
+MOST_HOLDS: Final = 100
+"""Holds of the running extender on the page, and plans of gangs."""
+MOST_DECISIONS: Final = 100
+"""Decisions of the running extender on the page, the newest first."""
+MOST_SCHEDULERS: Final = 50
+"""Names of schedulers on the page, those with most pods first: pods choose them."""
+
+
+def health(reports: Reports) -> Mapping[str, object]:
+    """Return what the template shows by name.
+
+    `own` and `others` count the claims that dra-extender and other schedulers allocated, `waiting` pods that wait for devices by
+    scheduler; `competing` are findings that both allocate in one pool in turns.  `watches` are seconds since the API server last
+    answered, by kind.  `said` is what was found out about the running extender, empty if none runs; `replica` is what its leader
+    says of itself, and `replica_said` why that is not known.
+    """
+    audit, view, extender = reports.audit, reports.view, reports.extender()
+    severities = Counter(finding.severity for finding in audit.findings)
+    allocated = [record.claim for record in view.ledger.claims.records() if record.claim.status.allocation is not None]
+    own = sum(map(is_snapshotted, allocated))
+    waiting = Counter(pod.scheduler_name for pod in view.ledger.pods.all() if waits_for_devices(pod))
+    return {
+        "audit": audit,
+        "errors": severities[CheckSeverity.ERROR],
+        "warnings": severities[CheckSeverity.WARNING],
+        "shown": audit.findings[:MOST_FINDINGS],
+        "own": own,
+        "others": len(allocated) - own,
+        "waiting": waiting.most_common(MOST_SCHEDULERS),
+        "competing": [finding for finding in audit.findings if finding.check is Check.TWO_ALLOCATORS],
+        "watches": sorted(reports.contact_ages().items(), key=lambda entry: -entry[1]),
+        "said": view.origin.holds,
+        "holds": view.hold_report.holds[:MOST_HOLDS],
+        "plans": view.hold_report.plans[:MOST_HOLDS],
+        "replica": extender.decisions,
+        "replica_said": extender.decisions_problem,
+        "decisions": () if extender.decisions is None else extender.decisions.decisions[:MOST_DECISIONS],
+    }

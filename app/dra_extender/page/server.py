@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 
 from dra_extender.page.application import PageApplication, new_token
-from dra_extender.page.states import FixedState, FollowedState
+from dra_extender.page.states import FollowedState, States
 from dra_extender.page.views import CommandLines
 from dra_extender.runtime.supervision import running_task
 
@@ -26,9 +26,7 @@ class PortError(OSError):
     """The port is taken or may not be used; the message is a sentence."""
 
 
-async def serve(
-    state: FixedState | FollowedState, commands: CommandLines, port: int, announce: Callable[[str], None]
-) -> None:
+async def serve(state: States, commands: CommandLines, port: int, announce: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `announce` is called with the address, token included, once it can be opened.
 
     Raises:
@@ -38,7 +36,7 @@ async def serve(
         UnreadKindsError: nothing could be read at all.
     """
     with _listening(port) as listener:
-        if isinstance(state, FixedState):
+        if not isinstance(state, FollowedState):
             await _answer(state, commands, listener, announce)
             return
         try:
@@ -63,7 +61,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 
 async def _answer(
-    state: FixedState | FollowedState,
+    state: States,
     commands: CommandLines,
     listener: socket.socket,
     announce: Callable[[str], None],

@@ -1,16 +1,16 @@
 """The states of a cluster that the page shows: one from a snapshot, or a new one after each change of a running cluster."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from dra_extender.inspection.audit.report import AuditReport, audit_report
-from dra_extender.inspection.class_devices import ClassDevices
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
 from dra_extender.inspection.objects import ClusterObjects, UnreadKindsError, require, require_any
@@ -18,8 +18,7 @@ from dra_extender.inspection.running_cluster import ExtenderView, FollowedCluste
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why
-from dra_extender.page.devices_view import KindTotal, PoolStates, class_totals, driver_totals, pool_states
-from dra_extender.page.history import History, Point
+from dra_extender.page.devices_view import ClassDevices, KindTotal, PoolStates, class_totals, driver_totals, pool_states
 from dra_extender.runtime.caches import LruCache
 
 _NO_EXTENDER: Final = ExtenderView(None)
@@ -27,6 +26,38 @@ _MOST_ANSWERS: Final = 256
 _PERCENT: Final = 100
 EVALUATED_IN_A_ROUND: Final = 25_000
 """Nodes that are evaluated for pods that wait before an answer is given; what was evaluated is known in the next round."""
+
+
+KEPT_SECONDS: Final = 3_600.0
+MOST_POINTS: Final = 120
+_SPACING: Final = KEPT_SECONDS / MOST_POINTS
+
+
+class Point(NamedTuple):
+    """A moment (seconds since the epoch): the percentage of devices that are in use, and the pods that wait; None if not known."""
+
+    at: float
+    in_use: float | None
+    waiting: int | None
+
+
+class History:
+    """At most MOST_POINTS points of the last hour.  Points within half a minute are one, with the newest values."""
+
+    def __init__(self) -> None:
+        self._points: deque[Point] = deque(maxlen=MOST_POINTS)
+
+    def add(self, point: Point) -> None:
+        points = self._points
+        if points and point.at - points[-1].at < _SPACING:
+            points[-1] = point._replace(at=points[-1].at)
+        else:
+            points.append(point)
+        while points[0].at < point.at - KEPT_SECONDS:
+            points.popleft()
+
+    def points(self) -> Sequence[Point]:
+        return tuple(self._points)
 
 
 class Reports:
@@ -171,17 +202,14 @@ class States:
         return self.latest()
 
 
-class FixedState(States):
-    """The one state of a snapshot."""
+def fixed_state(objects: ClusterObjects) -> States:
+    """Return the one state of a snapshot.
 
-    def __init__(self, objects: ClusterObjects) -> None:
-        """Read the objects.
-
-        Raises:
-            UnreadKindsError: nothing could be read at all.
-        """
-        require_any(objects.origin)
-        super().__init__(Reports(ClusterView(objects)))
+    Raises:
+        UnreadKindsError: nothing could be read at all.
+    """
+    require_any(objects.origin)
+    return States(Reports(ClusterView(objects)))
 
 
 class FollowedState(States):

@@ -1,17 +1,36 @@
 """The pods that wait, by cause, and what is under way: devices that are not ready, and gangs."""
 
+import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from dra_extender.inspection.holders import Holder
+from dra_extender.inspection.text.why import place_of, tree
 from dra_extender.inspection.why.cause import awaited_devices
-from dra_extender.inspection.why.report import AwaitedDevice, GangReport, NextStep
+from dra_extender.inspection.why.report import (
+    AwaitedDevice,
+    ConstraintValues,
+    DeviceCount,
+    EndedPod,
+    GangMembers,
+    GangReport,
+    NearestDevice,
+    NextStep,
+    NodeReason,
+    NodeScore,
+    WhyReport,
+)
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
+from dra_extender.model.api_json import printable
+from dra_extender.model.device import device_id_of
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
-from dra_extender.page.rendering import Link, ListPart, part_of
+from dra_extender.page.rendering import Link, ListPart, device_anchor, part_of
 from dra_extender.page.states import Reports
-from dra_extender.page.tree_links import linked_tree
 
 STEP_SECONDS: Final = 0.15
 """CPU time of an answer, the tree of a pod included, after which it looks for no further steps; the next answer goes on."""
@@ -169,3 +188,68 @@ def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: C
 
 def waits_for_devices(pod: Pod) -> bool:
     return pod.needs_devices and pod.waits_for_node
+
+
+_WIDTH: Final = 100
+_MOST_LINKS: Final = 500
+
+
+def linked_tree(report: WhyReport) -> Sequence[Sequence[str | Link]]:
+    """Return the lines that `why` prints, each in parts: text, and links."""
+    links: dict[str, Link] = {}
+    for link in islice(_links(report), _MOST_LINKS):
+        if link.text and link.query != {"pod": report.pod}:
+            links.setdefault(printable(link.text), link)
+    lines = tree(report, _WIDTH).rstrip("\n").split("\n")
+    if not links:
+        return [[line] for line in lines]
+    names = "|".join(re.escape(name) for name in sorted(links, key=len, reverse=True))
+    # A name is no part of a longer one.
+    name = re.compile(rf"(?<![\w./-])({names})(?![\w/-]|\.\w)")
+    return [[links[part] if place % 2 else part for place, part in enumerate(name.split(line))] for line in lines]
+
+
+def node_link(name: str) -> Link:
+    return Link(name, "node", {"name": name})
+
+
+def device_link(text: str, node: str, device: str) -> Link:
+    """Return a link to a device (`driver/pool/device`) on the view of a node."""
+    return Link(text, "node", {"name": node}, device_anchor(*device_id_of(device)))
+
+
+def pod_link(name: str) -> Link:
+    """Return a link to the tree of a pod (`namespace/name`)."""
+    return Link(name, "pending", {"pod": name}, "pod")
+
+
+def _links(report: WhyReport) -> Iterator[Link]:
+    yield from map(node_link, (report.node, *report.usable))
+    for device in report.devices:
+        yield device_link(device.device, report.node, device.device)
+    namespace = report.pod.partition("/")[0]
+    for value in _structs(report):
+        match value:
+            case NodeReason(examples=nodes) | NextStep(nodes=nodes):
+                yield from map(node_link, nodes)
+            case NearestDevice():
+                yield device_link(place_of(value), value.node, value.device)
+            case DeviceCount(node=node) | ConstraintValues(node=node) | NodeScore(node=node):
+                yield node_link(node)
+            case Holder(consumers=consumers):
+                yield from (pod_link(name) for name in consumers if " " not in name)
+            case EndedPod(pod=pod):
+                yield pod_link(pod)
+            case GangMembers(names=names, nodes=nodes):
+                yield from map(node_link, nodes)
+                yield from (pod_link(f"{namespace}/{name}")._replace(text=name) for name in names)
+
+
+def _structs(value: Any) -> Iterator[msgspec.Struct]:
+    """Yield all structs within a struct or a tuple."""
+    if isinstance(value, msgspec.Struct):
+        yield value
+        value = tuple(getattr(value, name) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _structs(part)

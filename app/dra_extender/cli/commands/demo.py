@@ -66,8 +66,7 @@ def command(
 
     from dra_extender.cli.demo_stories import (
         Playing,
-        UnknownReleaseError,
-        UnknownStoryError,
+        UnknownNameError,
         chosen,
         example_files,
         minor_of,
@@ -98,7 +97,7 @@ def command(
         settings = load_settings(None, {"server": {"host": "127.0.0.1", "port": 0}})
         for path in {story.policy for story in played if story.policy is not None}:
             read_policy(path)
-    except (ManifestError, InvalidSettingsError, UnknownReleaseError, UnknownStoryError) as problem:
+    except (ManifestError, InvalidSettingsError, UnknownNameError) as problem:
         for line in str(problem).splitlines():
             complain(line)
         raise typer.Exit(ExitStatus.UNKNOWN) from problem

@@ -41,11 +41,11 @@ def command(
 async def _serve(source: ClusterSource, objects: "ClusterObjects | None", port: int) -> None:
     from dra_extender.inspection.running_cluster import FollowedCluster
     from dra_extender.page.server import serve
-    from dra_extender.page.states import FixedState, FollowedState
+    from dra_extender.page.states import FollowedState, fixed_state
     from dra_extender.page.views import CommandLines
 
     followed = FollowedCluster(source.settings(), source.extender_url, decisions=True, namespace=source.namespace)
-    state = FollowedState(followed) if objects is None else FixedState(objects)
+    state = FollowedState(followed) if objects is None else fixed_state(objects)
     await serve(state, CommandLines(source.options()), port, _announce)
 
 

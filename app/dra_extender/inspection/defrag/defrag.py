@@ -9,7 +9,6 @@ from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.inspection.defrag.goals import Goal
 from dra_extender.inspection.defrag.movable import (
     SYSTEM_PRIORITY,
-    Movable,
     MovingPods,
     forbidden_together,
     forbidding_budget,
@@ -57,13 +56,13 @@ async def defrag(
     require(objects.origin, EVERYTHING)
     unchanged = Trial(CopiedCluster(objects), policy)
     goal = find_goal(unchanged)
-    movable = _movable_for(unchanged, goal, most_priority)
+    moving, staying = _movable_for(unchanged, goal, most_priority)
     report = DefragReport(
         format=FORMAT,
         origin=objects.origin,
         goal=goal.text,
         finding=Finding.NONE,
-        staying=movable.staying,
+        staying=staying,
         verified="" if unchanged.judges_nodes else DEVICES_ONLY,
         notes=(
             *map(str, unchanged.view.unreadable),
@@ -77,12 +76,12 @@ async def defrag(
         return Trial(copy, policy), applied
 
     trial, applied = begin(goal.changes)
-    drained = tuple(facts for moving in movable.moving for facts in moving.pods if facts.key in applied.evicted)
-    kept = _kept_on_the_node(unchanged, applied, movable, drained)
+    drained = tuple(facts for unit in moving for facts in unit.pods if facts.key in applied.evicted)
+    kept = _kept_on_the_node(unchanged, applied, staying, drained)
     if kept:
         return msgspec.structs.replace(report, staying=kept, bound="pods of the node stay")
-    others = [moving for moving in movable.moving if applied.evicted.keys().isdisjoint(moving.keys)]
-    everything = goal.changes._replace(evicted=[key for moving in others for key in moving.keys])
+    others = [unit for unit in moving if applied.evicted.keys().isdisjoint(unit.keys)]
+    everything = goal.changes._replace(evicted=[key for unit in others for key in unit.keys])
     subject = goal.pod or next(iter(applied.reserved), None)
     before = await unchanged.place_waiting()
     required = Required(
@@ -100,33 +99,37 @@ async def defrag(
         landed = {key for key, row in played[pods].items() if row.after.kind is OutcomeKind.LANDS}
         return landed >= {*required.landing, *required.undisturbed, *pods}
 
-    search = await MoveSearch(trial, lambda: begin(everything)[0], others, required, most_moves).find(verify)
-    if search.pods is None:
+    search = MoveSearch(trial, lambda: begin(everything)[0], others, required, most_moves)
+    pods = await search.find(verify)
+    report = msgspec.structs.replace(report, tried=search.tried, bound=search.bound)
+    if pods is None:
+        unfit, reasons = search.unfit() or (None, ())
         return msgspec.structs.replace(
             report,
-            pod="" if search.unfit is None else "/".join(search.unfit),
-            tried=search.tried,
-            bound=search.bound,
-            reasons=search.reasons,
-            staying=(*report.staying, *search.forbidden),
+            pod="" if unfit is None else "/".join(unfit),
+            reasons=reasons,
+            staying=(*report.staying, *search.forbidden.values()),
         )
-    rows = played[search.pods]
-    moves = tuple(_moves(rows, movable.moving, {*search.pods, *(facts.key for facts in drained)}))
+    rows = played[pods]
+    moves = tuple(_moves(rows, moving, {*pods, *(facts.key for facts in drained)}))
     return msgspec.structs.replace(
         report,
         finding=Finding.PLAN if moves else Finding.MET,
         moves=moves,
         pod="" if subject is None else "/".join(subject),
         lands=None if subject is None else rows[subject].after,
-        fewest=search.fewest,
-        tried=search.tried,
-        bound=search.bound,
-        what_if=(*goal.arguments, *(word for key in sorted(search.pods) for word in ("--evict", "/".join(key)))),
+        fewest=search.complete,
+        what_if=(*goal.arguments, *(word for key in sorted(pods) for word in ("--evict", "/".join(key)))),
     )
 
 
-def _movable_for(trial: Trial, goal: Goal, most_priority: int | None) -> Movable:
-    """Return the pods that may be moved for a goal; by default none above the pod that is to fit, and none of the system."""
+def _movable_for(
+    trial: Trial, goal: Goal, most_priority: int | None
+) -> tuple[Sequence[MovingPods], tuple[StayingPods, ...]]:
+    """Return the pods that may be moved for a goal, and those that may not.
+
+    By default none above the pod that is to fit may, and none of the system.
+    """
     pod = None if goal.pod is None else trial.view.pod(*goal.pod)
     group = None if pod is None or pod.pod_group is None else (pod.namespace, pod.pod_group)
     if most_priority is None:
@@ -135,17 +138,14 @@ def _movable_for(trial: Trial, goal: Goal, most_priority: int | None) -> Movable
 
 
 def _kept_on_the_node(
-    trial: Trial, applied: AppliedChanges, movable: Movable, drained: Sequence[PodFacts]
+    trial: Trial, applied: AppliedChanges, staying: Sequence[StayingPods], drained: Sequence[PodFacts]
 ) -> tuple[StayingPods, ...]:
     """Return the pods of the node that is to be empty and that may not be moved, by reason."""
     needed = {"/".join(key) for key in applied.evicted}
     unread = StayingPods(
         reason="cannot be read", pods=tuple("/".join(key) for key in applied.evicted if trial.view.pod(*key) is None)
     )
-    of_node = (
-        (staying.reason, tuple(name for name in staying.pods if name in needed))
-        for staying in (*movable.staying, unread)
-    )
+    of_node = ((group.reason, tuple(name for name in group.pods if name in needed)) for group in (*staying, unread))
     kept = tuple(StayingPods(reason=reason, pods=pods) for reason, pods in of_node if pods)
     together = forbidding_budget(trial, drained)
     return kept if kept or not together else (forbidden_together(together, drained),)

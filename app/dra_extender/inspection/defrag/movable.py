@@ -39,21 +39,11 @@ class MovingPods(NamedTuple):
     def keys(self) -> tuple[PodKey, ...]:
         return tuple(pod.key for pod in self.pods)
 
-    @property
-    def rank(self) -> tuple[int, int, int, tuple[PodKey, ...]]:
-        """Return the order in which moves are preferred: nothing is lost, low priorities, few pods."""
-        return self.lost, self.priority, len(self.pods), self.keys
 
-
-class Movable(NamedTuple):
-    """Pods that may be moved, the preferred first, and those that may not."""
-
-    moving: Sequence[MovingPods]
-    staying: tuple[StayingPods, ...]
-
-
-def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | None) -> Movable:
-    """Return which running pods may be moved.
+def movable_pods(
+    trial: Trial, most_priority: int, own_group: tuple[str, str] | None
+) -> tuple[Sequence[MovingPods], tuple[StayingPods, ...]]:
+    """Return which running pods may be moved, the preferred first, and those that may not.
 
     Args:
         trial: The cluster.
@@ -85,8 +75,9 @@ def movable_pods(trial: Trial, most_priority: int, own_group: tuple[str, str] | 
             moving.append(
                 MovingPods(pods, _nodes_freed(trial, [pod for pod, _ in members]), lost, priority, plain, kind)
             )
-    return Movable(
-        sorted(moving, key=lambda unit: unit.rank),
+    # Preferred are moves by which nothing is lost, then low priorities, then few pods.
+    return (
+        sorted(moving, key=lambda unit: (unit.lost, unit.priority, len(unit.pods), unit.keys)),
         tuple(StayingPods(reason=reason, pods=tuple(sorted(pods))) for reason, pods in sorted(staying.items())),
     )
 

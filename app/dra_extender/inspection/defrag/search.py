@@ -53,22 +53,6 @@ class Required(NamedTuple):
     drained: Sequence[PodFacts] = ()
 
 
-class Found(NamedTuple):
-    """The pods to move (None: no set was found), whether no smaller set does, and which bound ended the search.
-
-    `unfit` fits nowhere though all pods that may be moved have ended, for these `reasons`; None if there is no such pod.
-    `forbidden`: for each budget that forbids to evict pods together, the first of such sets.
-    """
-
-    pods: tuple[PodKey, ...] | None
-    fewest: bool
-    tried: int
-    bound: str
-    unfit: PodKey | None = None
-    reasons: tuple[ReasonCount, ...] = ()
-    forbidden: tuple[StayingPods, ...] = ()
-
-
 class _Step(NamedTuple):
     """A set to be played; or, with a pod in `room_for`, to be extended by so many (`more`) that make room for the pod.
 
@@ -104,7 +88,9 @@ def _limit(sets: int, done: str) -> str:
 class MoveSearch:
     """Searches in a trial to which the changes of the goal are applied.
 
-    `begin_emptied` begins one in which all pods that may be moved have ended, too.
+    `begin_emptied` begins one in which all pods that may be moved have ended, too.  After `find`, `tried` is the number of tried
+    sets, `bound` says which bound kept the answer from being certain, and `complete` whether no smaller set meets the goal.
+    `forbidden`: by the budget that forbids to evict pods together, the first of such sets.
     """
 
     def __init__(
@@ -129,15 +115,15 @@ class MoveSearch:
         self._steps: list[_Step] = []
         self._known: set[_Places] = set()
         self._end = trial.view.monotonic + SECONDS
-        self._tried = 0
-        self._bound = ""
-        self._complete = True
-        self._together: dict[str, StayingPods] = {}
+        self.tried = 0
+        self.bound = ""
+        self.complete = True
+        self.forbidden: dict[str, StayingPods] = {}
 
-    async def find(self, verify: Verify) -> Found:
+    async def find(self, verify: Verify) -> tuple[PodKey, ...] | None:
         """Return the smallest set that meets the goal, of equally small ones the preferred; else one that is not known to be.
 
-        `verify` plays a set with `what-if` itself.
+        None if no set was found.  `verify` plays a set with `what-if` itself.
         """
         best: _Places | None = None
         self._add(frozenset())
@@ -146,7 +132,7 @@ class MoveSearch:
             if best is not None and step.size > self._size(best):
                 break
             if step.places and self._is_bounded():
-                self._complete = best is not None and step.size >= self._size(best)
+                self.complete = best is not None and step.size >= self._size(best)
                 break
             if step.more:
                 self._make_room(step)
@@ -161,12 +147,16 @@ class MoveSearch:
             if not step.places:
                 best = await self._on_one_node(verify)
         if best is None:
-            # The first pod that has to land and cannot, though all pods that may be moved have ended, and why it cannot.
-            unfit = next((key for key in sorted(self._required.landing) if not self._nodes_of(key)), None)
-            texts = () if unfit is None else self._emptied.refusals(self._pod(self._emptied, unfit)).texts.values()
-            together = tuple(self._together.values())
-            return Found(None, False, self._tried, self._bound, unfit, counted(Counter(texts)), together)
-        return Found(self._keys(best), self._complete, self._tried, "" if self._complete else self._bound)
+            return None
+        self.bound = "" if self.complete else self.bound
+        return self._keys(best)
+
+    def unfit(self) -> tuple[PodKey, tuple[ReasonCount, ...]] | None:
+        """Return the first pod that has to land and fits nowhere, though all pods that may be moved have ended, and why."""
+        for key in sorted(self._required.landing):
+            if not self._nodes_of(key):
+                return key, counted(Counter(self._emptied.refusals(self._pod(self._emptied, key)).texts.values()))
+        return None
 
     def _add_larger(self, places: _Places, result: _Result) -> None:
         """Note the larger sets that may meet the goal where this one does not."""
@@ -184,9 +174,9 @@ class MoveSearch:
         if places in self._known:
             return
         if self._size(places) > self._most_moves:
-            self._bound = self._bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
+            self.bound = self.bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
         elif len(self._known) >= MOST_KEPT:
-            self._bound, self._complete = _limit(MOST_KEPT, "to be tried"), False
+            self.bound, self.complete = _limit(MOST_KEPT, "to be tried"), False
         else:
             self._known.add(places)
             heappush(self._steps, _Step(self._size(places), self._rank(places), places))
@@ -196,7 +186,7 @@ class MoveSearch:
         if size <= self._most_moves:
             heappush(self._steps, _Step(size, self._rank(places), places, more, pod))
         else:
-            self._bound = self._bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
+            self.bound = self.bound or f"{number_of(self._most_moves, 'move')}, which is the limit"
 
     def _make_room(self, step: _Step) -> None:
         """Add the sets with so many more pods of one node after whose end the pod fits there."""
@@ -207,7 +197,7 @@ class MoveSearch:
             further |= len(others) > step.more
             for more in combinations(others, step.more):
                 if self._is_bounded():
-                    self._complete = False
+                    self.complete = False
                     return
                 smaller = (part for size in range(1, len(more) + 1) for part in combinations(more, size))
                 if any(step.places.union(part) in self._known for part in smaller):
@@ -260,7 +250,7 @@ class MoveSearch:
 
     def _fits(self, pod: Pod, node: str, places: Iterable[int]) -> bool:
         """Return whether the pod fits on the node once the pods of a set have ended."""
-        self._tried += 1
+        self.tried += 1
         with self._trial.taken_back():
             self._evict(places)
             # After its eviction the pod has another UID.
@@ -268,7 +258,7 @@ class MoveSearch:
 
     async def _play(self, places: _Places) -> _Result:
         """End the pods of a set, place what waits, and take it back."""
-        self._tried += 1
+        self.tried += 1
         required, trial = self._required, self._trial
         moved = self._keys(places)
         subject = () if required.subject is None else (required.subject,)
@@ -309,10 +299,10 @@ class MoveSearch:
 
     def _is_bounded(self) -> bool:
         """Return whether a limit is reached, and note which."""
-        if self._tried >= MOST_SETS:
-            self._bound = _limit(MOST_SETS, "tried")
+        if self.tried >= MOST_SETS:
+            self.bound = _limit(MOST_SETS, "tried")
         elif self._trial.view.monotonic > self._end:
-            self._bound = f"sets of pods were tried for {SECONDS:g} s, which is the limit"
+            self.bound = f"sets of pods were tried for {SECONDS:g} s, which is the limit"
         else:
             return False
         return True
@@ -323,7 +313,7 @@ class MoveSearch:
         pods = [*self._required.drained, *own]
         reason = forbidding_budget(self._trial, pods)
         if reason:
-            self._together.setdefault(reason, forbidden_together(reason, pods))
+            self.forbidden.setdefault(reason, forbidden_together(reason, pods))
         return bool(reason)
 
     def _keys(self, places: Iterable[int]) -> tuple[PodKey, ...]:

@@ -42,6 +42,7 @@ from dra_extender.scheduling.claims.extended_need import REQUEST_NAME
 
 Rule = Callable[[Any, ClusterNames], Any]
 """From a value in decoded JSON to what stands in its place.  A text in a place where the API has none is a name."""
+TextRule = Callable[[ClusterNames, str], str | None]
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _NUMBER: Final = re.compile(r"-?\d{1,20}")
@@ -119,9 +120,9 @@ def _rule_of(shape: Shape, attribute: str = "") -> Rule:
         case MapOf(key, value):
             return partial(_redact_map, _rule_of(key), _rule_of(value))
         case Text(Format.ATTRIBUTE_TEXT):
-            return partial(_redact_text, lambda text, names: names.value(attribute, text))
+            return partial(_redact_text, lambda names, text: names.value(attribute, text))
         case Text(text_format, one_of):
-            return partial(_redact_text, _choice_rule(one_of) if one_of else _text_rule(text_format))
+            return partial(_redact_text, partial(_redact_choice, one_of) if one_of else _TEXT_RULES[text_format])
         case Number() | Flag():
             return _misplaced
         case Anything():
@@ -152,8 +153,8 @@ def _redact_map(keys: Rule, values: Rule, value: Any, names: ClusterNames) -> An
     return {keys(name, names): values(item, names) for name, item in value.items()}
 
 
-def _redact_text(rule: Callable[[str, ClusterNames], str | None], value: Any, names: ClusterNames) -> Any:
-    return rule(value, names) if isinstance(value, str) else _misplaced(value, names)
+def _redact_text(rule: TextRule, value: Any, names: ClusterNames) -> Any:
+    return rule(names, value) if isinstance(value, str) else _misplaced(value, names)
 
 
 def _misplaced(value: Any, names: ClusterNames) -> Any:
@@ -163,54 +164,7 @@ def _misplaced(value: Any, names: ClusterNames) -> Any:
     return type(value)() if isinstance(value, list | dict) else value
 
 
-def _text_rule(text_format: Format) -> Callable[[str, ClusterNames], str | None]:  # noqa: C901, PLR0911, PLR0912 - one case for each format
-    match text_format:
-        case (
-            Format.NAME
-            | Format.SUBDOMAIN
-            | Format.POOL
-            | Format.LABEL_VALUE
-            | Format.ATTRIBUTE_TEXT
-            | Format.ANNOTATION
-        ):
-            return lambda text, names: names.text(text)
-        case Format.WORD | Format.LABEL_KEY | Format.TOLERATION_KEY:
-            return _redact_word
-        case Format.DRIVER:
-            return lambda text, names: names.driver(text)
-        case Format.QUALIFIED_NAME | Format.FULLY_QUALIFIED_NAME | Format.CAPACITY:
-            return lambda text, names: names.qualified(text)
-        case Format.QUANTITY:
-            return lambda text, names: names.amount(text)
-        case Format.RESOURCE | Format.EXTENDED_RESOURCE:
-            return lambda text, names: names.resource(text)
-        case Format.DNS_LABEL:
-            return _redact_label
-        case Format.REQUEST:
-            return lambda text, names: "/".join(_redact_label(label, names) for label in text.split("/"))
-        case Format.COUNTER_SET:
-            return _redact_counter_set
-        case Format.SUPPLIED_FIELD:
-            return _redact_supplied
-        case Format.EXPRESSION | Format.UNCOMPILED_EXPRESSION:
-            return lambda text, names: names.expression(text)
-        case Format.VERSION | Format.ATTRIBUTE_VERSION:
-            return lambda text, names: names.version(text)
-        case Format.RESOURCE_VERSION:
-            return lambda text, names: text if _NUMBER.fullmatch(text) else names.text(text)
-        case Format.TIME:
-            return lambda text, _: text if _TIME.fullmatch(text) else None
-        case Format.DIGEST:
-            return lambda _text, _names: ""
-        case Format.SENTENCE:
-            return lambda text, names: reworded(text, partial(_redact_reason, names=names))
-        case Format.PLAIN:
-            return lambda text, _: REDACTED if text else text
-        case _:
-            assert_never(text_format)
-
-
-def _redact_reason(text: str, names: ClusterNames) -> str:
+def _redact_reason(names: ClusterNames, text: str) -> str:
     """Redact a reason of kube-scheduler, or any other sentence, and keep the words by which `why` tells its kind."""
     if text in _SCHEDULER_REASONS:
         return text
@@ -220,33 +174,33 @@ def _redact_reason(text: str, names: ClusterNames) -> str:
     return f"{REDACTED}: {words}" if words else REDACTED
 
 
-def _choice_rule(choices: tuple[str | bool, ...]) -> Callable[[str, ClusterNames], str]:
-    return lambda text, names: text if text in choices else _redact_word(text, names)
+def _redact_choice(choices: tuple[str | bool, ...], names: ClusterNames, text: str) -> str:
+    return text if text in choices else _redact_word(names, text)
 
 
-def _redact_word(text: str, names: ClusterNames) -> str:
+def _redact_word(names: ClusterNames, text: str) -> str:
     return text if text in _OF_THE_API else names.text(text)
 
 
-def _redact_label(text: str, names: ClusterNames) -> str:
+def _redact_label(names: ClusterNames, text: str) -> str:
     """Redact a name, and keep that of a request for extended resources: it is found by its place in the pod."""
     return text if REQUEST_NAME.fullmatch(text) else names.text(text)
 
 
-def _redact_path(text: str, names: ClusterNames) -> str:
+def _redact_path(names: ClusterNames, text: str) -> str:
     """Redact names that slashes join."""
     return "/".join(map(names.text, text.split("/")))
 
 
-def _redact_counter_set(text: str, names: ClusterNames) -> str:
+def _redact_counter_set(names: ClusterNames, text: str) -> str:
     prefix = PHYSICAL_DEVICE if text.startswith(PHYSICAL_DEVICE) else ""
-    return prefix + _redact_path(text.removeprefix(prefix), names)
+    return prefix + _redact_path(names, text.removeprefix(prefix))
 
 
-def _redact_supplied(text: str, names: ClusterNames) -> str:
+def _redact_supplied(names: ClusterNames, text: str) -> str:
     """Redact the name of a field of a device that a policy supplied."""
     if text.startswith(_GROUPS) and text.endswith("]"):
-        return f"{_GROUPS}{_redact_counter_set(text[len(_GROUPS) : -1], names)}]"
+        return f"{_GROUPS}{_redact_counter_set(names, text[len(_GROUPS) : -1])}]"
     return text if text in _SUPPLIED else names.text(text)
 
 
@@ -331,7 +285,39 @@ def _redact_opaque(value: Any, names: ClusterNames) -> Any:
     return _redact_record(_OPAQUE, value, names)
 
 
-_OPAQUE: Final[Mapping[str, Rule]] = {"driver": partial(_redact_text, _text_rule(Format.DRIVER))}
+_TEXT_RULES: Final[Mapping[Format, TextRule]] = MappingProxyType(
+    {
+        Format.NAME: ClusterNames.text,
+        Format.SUBDOMAIN: ClusterNames.text,
+        Format.POOL: ClusterNames.text,
+        Format.LABEL_VALUE: ClusterNames.text,
+        Format.WORD: _redact_word,
+        Format.LABEL_KEY: _redact_word,
+        Format.TOLERATION_KEY: _redact_word,
+        Format.DRIVER: ClusterNames.driver,
+        Format.QUALIFIED_NAME: ClusterNames.qualified,
+        Format.FULLY_QUALIFIED_NAME: ClusterNames.qualified,
+        Format.CAPACITY: ClusterNames.qualified,
+        Format.QUANTITY: ClusterNames.amount,
+        Format.RESOURCE: ClusterNames.resource,
+        Format.EXTENDED_RESOURCE: ClusterNames.resource,
+        Format.DNS_LABEL: _redact_label,
+        Format.REQUEST: lambda names, text: "/".join(_redact_label(names, label) for label in text.split("/")),
+        Format.COUNTER_SET: _redact_counter_set,
+        Format.SUPPLIED_FIELD: _redact_supplied,
+        Format.EXPRESSION: ClusterNames.expression,
+        Format.UNCOMPILED_EXPRESSION: ClusterNames.expression,
+        Format.VERSION: ClusterNames.version,
+        Format.ATTRIBUTE_VERSION: ClusterNames.version,
+        Format.RESOURCE_VERSION: lambda names, text: text if _NUMBER.fullmatch(text) else names.text(text),
+        Format.TIME: lambda _, text: text if _TIME.fullmatch(text) else None,
+        Format.DIGEST: lambda _names, _text: "",
+        Format.SENTENCE: lambda names, text: reworded(text, partial(_redact_reason, names)),
+        Format.PLAIN: lambda _, text: REDACTED if text else text,
+    }
+)
+"""The rule for texts of each format; attributes and annotations have their own."""
+_OPAQUE: Final[Mapping[str, Rule]] = {"driver": partial(_redact_text, ClusterNames.driver)}
 _SPECIAL: Final[Mapping[type[Value], Rule]] = {
     NodeSelectorRequirement: _redact_requirement,
     DeviceBody: partial(_redact_record, _DEVICE),
@@ -341,7 +327,7 @@ _SPECIAL: Final[Mapping[type[Value], Rule]] = {
 }
 _ANNOTATIONS: Final[Mapping[str, Rule]] = {
     SNAPSHOT_ANNOTATION: _redact_snapshot,
-    **dict.fromkeys((ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION), partial(_redact_text, _text_rule(Format.NAME))),
+    **dict.fromkeys((ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION), partial(_redact_text, ClusterNames.text)),
     EXTENDED_ANNOTATION: partial(_redact_text, _redact_word),
     DEVICE_ANNOTATION: partial(_redact_text, _redact_path),
 }
