@@ -197,12 +197,10 @@ plugin: Final = _program(
 
 
 def main() -> None:
-    """Run the program `dra-extender`."""
     _run_program(app, "dra-extender")
 
 
 def plugin_main() -> None:
-    """Run the program `kubectl-dra`, which kubectl runs for `kubectl dra`."""
     _run_program(plugin, "kubectl dra")
 
 

@@ -168,7 +168,6 @@ class ClusterSource:
         return bool({name for name, _ in self.chosen_options()} - {"--snapshot-limit", "--request-timeout"})
 
     def settings(self) -> "KubeSettings":
-        """Return how to reach the running cluster."""
         from dra_extender.kube.client.settings import KubeSettings, Timeouts, TlsOptions
 
         seconds = request_seconds(self.request_timeout)
@@ -242,7 +241,6 @@ class ClusterSource:
 
 @contextmanager
 def _read_errors() -> Iterator[None]:
-    """End the program with a message if the cluster cannot be read."""
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.scheduling.ports.cluster import ClusterError
 

@@ -69,7 +69,6 @@ class HelpfulCommand(TyperCommand):
 
 
 def called(example: str, program: str) -> str:
-    """Return the example with the name of the program in it."""
     return example.replace(PROGRAM, program)
 
 

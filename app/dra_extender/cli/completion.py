@@ -143,7 +143,6 @@ def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) ->
 
 
 def script(shell: Shell, program: str) -> str:
-    """Return the script with which a shell completes this program."""
     return _SCRIPTS[shell].replace("PROGRAM", program).replace("FUNCTION", "_" + program.replace("-", "_"))
 
 

@@ -42,7 +42,6 @@ class Story(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the title without the ending of a file name."""
         return _name_of(self.title)
 
     @property
@@ -61,7 +60,6 @@ class StoryFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the title without the ending of a file name."""
         return _name_of(self.title)
 
     @property

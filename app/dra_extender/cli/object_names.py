@@ -40,7 +40,6 @@ class ObjectName(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
         return self.namespace, self.name
 
 

@@ -40,7 +40,6 @@ class PolicyText(NamedTuple):
     document: YamlDocument
 
     def position_of(self, rule: str) -> Position:
-        """Return where the rule of this name is."""
         rules = self.document.value.get(_RULES)
         for index, declared in enumerate(rules if isinstance(rules, list) else ()):
             if isinstance(declared, dict) and declared.get("name") == rule:

@@ -142,7 +142,6 @@ class LintFile(NamedTuple):
 
 
 def read_files(texts: Iterable[tuple[str, str]]) -> list[LintFile]:
-    """Read files, given as (name, text)."""
     files = []
     for name, text in texts:
         try:

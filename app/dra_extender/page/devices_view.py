@@ -56,7 +56,6 @@ class PoolStates(NamedTuple):
 
     @property
     def holders(self) -> Mapping[str, tuple[Holder, ...]]:
-        """Return the holders of each device by its name."""
         return {device.name: device.holders for device, _ in self.devices}
 
 

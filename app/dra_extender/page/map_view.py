@@ -113,8 +113,6 @@ class DeviceMap(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """The pools of one cell."""
-
     group: str
     node: str
     name: str

@@ -158,7 +158,6 @@ class Reports:
         return Point(self.view.now, in_use, waiting)
 
     def knows_why(self, namespace: str, name: str) -> bool:
-        """Return whether `why` has the answer for this pod already."""
         return (namespace, name) in self._answers
 
     def why(self, namespace: str, name: str) -> WhyReport:
@@ -190,7 +189,6 @@ class States:
         self._renewed = asyncio.Condition()
 
     def latest(self) -> Reports:
-        """Return the newest state."""
         if self._reports is None:
             raise RuntimeError("the source has not been started")
         return self._reports

@@ -42,7 +42,6 @@ class CommandLines:
         return self._line("why", name, namespace="" if namespace == _DEFAULT_NAMESPACE else namespace)
 
     def devices(self, node: str = "", driver: str = "") -> str:
-        """Return the devices of a node, or of all; of one driver, or of all."""
         return self._line("devices", node, driver=driver)
 
     def audit(self) -> str:

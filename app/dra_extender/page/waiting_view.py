@@ -143,7 +143,6 @@ class PodsUnderWay(NamedTuple):
 
     @property
     def unfinished(self) -> bool:
-        """Return whether the next answer will say more."""
         return not all(gang.planned for gang in self.gangs)
 
 
@@ -246,7 +245,6 @@ def _links(report: WhyReport) -> Iterator[Link]:
 
 
 def _structs(value: Any) -> Iterator[msgspec.Struct]:
-    """Yield all structs within a struct or a tuple."""
     if isinstance(value, msgspec.Struct):
         yield value
         value = tuple(getattr(value, name) for name in value.__struct_fields__)

@@ -94,7 +94,6 @@ def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding
 
 
 def sort_findings(findings: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
-    """Sort findings by severity, check and object."""
     places = {check: place for place, check in enumerate(Check)}
     return tuple(
         sorted(findings, key=lambda finding: (finding.severity, places[finding.check], finding.about, finding.detail))

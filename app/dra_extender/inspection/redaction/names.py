@@ -40,12 +40,10 @@ class OrderedNames:
 
     @property
     def kept_names(self) -> frozenset[str]:
-        """The names that stay and occur."""
         return frozenset(self._kept & self._learned)
 
     @property
     def new_names(self) -> dict[str, str]:
-        """The new name of each name, after `resolve`."""
         return self._new_names
 
     def keep(self, *names: str) -> None:
@@ -152,12 +150,10 @@ class ClusterNames:
 
     @property
     def kept_names(self) -> tuple[str, ...]:
-        """The names and values that stay, because an expression or a selector looks into them."""
         return tuple(sorted({*self.texts.kept_names, *self.members.kept_names}))
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The other version of each version, after `resolve`."""
         return self._ranks or {}
 
     def resolve(self, random: Random) -> None:
