@@ -232,11 +232,12 @@ class ClusterSource:
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.objects import ALL_KINDS, KINDS
-        from dra_extender.inspection.running_cluster import read_live, with_holds
+        from dra_extender.inspection.running_cluster import read_live, read_view, with_view
 
         settings = self.settings()
         kinds = ALL_KINDS if explaining else KINDS
-        return await with_holds(await read_live(settings, self.namespace, kinds), settings, self.extender_url)
+        objects = await read_live(settings, self.namespace, kinds)
+        return with_view(objects, await read_view(settings, objects.of_kind("pods"), self.extender_url))
 
 
 @contextmanager

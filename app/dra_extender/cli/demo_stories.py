@@ -3,7 +3,8 @@
 import asyncio
 import difflib
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -169,11 +170,6 @@ async def play(
     results = []
     for story in stories:
         title, manifests, _ = story
-        in_force = with_policy(playing.settings, story.policy)
-
-        def start(cluster: MemoryCluster, chosen: Settings = in_force) -> AbstractAsyncContextManager[HttpTransport]:
-            return serve(cluster, chosen)
-
         in_full = report if title in full else None
         if in_full is not None:
             in_full.title(title)
@@ -181,7 +177,7 @@ async def play(
         result = await run_story(
             title,
             manifests,
-            start,
+            partial(serve, settings=with_policy(playing.settings, story.policy)),
             served=served_by(playing.minor),
             scheduler_names=playing.scheduler_names,
             observe=in_full.step if in_full is not None else lambda _: None,

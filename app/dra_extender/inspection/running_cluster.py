@@ -166,11 +166,6 @@ async def _ask(where: str, get: Callable[[str], Awaitable[bytes]], *, decisions:
         return view._replace(decisions_problem=f"not read: {problem}")
 
 
-async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
-    """Return the objects with what the extender of this cluster holds, as far as that can be read."""
-    return with_view(objects, await read_view(settings, objects.of_kind("pods"), url))
-
-
 def with_view(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
     """Return the objects with what an extender holds; whether one runs is not known without the pods of all namespaces."""
     unknown = not view.summary and unread(objects.origin, {"pods"})

@@ -1,9 +1,8 @@
 """Who uses how much: devices, counters and capacity by namespace, device class and driver."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.inspection.audit.requests import requests_by_name
@@ -65,15 +64,12 @@ class UsageReport(Value, frozen=True):
     drivers: tuple[DriverUse, ...]
 
 
-@dataclass(slots=True)
-class _Sums:
-    claims: set[str] = field(default_factory=set)
-    pods: set[str] = field(default_factory=set)
-    devices: int = 0
-    shares: int = 0
-    observed: int = 0
-    counters: Counter[str] = field(default_factory=Counter)
-    capacity: Counter[str] = field(default_factory=Counter)
+class _Held(NamedTuple):
+    """What a claim has of a device; a device with several shares `draws` once."""
+
+    record: ClaimRecord
+    holding: DeviceHolding
+    draws: bool
 
 
 def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport:
@@ -92,36 +88,18 @@ def usage_report(view: ClusterView, namespace: str | None = None) -> UsageReport
         for part in view.published_pool(pool_id).published
         for device in part.devices
     }
-    sums: dict[_Key, _Sums] = {}
-    drawn: set[DeviceId] = set()
+    held: defaultdict[_Key, list[_Held]] = defaultdict(list)
     in_use: set[DeviceId] = set()
     for record in sorted(view.ledger.claims.counted(), key=lambda record: record.claim.metadata.key):
         classes = list(_classes(record))
         for index, holding in enumerate(record.counted):
             device_class = classes[index] if index < len(classes) else UNKNOWN_CLASS
             key = (record.claim.metadata.namespace, device_class, holding.driver)
-            device = holding.device_id
-            _add(sums.setdefault(key, _Sums()), record, holding, published.get(device), draws=device not in drawn)
+            held[key].append(_Held(record, holding, draws=holding.device_id not in in_use))
             if not holding.admin:
-                drawn.add(device)
-                in_use.add(device)
+                in_use.add(holding.device_id)
     used = Counter(device[0] for device in in_use if device in published)
-    rows = (
-        UsageRow(
-            namespace=place,
-            device_class=device_class,
-            driver=driver,
-            claims=len(row_sums.claims),
-            pods=len(row_sums.pods),
-            devices=row_sums.devices,
-            shares=row_sums.shares,
-            observed=row_sums.observed,
-            counters=tuple(sorted(row_sums.counters.items())),
-            capacity=tuple(sorted(row_sums.capacity.items())),
-        )
-        for (place, device_class, driver), row_sums in sorted(sums.items())
-        if namespace in (None, place)
-    )
+    rows = [_row(key, entries, published) for key, entries in sorted(held.items()) if namespace in (None, key[0])]
     drivers = () if unread(view.origin, _COUNTED) else tuple(_drivers(view, published, used))
     return UsageReport(format=FORMAT, origin=view.origin, rows=tuple(rows), drivers=drivers)
 
@@ -152,18 +130,27 @@ def _classes(record: ClaimRecord) -> Iterator[str]:
         yield UNKNOWN_CLASS if request is None else request.device_class_name
 
 
-def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Device | None, *, draws: bool) -> None:
-    sums.claims.add(record.claim.metadata.uid)
-    sums.pods.update(consumer.uid for consumer in record.claim.status.reserved_for if consumer.is_pod)
-    if holding.admin:
-        sums.observed += 1
-        return
-    if holding.share_id is None:
-        sums.devices += 1
-    else:
-        sums.shares += 1
-        sums.capacity.update(dict(holding.consumed_capacity))
-    if draws:
-        for entry in holding.drawn(device):
-            for name, amount in entry.counters:
-                sums.counters[name] += amount
+def _row(key: _Key, entries: Sequence[_Held], published: Mapping[DeviceId, Device]) -> UsageRow:
+    namespace, device_class, driver = key
+    records = {entry.record.claim.metadata.uid: entry.record for entry in entries}
+    own = [entry for entry in entries if not entry.holding.admin]
+    counters, capacity = Counter[str](), Counter[str]()
+    for _, holding, draws in own:
+        if holding.share_id is not None:
+            capacity.update(dict(holding.consumed_capacity))
+        for consumption in holding.drawn(published.get(holding.device_id)) if draws else ():
+            counters.update(dict(consumption.counters))
+    devices = sum(entry.holding.share_id is None for entry in own)
+    consumers = (consumer for record in records.values() for consumer in record.claim.status.reserved_for)
+    return UsageRow(
+        namespace=namespace,
+        device_class=device_class,
+        driver=driver,
+        claims=len(records),
+        pods=len({consumer.uid for consumer in consumers if consumer.is_pod}),
+        devices=devices,
+        shares=len(own) - devices,
+        observed=len(entries) - len(own),
+        counters=tuple(sorted(counters.items())),
+        capacity=tuple(sorted(capacity.items())),
+    )

@@ -87,12 +87,6 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
     yield from (finding(Check.POLICY_WITHOUT_EFFECT, "policy", message) for message in cluster.policy_messages())
 
 
-def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
-    """Return all findings at once, without those of checks that need a kind that is `missing`; errors first."""
-    absent = frozenset(missing)
-    return sort_findings(step for step in steps if step is not None and not step.check.kinds & absent)
-
-
 def sort_findings(findings: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
     places = {check: place for place, check in enumerate(Check)}
     return tuple(

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, sort_findings
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
@@ -59,8 +59,10 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
     )
     unjudged = UnjudgedClaims()
     unread_kinds = unread(view.origin, EVERYTHING)
-    missing = [kind.kind for kind in view.origin.missing if kind.served]
-    findings = findings_of(audit_steps(cluster, unjudged), missing)
+    missing = frozenset(kind.kind for kind in view.origin.missing if kind.served)
+    # Checks that need a kind that could not be read are not made.
+    steps = (step for step in audit_steps(cluster, unjudged) if step is not None and not step.check.kinds & missing)
+    findings = sort_findings(step for step in steps if namespace in (None, step.namespace or namespace))
     left_out = []
     checks = tuple(check for check in Check if check.kinds & {kind.kind for kind in unread_kinds})
     if checks:
@@ -77,14 +79,13 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
         "pods": len(ledger.pods),
         "deviceclasses": len(ledger.classes),
     }
-    in_namespace = [finding for finding in findings if namespace in (None, finding.namespace or namespace)]
     not_judged = (*left_out, *unjudged.checks(missing))
     return AuditReport(
         format=FORMAT,
         origin=view.origin,
-        verdict=_verdict(in_namespace, not_judged),
+        verdict=_verdict(findings, not_judged),
         objects={kind: number for kind, number in counts.items() if kind not in missing},
-        findings=tuple(in_namespace),
+        findings=findings,
         unjudged=not_judged,
         held=held_devices(view.ledger, view.hold_report),
     )

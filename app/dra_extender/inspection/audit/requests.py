@@ -47,13 +47,9 @@ class UnjudgedClaims:
     def __init__(self) -> None:
         self._claims: dict[tuple[str, Check], dict[str, None]] = {}
 
-    def without_spec(self, claim: str, reason: str) -> None:
-        """Note a claim whose requests are not known."""
-        self._note(claim, reason, Check.REQUEST_NOT_MET)
-
-    def without_selection(self, claim: str, reason: str) -> None:
-        """Note a claim whose selectors cannot be compared with its devices."""
-        self._note(claim, reason, Check.DEVICE_MISMATCH)
+    def note(self, claim: str, reason: str, first: Check) -> None:
+        """Note a claim, and the first check that it could not have: of its requests, or only of its selectors."""
+        self._claims.setdefault((shortened(reason, _LONGEST_REASON), first), {})[claim] = None
 
     @property
     def reasons(self) -> Mapping[str, int]:
@@ -75,9 +71,6 @@ class UnjudgedClaims:
                 checks = tuple(check for check in _COMPARING if not check.kinds & absent)
                 noun = "claim" if len(claims) == 1 else "claims"
                 yield UnjudgedCheck(checks=checks, reason=f"{noun} {claims_text(claims)}: {reason}")
-
-    def _note(self, claim: str, reason: str, first: Check) -> None:
-        self._claims.setdefault((shortened(reason, _LONGEST_REASON), first), {})[claim] = None
 
 
 _ALL_MODE: Final = "All"
@@ -117,7 +110,8 @@ class RequestAudit:
         for detail in _deviations(requested, allocation.devices.results):
             yield finding(Check.REQUEST_NOT_MET, about, detail)
         if isinstance(requested.demand, Rejection):
-            self._unjudged.without_selection(claim_name(record.claim), self._reason(requested, requested.demand))
+            reason = self._reason(requested, requested.demand)
+            self._unjudged.note(claim_name(record.claim), reason, Check.DEVICE_MISMATCH)
             return
         for result in allocation.devices.results:
             option = requested.demand.option("", result.request)
@@ -134,10 +128,11 @@ class RequestAudit:
             try:
                 claim = record.claim_with_spec
             except ModelError as problem:
-                self._unjudged.without_spec(claim_name(record.claim), str(problem))
+                self._unjudged.note(claim_name(record.claim), str(problem), Check.REQUEST_NOT_MET)
                 return None
             except SpecNotKeptError:
-                self._unjudged.without_spec(claim_name(record.claim), "what they ask for is not kept in memory")
+                reason = "what they ask for is not kept in memory"
+                self._unjudged.note(claim_name(record.claim), reason, Check.REQUEST_NOT_MET)
                 return None
             demand = build_demand(
                 (NamedClaim("", claim),),
@@ -195,7 +190,7 @@ class RequestAudit:
         except SelectorError as problem:
             return str(problem)
         except SelectionTimeoutError:
-            self._unjudged.without_selection(claim_name(record.claim), SELECTORS_TOO_LONG)
+            self._unjudged.note(claim_name(record.claim), SELECTORS_TOO_LONG, Check.DEVICE_MISMATCH)
             return None
         return "" if matches else "a selector is false"
 
