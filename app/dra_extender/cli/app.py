@@ -54,7 +54,7 @@ class CommandGroup(TyperGroup):
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Say what is wrong with a command line in the same way as everything else that is wrong."""
         try:
-            status = super().main(*args, standalone_mode=False, **extra)
+            status = super().main(*args, **extra, standalone_mode=False)  # type: ignore[misc]  # callers give it by its name
             sys.stdout.flush()
         except typer.TyperException as problem:
             if not standalone_mode:

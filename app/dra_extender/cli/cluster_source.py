@@ -215,20 +215,28 @@ class ClusterSource:
 
         End the program with a message if the cluster cannot be read.
         """
-        from contextlib import aclosing
-
-        from dra_extender.inspection.running_cluster import readings, with_events
         from dra_extender.runtime.installation import run_in_new_loop
-
-        async def follow() -> None:
-            async with aclosing(readings(self.settings(), self.extender_url, namespace=self.namespace)) as snapshots:
-                async for objects in snapshots:
-                    answer(await with_events(objects, self.settings()))
 
         if self.snapshot is not None:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
         with suppress(KeyboardInterrupt), _read_errors():
-            run_in_new_loop(follow())
+            run_in_new_loop(self._follow(answer))
+
+    async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
+        import asyncio
+
+        from dra_extender.inspection.running_cluster import PAUSE_SECONDS, FollowedCluster, with_events
+
+        settings = self.settings()
+        followed = FollowedCluster(settings, self.extender_url, namespace=self.namespace)
+        try:
+            await followed.start()
+            while True:
+                answer(await with_events(await followed.objects(), settings))
+                await followed.change()
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            await followed.stop()
 
     async def _live(self, *, explaining: bool) -> "ClusterObjects":
         from dra_extender.inspection.objects import ALL_KINDS, KINDS

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -260,32 +260,6 @@ class KeptObjects:
 
     def absent(self) -> None:
         pass
-
-
-async def readings(
-    settings: KubeSettings,
-    extender_url: str = "",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    namespace: str | None = None,
-) -> AsyncGenerator[ClusterObjects, None]:
-    """Yield the objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
-
-    Changes within a second are one; if an extender runs, its holds are asked for every five seconds.  `namespace`: as in
-    ClusterFollower.
-
-    Raises:
-        ConfigurationError: there is no usable kubeconfig.
-        ClusterError: the API server does not answer, or is too old.
-    """
-    followed = FollowedCluster(settings, extender_url, namespace=namespace)
-    try:
-        await followed.start()
-        while True:
-            yield await followed.objects()
-            await followed.change()
-            await sleep(PAUSE_SECONDS)
-    finally:
-        await followed.stop()
 
 
 class FollowedCluster:

@@ -1,7 +1,8 @@
 """How many more copies of a pod fit, why no further one does, and what is left that none can use."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,7 +15,8 @@ from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.copied_cluster import generate_for
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind, Stranded, StrandedCounter
-from dra_extender.inspection.what_if.trial import Refusals, Trial, counted
+from dra_extender.inspection.what_if.trial import Trial, counted
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.pod import Pod, read_pod
@@ -38,90 +40,90 @@ def stranded(trial: Trial, pod: Pod) -> tuple[tuple[Stranded, ...], bool]:
 
     Also return whether all nodes were looked at; if not, the budget for expressions was spent.
     """
-    refusals = trial.refusals(pod)
+    ledger, refusals = trial.view.ledger, trial.refusals(pod)
     if refusals.demand is None:
         return (), True
-    search = _StrandedSearch(trial, refusals.demand, refusals)
-    complete = search.visit_all()
+    free, complete = _free_devices(trial, refusals.demand, sorted(refusals.texts))
+    counter_sets, counters_left = cache(partial(_counter_sets, ledger)), cache(partial(_counters_left, ledger))
+    devices: defaultdict[_Place, set[str]] = defaultdict(set)
+    counters: defaultdict[_Place, dict[tuple[str, ...], StrandedCounter]] = defaultdict(dict)
+    for node, device_id, code in free:
+        pool_id = device_id[:2]
+        reaching = ledger.slices.nodes_of(pool_id)
+        where = node if reaching is not None and len(reaching) == 1 else SEVERAL_NODES
+        if code is None:
+            place = _Place(where, refusals.codes[node], f"a copy does not fit: {refusals.texts[node]}")
+        else:
+            place = _Place(where, code.name, code.value)
+        sets = counter_sets(pool_id).get(device_id[2], frozenset())
+        if not sets or code is None:
+            devices[place].add("/".join(device_id))
+        for counter in counters_left(pool_id) if sets else ():
+            if counter.counter_set in sets:
+                counters[place][*pool_id, counter.counter_set, counter.counter] = counter
     parts = (
         Stranded(
             node=place.node,
             code=place.code,
             text=place.text,
-            devices=tuple(sorted("/".join(device) for device in search.devices.get(place, ()))),
-            counters=tuple(counter for _, counter in sorted(search.counters.get(place, {}).items())),
+            devices=tuple(sorted(devices.get(place, ()))),
+            counters=tuple(counter for _, counter in sorted(counters.get(place, {}).items())),
         )
-        for place in sorted(search.devices.keys() | search.counters.keys())
+        for place in sorted(devices.keys() | counters.keys())
     )
     return tuple(parts), complete
 
 
-class _StrandedSearch:
-    """Goes through the devices that each node can reach, once for each device."""
+def _free_devices(
+    trial: Trial, demand: Demand, nodes: Iterable[str]
+) -> tuple[Sequence[tuple[str, DeviceId, Code | None]], bool]:
+    """Return (node, device, what keeps it away) of the free devices that the pod means, each once.
 
-    def __init__(self, trial: Trial, demand: Demand, refusals: Refusals) -> None:
-        self._view = trial.view
-        self._demand = demand
-        self._refusals = refusals
-        self._draws: dict[PoolId, Mapping[str, frozenset[str]]] = {}
-        self._left: dict[PoolId, tuple[StrandedCounter, ...]] = {}
-        self.devices: dict[_Place, set[DeviceId]] = defaultdict(set)
-        self.counters: dict[_Place, dict[tuple[str, ...], StrandedCounter]] = defaultdict(dict)
-
-    def visit_all(self) -> bool:
-        """Look at all nodes until the budget for expressions is spent; return whether it was enough."""
-        seen, budget, allocator = set[DeviceId](), self._view.budget(), self._view.extender.allocator
-        requests = [
-            (claim.label, option.name)
-            for claim in self._demand.claims
-            for request in claim.requests
-            for option in request.options
-        ]
-        for name in sorted(self._refusals.texts):
-            if budget():
-                return False
-            node, here = self._view.ledger.nodes.get(name), set[DeviceId]()
-            if node is None:
-                continue
-            for request_key in requests:
-                for diagnosis in allocator.diagnose_devices(
-                    self._demand, node, request_key, budget, explains_selectors=False
-                ):
-                    if diagnosis.device_id not in seen and diagnosis.code not in _NOT_MEANT:
-                        here.add(diagnosis.device_id)
-                        self._note(name, diagnosis.device_id, diagnosis.code)
-            seen |= here
-        return True
-
-    def _note(self, node: str, device_id: DeviceId, code: Code | None) -> None:
-        ledger, pool_id = self._view.ledger, device_id[:2]
-        reaching = ledger.slices.nodes_of(pool_id)
-        where = node if reaching is not None and len(reaching) == 1 else SEVERAL_NODES
-        if code is None:
-            place = _Place(where, self._refusals.codes[node], f"a copy does not fit: {self._refusals.texts[node]}")
-        else:
-            place = _Place(where, code.name, code.value)
-        if pool_id not in self._draws:
-            self._draws[pool_id] = {
-                device.name: frozenset(consumption.counter_set for consumption in device.consumes_counters)
-                for published in ledger.slices.of_pool(pool_id)
-                for device in published.devices
-            }
-        sets = self._draws[pool_id].get(device_id[2], ())
-        if not sets or code is None:
-            self.devices[place].add(device_id)
-        if sets and pool_id not in self._left:
-            pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
-            members = held_consumption(pool.published, ledger.claims.usage.pool(pool_id))
-            left = CounterTable(pool.totals, members).remaining
-            self._left[pool_id] = tuple(
-                StrandedCounter(counter_set=name, counter=counter, left=amount, total=pool.totals[name][counter])
-                for (name, counter), amount in sorted(left.items())
-                if amount > 0
+    Also return whether the budget for expressions sufficed for all nodes.
+    """
+    view, budget = trial.view, trial.view.budget()
+    requests = [
+        (claim.label, option.name)
+        for claim in demand.claims
+        for request in claim.requests
+        for option in request.options
+    ]
+    seen: set[DeviceId] = set()
+    free: list[tuple[str, DeviceId, Code | None]] = []
+    for name in nodes:
+        if budget():
+            return free, False
+        node = view.ledger.nodes.get(name)
+        of_node = [
+            (name, diagnosis.device_id, diagnosis.code)
+            for request_key in (() if node is None else requests)
+            for diagnosis in view.extender.allocator.diagnose_devices(
+                demand, node, request_key, budget, explains_selectors=False
             )
-        for stranded in self._left[pool_id] if sets else ():
-            if stranded.counter_set in sets:
-                self.counters[place][*pool_id, stranded.counter_set, stranded.counter] = stranded
+            if diagnosis.device_id not in seen and diagnosis.code not in _NOT_MEANT
+        ]
+        seen.update(device_id for _, device_id, _ in of_node)
+        free += of_node
+    return free, True
+
+
+def _counter_sets(ledger: Ledger, pool_id: PoolId) -> Mapping[str, frozenset[str]]:
+    """Return the counter sets from which each device of a pool draws."""
+    return {
+        device.name: frozenset(consumption.counter_set for consumption in device.consumes_counters)
+        for published in ledger.slices.of_pool(pool_id)
+        for device in published.devices
+    }
+
+
+def _counters_left(ledger: Ledger, pool_id: PoolId) -> Sequence[StrandedCounter]:
+    pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
+    left = CounterTable(pool.totals, held_consumption(pool.published, ledger.claims.usage.pool(pool_id))).remaining
+    return [
+        StrandedCounter(counter_set=name, counter=counter, left=amount, total=pool.totals[name][counter])
+        for (name, counter), amount in sorted(left.items())
+        if amount > 0
+    ]
 
 
 MOST_COPIES: Final = 1_000
