@@ -11,7 +11,7 @@ import msgspec
 from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
-from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, load_documents
 from dra_extender.manifests.files import files_in, opened, title
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.model.api_json import ModelError
@@ -125,14 +125,9 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
     for path in files:
         try:
             with opened(path) as source:
-                data = source.read(MOST_BYTES + 1)
-            if len(data) > MOST_BYTES:
-                raise UnreadableChangeError(f"{title(path)}: expected at most {MOST_BYTES} bytes")
-            documents = read_documents(data.decode())
+                documents = load_documents(source.read(MOST_BYTES + 1))
         except OSError as problem:
             raise UnreadableChangeError(f"{title(path)}: cannot be read: {problem.strerror or problem}") from problem
-        except UnicodeDecodeError as problem:
-            raise UnreadableChangeError(f"{title(path)}: expected YAML in UTF-8") from problem
         except YamlError as problem:
             raise UnreadableChangeError(problem.located(title(path))) from problem
         for document in documents:
