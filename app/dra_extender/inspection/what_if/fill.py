@@ -94,9 +94,11 @@ def _free_devices(
         if budget():
             return free, False
         node = view.ledger.nodes.get(name)
+        if node is None:
+            continue
         of_node = [
             (name, diagnosis.device_id, diagnosis.code)
-            for request_key in (() if node is None else requests)
+            for request_key in requests
             for diagnosis in view.extender.allocator.diagnose_devices(
                 demand, node, request_key, budget, explains_selectors=False
             )
