@@ -116,3 +116,10 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
 
 def test_later_document_about_a_slice_replaces_the_earlier_one() -> None:
     assert said(counters() + devices(draws="gpu-9, counters: {sm: {value: '1'}}") + devices()) == []
+
+
+def test_devices_of_v1beta1_are_looked_at_with_what_they_draw() -> None:
+    too_much = devices(draws="gpu-0, counters: {sm: {value: '400'}}")
+    older = too_much.replace("/v1\n", "/v1beta1\n").replace("mig-0, ", "mig-0, basic: {").replace("]}]", "]}}]")
+    assert said(counters() + older) == said(counters() + too_much)
+    assert "it is never allocated" in said(counters() + older)[0]

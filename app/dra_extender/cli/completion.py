@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -143,7 +144,8 @@ def answer(program: Any, typed: Sequence[str], names: NameSource = names_for) ->
 
 
 def script(shell: Shell, program: str) -> str:
-    return _SCRIPTS[shell].replace("PROGRAM", program).replace("FUNCTION", "_" + program.replace("-", "_"))
+    template = files("dra_extender.cli").joinpath("scripts", f"completion.{shell}").read_text(encoding="utf-8")
+    return template.replace("PROGRAM", program).replace("FUNCTION", "_" + program.replace("-", "_"))
 
 
 def _place(program: Any, before: Sequence[str]) -> _Place:
@@ -223,75 +225,3 @@ def _choices(parameter: Any) -> Sequence[str]:
 
 def _is_group(command: Any) -> bool:
     return bool(getattr(command, "commands", None))
-
-
-_SCRIPTS: Final[Mapping[Shell, str]] = MappingProxyType(
-    {
-        Shell.BASH: """\
-# Completion of PROGRAM for bash: source <(PROGRAM completion bash)
-FUNCTION() {
-    local line directive=0 begun="${COMP_WORDS[COMP_CWORD]}"
-    local words=("${COMP_WORDS[@]:1:COMP_CWORD}")
-    COMPREPLY=()
-    # bash takes --option=value for three words.
-    if [[ $begun == "=" ]]; then
-        begun=""
-        words=("${COMP_WORDS[@]:1:COMP_CWORD-1}" "")
-    elif [[ ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then
-        words=("${COMP_WORDS[@]:1:COMP_CWORD-2}" "$begun")
-    fi
-    while IFS= read -r line; do
-        case $line in
-            :[0-9]*) directive=${line#:} ;;
-            "$begun"*) COMPREPLY+=("${line%%$'\\t'*}") ;;
-        esac
-    done < <(PROGRAM __complete "${words[@]}" 2>/dev/null)
-    if [[ $directive == 0 && ${#COMPREPLY[@]} == 0 ]]; then
-        compopt -o default 2>/dev/null
-    fi
-}
-complete -F FUNCTION PROGRAM
-""",
-        Shell.ZSH: """\
-#compdef PROGRAM
-# Completion of PROGRAM for zsh: source <(PROGRAM completion zsh)
-FUNCTION() {
-    local line directive=0
-    local -a candidates
-    while IFS= read -r line; do
-        case $line in
-            :[0-9]*) directive=${line#:} ;;
-            *) candidates+=("${${line%%$'\\t'*}//:/\\\\:}${${(M)line%%$'\\t'*}:+:${line#*$'\\t'}}") ;;
-        esac
-    done < <(PROGRAM __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    if (( ${#candidates} )); then
-        _describe -t values PROGRAM candidates
-    elif [[ $directive == 0 ]]; then
-        _files
-    fi
-}
-compdef FUNCTION PROGRAM
-""",
-        Shell.FISH: """\
-# Completion of PROGRAM for fish: PROGRAM completion fish | source
-function FUNCTION
-    set -l words (commandline -opc)[2..-1] (commandline -ct)
-    set -l lines (PROGRAM __complete $words 2>/dev/null)
-    set -l directive 0
-    set -l found 0
-    for line in $lines
-        if string match -qr '^:[0-9]+$' -- $line
-            set directive (string sub -s 2 -- $line)
-        else
-            set found 1
-            echo $line
-        end
-    end
-    if test $directive = 0 -a $found = 0
-        __fish_complete_path (commandline -ct)
-    end
-end
-complete -c PROGRAM -f -a '(FUNCTION)'
-""",
-    }
-)

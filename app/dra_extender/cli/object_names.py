@@ -69,11 +69,7 @@ def object_name(text: str, namespace: str, *kinds: NamedKind) -> ObjectName:
 
 
 def pod_key(text: str, namespace: str) -> tuple[str, str]:
-    """Return namespace and name of a pod.
-
-    Raises:
-        BadParameter: the text is no name of a pod.
-    """
+    """Return namespace and name of a pod; see `object_name`."""
     return object_name(text, namespace, NamedKind.POD).key
 
 
@@ -83,9 +79,5 @@ def pod_text(key: str) -> str:
 
 
 def node_name(text: str) -> str:
-    """Return the name of a node.
-
-    Raises:
-        BadParameter: the text is no name of a node.
-    """
+    """Return the name of a node; see `object_name`."""
     return object_name(text, "", NamedKind.NODE).name
