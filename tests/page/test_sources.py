@@ -79,7 +79,7 @@ async def test_step_that_ends_a_pod_names_the_budget_that_forbids_it(tmp_path: P
         await cancel(running)
         await state.stop()
     answer = Views(Renderer(""), CommandLines()).answer("pending", reports, {"pod": f"{NAMESPACE}/train"})
-    assert "PodDisruptionBudget keep forbids its eviction now" in answer.html
+    assert "PodDisruptionBudget keep forbids its eviction now" in bytes(answer.body).decode()
 
 
 async def test_snapshot_has_one_generation(made: MadeCluster) -> None:

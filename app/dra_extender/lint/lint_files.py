@@ -172,10 +172,6 @@ def _subject_findings(
             yield placed(file, expression.place(finding.offset), expression.subject, finding, expression.field)
 
 
-_REQUESTS: Final = "requests"
-_FIRST_AVAILABLE: Final = "firstAvailable"
-
-
 def _device_count_findings(file: LintFile) -> Iterator[PlacedFinding]:
     """Yield a warning for each claim of the file that is never allocated, and for each alternative that is never taken."""
     for document in file.objects:
@@ -195,22 +191,22 @@ def _excessive_requests(devices: Any) -> Iterator[tuple[FieldPath, str]]:
 
     The path is that of all requests if the claim is never allocated, and otherwise that of an alternative that is never taken.
     """
-    requests = [_device_counts(request) for request in list_at(devices, (_REQUESTS,))]
+    requests = [_device_counts(request) for request in list_at(devices, ("requests",))]
     too_many = too_many_devices(requests)
     if too_many:
-        yield (_REQUESTS,), f"no node can serve the claim: it {too_many}"
+        yield ("requests",), f"no node can serve the claim: it {too_many}"
         return
     for index, counts in enumerate(requests):
         for number, count in enumerate(counts if len(counts) > 1 else ()):
             too_many = too_many_devices([*requests[:index], [count], *requests[index + 1 :]])
             if too_many:
                 sentence = f"this alternative is never taken: with it, the claim {too_many}"
-                yield (_REQUESTS, index, _FIRST_AVAILABLE, number), sentence
+                yield ("requests", index, "firstAvailable", number), sentence
 
 
 def _device_counts(request: Any) -> Sequence[int]:
     """Return the number of devices of each alternative, of which a request with `exactly` has one."""
-    bodies = list_at(request, (_FIRST_AVAILABLE,)) or [value_at(request, ("exactly",))]
+    bodies = list_at(request, ("firstAvailable",)) or [value_at(request, ("exactly",))]
     return [_device_count(body) for body in bodies]
 
 

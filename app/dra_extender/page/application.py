@@ -11,7 +11,7 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -131,10 +131,9 @@ class PageApplication:
         # The last of several values of one name counts, as in most programs.
         query = dict(request.query_params)
         view = request.path_params["view"]
-        page = await asyncio.get_running_loop().run_in_executor(
+        return await asyncio.get_running_loop().run_in_executor(
             self._thread, lambda: self._views.answer(view, self._source.latest(), query)
         )
-        return HTMLResponse(page.html, page.status)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from shlex import join
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
+from starlette.responses import HTMLResponse
 
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
@@ -65,13 +66,6 @@ VIEWS: Final = ("overview", "pending", "map", "node", "waiting", "health")
 """The paths of the views below the token, in the order of the navigation."""
 
 
-class ViewAnswer(NamedTuple):
-    """A page and its HTTP status."""
-
-    html: str
-    status: int = 200
-
-
 class Views:
     """Renders each view."""
 
@@ -89,13 +83,13 @@ class Views:
             ),
         }
 
-    def answer(self, path: str, reports: Reports, query: Query) -> ViewAnswer:
+    def answer(self, path: str, reports: Reports, query: Query) -> HTMLResponse:
         """Return the view of this path; status 404 for what is not there, 403 for what may not be read, 400 for a wrong query."""
         view = self._by_path.get(path)
         if view is None:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
         try:
-            return ViewAnswer(view(reports, query))
+            return HTMLResponse(view(reports, query))
         except (UnknownNodeError, UnknownObjectError) as problem:
             return self._problem(reports, str(problem), 404)
         except UnreadKindsError as problem:
@@ -161,8 +155,8 @@ class Views:
             most_devices=MOST_DEVICES,
         )
 
-    def _problem(self, reports: Reports, problem: str, status: int) -> ViewAnswer:
-        return ViewAnswer(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
+    def _problem(self, reports: Reports, problem: str, status: int) -> HTMLResponse:
+        return HTMLResponse(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
 
     def _page(self, view: str, title: str, reports: Reports, command: str, **values: object) -> str:
         return self._renderer.page(

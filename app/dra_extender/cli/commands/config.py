@@ -136,21 +136,11 @@ def check_file(
         raise CommandError(unreadable, ExitStatus.UNKNOWN) from unreadable
     problems = check(configuration.value, limits_of(settings))
     if output is ProgramFormat.JSON:
-        typer.echo(
-            json.dumps(
-                {
-                    "problems": [
-                        {
-                            "field": problem.field,
-                            "line": configuration.line_of(problem.field),
-                            "sentence": problem.sentence,
-                        }
-                        for problem in problems
-                    ]
-                },
-                indent=2,
-            )
-        )
+        rows = [
+            {"field": problem.field, "line": configuration.line_of(problem.field), "sentence": problem.sentence}
+            for problem in problems
+        ]
+        typer.echo(json.dumps({"problems": rows}, indent=2))
     else:
         for problem in problems:
             typer.echo(f"{title(file)}:{configuration.line_of(problem.field)}: {problem}")

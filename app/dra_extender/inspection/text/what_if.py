@@ -8,9 +8,9 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.devices import NO_NODE
 from dra_extender.inspection.holders import held_lines
 from dra_extender.inspection.lines import INDENT, Part, as_text, beside_labels, paragraph, paragraphs
-from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     Fate,
     Fill,
@@ -195,7 +195,7 @@ def _stranded(stranded: Sequence[Stranded]) -> Iterator[Part]:
     ordered = sorted(stranded, key=lambda place: (place.text, place.node))
     for text, group in groupby(ordered, key=lambda place: place.text):
         places = list(group)
-        nodes = [place.node for place in places if place.node != SEVERAL_NODES]
+        nodes = [place.node for place in places if place.node != NO_NODE]
         where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
         yield paragraph(f"{where}: {text}", INDENT * 2)
         amounts = _amounts(places)

@@ -12,6 +12,7 @@ from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.reasons import Code
+from dra_extender.inspection.devices import NO_NODE
 from dra_extender.inspection.what_if.changes import ChangeError, PodKey
 from dra_extender.inspection.what_if.copied_cluster import generate_for
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind, Stranded, StrandedCounter
@@ -22,8 +23,6 @@ from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-SEVERAL_NODES: Final = ""
-"""The node of devices that several nodes can reach."""
 _NOT_MEANT: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.IN_USE, Code.SELECTOR_FAILED, Code.SEARCH_LIMIT})
 
 
@@ -50,7 +49,7 @@ def stranded(trial: Trial, pod: Pod) -> tuple[tuple[Stranded, ...], bool]:
     for node, device_id, code in free:
         pool_id = device_id[:2]
         reaching = ledger.slices.nodes_of(pool_id)
-        where = node if reaching is not None and len(reaching) == 1 else SEVERAL_NODES
+        where = node if reaching is not None and len(reaching) == 1 else NO_NODE
         if code is None:
             place = _Place(where, refusals.codes[node], f"a copy does not fit: {refusals.texts[node]}")
         else:
