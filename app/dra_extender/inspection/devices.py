@@ -243,12 +243,7 @@ def devices_report(
 ) -> DevicesReport:
     """Return what is where: all pools, those whose devices the node can reach, or those of a driver.
 
-    Args:
-        view: The cluster.
-        node: Pools with devices that this node can reach; None: all.
-        driver: Pools of this driver; None: all.
-        free: Devices that no claim has.
-        namespace: Pools and devices that claims of this namespace have; None: all.
+    `free`: only devices that no claim has.  `namespace`: only pools and devices that claims of this namespace have.
 
     Raises:
         UnknownNodeError: the node does not exist.

@@ -140,10 +140,8 @@ def _problems_of_devices(pools: Sequence[PoolStates]) -> Iterator[Link]:
 def line(values: Sequence[tuple[float, float | None]], now: float, top: float = 0.0) -> Line | None:
     """Return the line of values at moments, which stay as they are until the next; None where there are not two.
 
-    Args:
-        values: Moments (seconds since the epoch) with values; those without are left out.
-        now: Where the line ends.
-        top: The greatest value that the picture has room for, if none of the values is greater.
+    Moments are seconds since the epoch, those without a value are left out; the line ends at `now`.  `top` is the greatest value
+    that the picture has room for, if none of the values is greater.
     """
     points = [(at, value) for at, value in values if value is not None]
     if len(points) <= 1:

@@ -40,14 +40,9 @@ async def defrag(
     most_priority: int | None = None,
     policy: Overlay | None = None,
 ) -> DefragReport:
-    """Return the fewest moves after which a goal is met.
+    """Return the fewest moves, at most `most_moves` beside those from a node that is to be empty, after which a goal is met.
 
-    Args:
-        objects: The cluster.
-        find_goal: Returns the goal.
-        most_moves: How many pods may be moved at most, beside those of a node that is to be empty.
-        most_priority: Pods with a higher priority stay; by default those above the pod that is to fit, and those of the system.
-        policy: The policy in force.
+    Pods of a priority above `most_priority` stay; by default those above the pod that is to fit, and those of the system.
 
     Raises:
         ChangeError: the goal names something that is not there, or that waits for no device.

@@ -45,10 +45,7 @@ def movable_pods(
 ) -> tuple[Sequence[MovingPods], tuple[StayingPods, ...]]:
     """Return which running pods may be moved, the preferred first, and those that may not.
 
-    Args:
-        trial: The cluster.
-        most_priority: Pods with a higher priority stay.
-        own_group: The PodGroup of the pod that is to fit, whose members stay.
+    Pods of a priority above `most_priority` stay, and so do members of `own_group`, the PodGroup of the pod that is to fit.
     """
     groups: defaultdict[tuple[str, ...], list[tuple[Pod, PodFacts]]] = defaultdict(list)
     staying: defaultdict[str, list[str]] = defaultdict(list)

@@ -258,10 +258,8 @@ def device_text(reserved: str) -> str:
 def reserve(copy: CopiedCluster, reserved: str) -> PodKey:
     """Add a pod that asks for one device, or uses a claim; return its key.
 
-    Args:
-        copy: The cluster.
-        reserved: `DRIVER/POOL/DEVICE`, the name of a DeviceClass, a CEL expression as in a selector, or `NAMESPACE/NAME` of a
-            claim.  A device by name is taken as a whole and whatever taints it and its nodes have.
+    `reserved` is `DRIVER/POOL/DEVICE`, the name of a DeviceClass, a CEL expression as in a selector, or `NAMESPACE/NAME` of a
+    claim.  A device by name is taken as a whole and whatever taints it and its nodes have.
 
     Raises:
         ChangeError: there is no such device, class or claim, or the expression does not compile.

@@ -35,19 +35,10 @@ async def what_if(
     policy: Overlay | None = None,
     progress: Progress | None = None,
 ) -> WhatIfReport:
-    """Return what would happen with these changes; without changes, what happens next.
+    """Return where the pods stand that wait, and those that a change ends or moves; without changes, what happens next.
 
-    Args:
-        objects: The cluster.
-        changes: What is different.
-        subject: (namespace, name) of a pod or ResourceClaimTemplate; how many more of it fit is counted after all waiting pods
-            have been placed.
-        most: How many copies are tried at most.
-        policy: The policy in force.
-        progress: Called with the number of pods that were placed and of those that are to be placed.
-
-    Returns:
-        The pods that wait, and those that a change ends or moves.  The same objects in any order have the same answer.
+    `subject` is a pod or ResourceClaimTemplate: how many more of it fit, at `most`, is counted after all waiting pods have been
+    placed.  `policy` is in force at the beginning.  The same objects in any order have the same answer.
 
     Raises:
         ChangeError: a change or the subject names something that is not there.
