@@ -9,7 +9,6 @@ import pytest
 from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.running_cluster import FollowedCluster
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.page.rendering import Renderer
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.states import FollowedState, States, fixed_state
 from dra_extender.page.views import CommandLines, Views
@@ -78,7 +77,7 @@ async def test_step_that_ends_a_pod_names_the_budget_that_forbids_it(tmp_path: P
             reports = await state.later_than(1)
         await cancel(running)
         await state.stop()
-    answer = Views(Renderer(""), CommandLines()).answer("pending", reports, {"pod": f"{NAMESPACE}/train"})
+    answer = Views("", CommandLines()).answer("pending", reports, {"pod": f"{NAMESPACE}/train"})
     assert "PodDisruptionBudget keep forbids its eviction now" in bytes(answer.body).decode()
 
 

@@ -16,7 +16,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dra_extender.api.browser_guard import BrowserGuard
-from dra_extender.page.rendering import Renderer
 from dra_extender.page.states import States
 from dra_extender.page.views import CommandLines, Views
 from dra_extender.runtime.supervision import cancel
@@ -102,7 +101,7 @@ class PageApplication:
     def __init__(self, source: States, commands: CommandLines, token: str) -> None:
         self._source = source
         self._base = f"/{token}"
-        self._views = Views(Renderer(self._base), commands)
+        self._views = Views(self._base, commands)
         # A state is asked by one thread at a time, even after a request is cancelled.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="page")
         self._streams = 0

@@ -103,29 +103,20 @@ def pod_key(query: Query) -> tuple[str, str] | None:
     return namespace, name
 
 
-class Renderer:
-    """Renders templates of this package; links begin with `base`."""
-
-    def __init__(self, base: str) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("dra_extender.page"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=_shown,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(_FILTERS)
-        self._environment.globals["base"] = base
-        self._environment.globals["link"] = lambda view, **query: f"{base}/{view}{_query(query)}"
-
-    def page(self, template: str, **values: object) -> str:
-        """Return the text of a page.
-
-        Raises:
-            UndefinedError: the template uses a name that is not among the values.
-        """
-        return self._environment.get_template(template).render(values)
+def page_templates(base: str) -> Environment:
+    """Return the templates of this package; links begin with `base`, and names that a template is not given are errors."""
+    environment = Environment(
+        loader=PackageLoader("dra_extender.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(_FILTERS)
+    environment.globals["base"] = base
+    environment.globals["link"] = lambda view, **query: f"{base}/{view}{_query(query)}"
+    return environment
 
 
 def _query(values: Mapping[str, object]) -> str:

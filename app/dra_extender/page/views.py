@@ -14,7 +14,7 @@ from dra_extender.inspection.why.why import UnknownObjectError
 from dra_extender.page.devices_view import MOST_DEVICES, DeviceState, pool_states
 from dra_extender.page.map_view import device_map
 from dra_extender.page.overview import health, overview
-from dra_extender.page.rendering import Query, QueryError, Renderer, number, part_of, pod_key
+from dra_extender.page.rendering import Query, QueryError, number, page_templates, part_of, pod_key
 from dra_extender.page.states import Reports
 from dra_extender.page.waiting_view import pending_pods, pods_under_way
 
@@ -69,8 +69,9 @@ VIEWS: Final = ("overview", "pending", "map", "node", "waiting", "health")
 class Views:
     """Renders each view."""
 
-    def __init__(self, renderer: Renderer, commands: CommandLines) -> None:
-        self._renderer = renderer
+    def __init__(self, base: str, commands: CommandLines) -> None:
+        """Links begin with `base`."""
+        self._templates = page_templates(base)
         self._commands = commands
         self._by_path: Mapping[str, Callable[[Reports, Query], str]] = {
             "overview": self._overview,
@@ -159,8 +160,7 @@ class Views:
         return HTMLResponse(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
 
     def _page(self, view: str, title: str, reports: Reports, command: str, **values: object) -> str:
-        return self._renderer.page(
-            f"{view}.html",
+        return self._templates.get_template(f"{view}.html").render(
             view=view,
             views=VIEWS,
             title=title,
