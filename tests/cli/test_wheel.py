@@ -111,7 +111,7 @@ def test_an_installed_wheel_plays_its_examples_beside_another_package_app(enviro
 
 def test_an_installed_wheel_renders_a_view(environment: Path, tmp_path: Path) -> None:
     render = (
-        "from dra_extender.page.rendering import Renderer; Renderer('/t').page('parts.html');"
+        "from dra_extender.page.rendering import page_templates; page_templates('/t').get_template('parts.html').render();"
         " from dra_extender.page.application import PageApplication"
     )
     run(environment / "bin" / "python", "-c", render, cwd=tmp_path)
