@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from dra_extender.page.rendering import Renderer
 from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines, Views
 
@@ -28,7 +27,7 @@ _VIEWS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     nodes = scale.filter_nodes[-1]
     made = large_cluster(nodes)
-    views = Views(Renderer("/t"), CommandLines())
+    views = Views("/t", CommandLines())
     rows = []
     for name, (path, query) in _VIEWS.items():
         states, first, later = [], [], []

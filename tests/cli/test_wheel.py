@@ -133,6 +133,8 @@ def test_an_installed_wheel_is_a_plugin_of_kubectl(environment: Path, tmp_path: 
     tree = run(environment / "bin" / "kubectl-dra", *command, cwd=tmp_path)
     assert tree.startswith("ml/train  Pending 12m, dra-extender-scheduler, fits 0 of 1 nodes\n")
     assert run(environment / "bin" / "kubectl_complete-dra", "devi", cwd=tmp_path).startswith("devices\t")
+    for shell in ("bash", "zsh", "fish"):
+        assert "kubectl-dra __complete" in run(environment / "bin" / "kubectl-dra", "completion", shell, cwd=tmp_path)
 
 
 def packaged(environment: Path) -> Path:
