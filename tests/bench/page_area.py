@@ -56,6 +56,6 @@ def _seconds(views: Views, path: str, reports: Reports, query: dict[str, str]) -
     began = time.process_time()
     answer = views.answer(path, reports, query)
     used = time.process_time() - began
-    if answer.status != 200:
-        raise BenchError(f"view {path} answered {answer.status}: {answer.html[:200]}")
+    if answer.status_code != 200:
+        raise BenchError(f"view {path} answered {answer.status_code}: {bytes(answer.body).decode()[:200]}")
     return used

@@ -128,5 +128,5 @@ def finding(check: Check, about: str, detail: str) -> AuditFinding:
 
 
 def finding_of(violation: InvariantViolation) -> AuditFinding:
-    rule = Invariant(violation.rule)
+    rule = next(rule for rule in Invariant if rule == violation.rule)
     return finding(rule.check, f"{rule.kind} {violation.about}", f"{rule}: {violation.detail}")
