@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -130,10 +129,6 @@ def _support(gate: Gate, minor: int, gates: Mapping[str, bool] | None) -> Suppor
     return Support.KEPT if gates.get(gate.gate_name, True) else Support.DROPPED
 
 
-class _AbsentError(NotFoundError):
-    """There is nothing at this path."""
-
-
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = "an unknown version"
     minor: str = ""
@@ -224,7 +219,7 @@ class Discovery:
         """Return the served versions of a group, the server's favourite first; none if it has no such group."""
         try:
             served = await self._read(f"/apis/{group}", _Group)
-        except _AbsentError:
+        except NotFoundError:
             return ()
         return tuple(version.version for version in served.versions)
 
@@ -237,7 +232,7 @@ class Discovery:
                 continue
             try:
                 listed = await self._read(f"/apis/{group}/{candidate}", _Resources)
-            except _AbsentError:
+            except NotFoundError:
                 continue
             if any(resource.name == plural for resource in listed.resources):
                 return ResourceKind(plural, f"{group}/{candidate}", namespaced)
@@ -268,8 +263,6 @@ class Discovery:
         try:
             return msgspec.json.decode(await self._get(path, self._timeouts.read), type=shape)
         except ApiCallError as failed:
-            if failed.code == HTTPStatus.NOT_FOUND:
-                raise _AbsentError(str(failed)) from failed
             raise failed.as_cluster_error() from failed
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise ServerUnavailableError(

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import selectors
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from importlib import import_module
 from typing import Any, Final
@@ -84,25 +84,25 @@ class VirtualClock:
         return self._loop.time()
 
 
-class _SkippingSelector(selectors.BaseSelector):
+class _SkippingSelector(selectors.DefaultSelector):
     """Waits in virtual time where the selector of the platform would wait in real time."""
 
     def __init__(self, loop: VirtualClockLoop) -> None:
+        super().__init__()
         self._loop = loop
-        self._selector = selectors.DefaultSelector()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = self._selector.select(0)
+        events = super().select(0)
         if events or (timeout is not None and timeout <= 0):
             return events
         if timeout is None:
-            return self._selector.select(None)
+            return super().select(None)
         if self._loop.waits_for_threads:
-            return self._selector.select(_STEP_SECONDS)
+            return super().select(_STEP_SECONDS)
         for _ in range(_MOST_STEPS):
-            sent = [_unacknowledged(key) for key in self._selector.get_map().values()]
+            sent = [_unacknowledged(key) for key in self.get_map().values()]
             # Bytes may have arrived between the first look and the question, so the last look comes after the question.
-            events = self._selector.select(_STEP_SECONDS if None in sent or any(sent) else 0)
+            events = super().select(_STEP_SECONDS if None in sent or any(sent) else 0)
             if events:
                 return events
             if not any(sent) or not self._acknowledge():
@@ -114,7 +114,7 @@ class _SkippingSelector(selectors.BaseSelector):
         """Let sockets acknowledge what they have received; return whether the system can do so at once."""
         if _ACKNOWLEDGE_NOW is None:
             return False
-        for key in self._selector.get_map().values():
+        for key in self.get_map().values():
             with contextlib.suppress(OSError):
                 end = socket.socket(fileno=key.fd)
                 try:
@@ -122,21 +122,6 @@ class _SkippingSelector(selectors.BaseSelector):
                 finally:
                     end.detach()
         return True
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._selector.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._selector.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._selector.modify(fileobj, events, data)
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._selector.get_map()
-
-    def close(self) -> None:
-        self._selector.close()
 
 
 def _unacknowledged(key: selectors.SelectorKey) -> int | None:

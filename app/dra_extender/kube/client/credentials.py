@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,7 @@ from kubernetes.aio.config.incluster_config import (
 )
 
 from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors, merged
-from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.tls_options import TlsOptionError, use_tls_options
+from dra_extender.kube.client.settings import KubeSettings, TlsOptions
 from dra_extender.scheduling.ports.cluster import Clock
 
 RENEW_SECONDS = 60.0
@@ -29,6 +29,7 @@ LOAD_SECONDS = 30.0
 SHORTEST_RENEW_SECONDS = 5.0
 _DEFAULT_NAMESPACE = "default"
 _BEARER = "BearerToken"
+_MISMATCH = "KEY_VALUES_MISMATCH"
 
 _LOG = structlog.get_logger(__name__)
 _PROBLEMS = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
@@ -93,7 +94,7 @@ class Credentials:
 
     async def headers(self) -> dict[str, str]:
         """Return the headers by which a request is known."""
-        setting = (await self.configuration.auth_settings()).get("BearerToken")
+        setting = (await self.configuration.auth_settings()).get(_BEARER)
         # A token file may end with a line break, which no header may contain.
         return {"Authorization": str(setting["value"]).strip()} if setting and setting["value"] else {}
 
@@ -162,14 +163,11 @@ async def find_credentials(
         return await _from_file(str(default), settings, clock)
     if settings.server:
 
-        async def load() -> Configuration:
-            configuration = _blank(settings)
+        async def read(configuration: Configuration) -> None:
             configuration.host = settings.server
-            if settings.token:
-                configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
-            return _with_options(configuration, settings)
+            _use_token(configuration, settings)
 
-        return Credentials("no kubeconfig", await load(), load, clock, Identity(instead=_overrides(settings)))
+        return await _load_credentials("no kubeconfig", settings, clock, Identity(instead=_overrides(settings)), read)
     raise ConfigurationError(
         f"No API server is configured: no kubeconfig was given, KUBECONFIG is not set, {SERVICE_HOST_ENV_NAME} is not set "
         f"(so this is not a pod), and {default} does not exist."
@@ -186,8 +184,7 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         raise ConfigurationError(f"The {source} cannot be used: {_problem_text(problem)}.") from problem
     identity = Identity(choice.context, choice.namespace, choice.impersonation, _overrides(settings))
 
-    async def load() -> Configuration:
-        configuration = _blank(settings)
+    async def read(configuration: Configuration) -> None:
         if not _any_file(path):
             raise ConfigurationError(f"The {source} does not exist.")
         try:
@@ -204,16 +201,14 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         if choice.logs_in and not configuration.api_key and not configuration.cert_file:
             reason = " ".join(" ".join(errors).split()).rstrip(".") or "neither a token nor a certificate"
             raise ConfigurationError(f"The {source} cannot be used: its login program gave no credentials: {reason}.")
-        return _with_options(configuration, settings)
 
-    return Credentials(source, await load(), load, clock, identity)
+    return await _load_credentials(source, settings, clock, identity, read)
 
 
 async def _in_cluster(
     settings: KubeSettings, environ: Mapping[str, str], account: ServiceAccount, clock: Clock
 ) -> Credentials:
-    async def load() -> Configuration:
-        configuration = _blank(settings)
+    async def read(configuration: Configuration) -> None:
         # Tokens of both sources are renewed the same way, so the loader's own way is off.
         loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]  # as above
             token_filename=str(account.token),
@@ -228,20 +223,34 @@ async def _in_cluster(
                 f"The service account of this pod cannot be used (token {account.token}, authority {account.certificate}): "
                 f"{_problem_text(problem)}."
             ) from problem
-        if settings.token:
-            configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
-        return _with_options(configuration, settings)
+        _use_token(configuration, settings)
 
     identity = Identity(namespace=account.namespace, instead=_overrides(settings))
-    return Credentials("the service account of this pod", await load(), load, clock, identity)
+    return await _load_credentials("the service account of this pod", settings, clock, identity, read)
 
 
-def _with_options(configuration: Configuration, settings: KubeSettings) -> Configuration:
-    try:
-        use_tls_options(configuration, settings.tls)
-    except TlsOptionError as problem:
-        raise ConfigurationError(f"{problem}.") from problem
-    return configuration
+async def _load_credentials(
+    source: str,
+    settings: KubeSettings,
+    clock: Clock,
+    identity: Identity,
+    read: Callable[[Configuration], Awaitable[None]],
+) -> Credentials:
+    """Return the credentials that `read` puts into a configuration; the options about TLS take precedence."""
+
+    async def load() -> Configuration:
+        # Not the library's process-wide default: two clusters may be in use at once.
+        configuration = Configuration(connection_pool_maxsize=settings.connections)
+        await read(configuration)
+        _use_tls_options(configuration, settings.tls)
+        return configuration
+
+    return Credentials(source, await load(), load, clock, identity)
+
+
+def _use_token(configuration: Configuration, settings: KubeSettings) -> None:
+    if settings.token:
+        configuration.api_key = {_BEARER: f"Bearer {settings.token}"}
 
 
 def _overrides(settings: KubeSettings) -> tuple[str, ...]:
@@ -260,11 +269,6 @@ def _overrides(settings: KubeSettings) -> tuple[str, ...]:
     return (*named, *insecure, *(("the given token",) if settings.token else ()))
 
 
-def _blank(settings: KubeSettings) -> Configuration:
-    # Not the library's process-wide default: two clusters may be in use at once.
-    return Configuration(connection_pool_maxsize=settings.connections)
-
-
 def _any_file(paths: str) -> bool:
     return any(Path(part).expanduser().is_file() for part in paths.split(os.pathsep) if part)
 
@@ -272,3 +276,61 @@ def _any_file(paths: str) -> bool:
 def _problem_text(problem: BaseException) -> str:
     text = " ".join(str(problem).split()).rstrip(".")
     return text or type(problem).__name__
+
+
+def _use_tls_options(configuration: Configuration, options: TlsOptions) -> None:
+    """Put the options that are given in the place of what the configuration says.
+
+    Raises:
+        ConfigurationError: a file cannot be read or is no PEM, or a certificate and its key are not together.
+    """
+    if options.authority is not None:
+        _check_certificates("--certificate-authority", options.authority)
+    if options.authority is not None or options.insecure:
+        configuration.ssl_ca_cert = None if options.authority is None else str(options.authority)
+        configuration.verify_ssl = not options.insecure
+    configuration.tls_server_name = options.server_name or configuration.tls_server_name
+    if options.certificate is not None:
+        _check_certificates("--client-certificate", options.certificate)
+        configuration.cert_file = str(options.certificate)
+    if options.key is not None:
+        _check_readable("--client-key", options.key)
+        configuration.key_file = str(options.key)
+    if options.certificate is not None or options.key is not None:
+        _check_pair(configuration, options)
+
+
+def _check_pair(configuration: Configuration, options: TlsOptions) -> None:
+    """Refuse a certificate without its key, and a key without its certificate, whichever of both an option names."""
+    if not configuration.cert_file:
+        raise ConfigurationError(f"--client-key {options.key}: needs --client-certificate.")
+    if not configuration.key_file:
+        raise ConfigurationError(f"--client-certificate {options.certificate}: needs --client-key.")
+    key = "the client key of the kubeconfig" if options.key is None else f"--client-key {options.key}"
+    try:
+        # With a password, if an empty one, nobody is asked for that of an encrypted key.
+        _empty_context().load_cert_chain(configuration.cert_file, configuration.key_file, password="")
+    except ssl.SSLError as problem:
+        if problem.reason == _MISMATCH:
+            raise ConfigurationError(f"{key}: does not belong to the client certificate.") from problem
+        raise ConfigurationError(f"{key}: expected a private key in PEM, without a passphrase.") from problem
+
+
+def _check_certificates(option: str, file: Path) -> None:
+    _check_readable(option, file)
+    try:
+        _empty_context().load_verify_locations(file)
+    except ssl.SSLError as problem:
+        raise ConfigurationError(f"{option} {file}: expected certificates in PEM.") from problem
+
+
+def _check_readable(option: str, file: Path) -> None:
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as problem:
+        raise ConfigurationError(f"{option} {file}: cannot be read: {problem.strerror}.") from problem
+
+
+def _empty_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

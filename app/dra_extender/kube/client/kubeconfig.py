@@ -139,24 +139,18 @@ def _leave_out(entries: Sequence[Any], kind: str, name: str, fields: Sequence[st
 def login_errors() -> Iterator[list[str]]:
     """Collect what the library only logs inside: why a login program gave no credentials."""
     messages: list[str] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR:
+            messages.append(record.getMessage())
+        return False
+
     logger = logging.getLogger(_LIBRARY)
-    handler = _Collector(messages)
-    propagates, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
+    logger.addFilter(collect)
     try:
         yield messages
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates
-
-
-class _Collector(logging.Handler):
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._messages.append(record.getMessage())
+        logger.removeFilter(collect)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -130,11 +130,9 @@ class LeaderElection:
         return self._view.leads(self._clock.monotonic())
 
     async def _take_if_free(self) -> None:
-        if await self._called_elsewhere(unless_known=True):
-            self._saw(await self._lease.read())
-            return
+        called_elsewhere = await self._called_elsewhere(unless_known=True)
         self._saw(await self._lease.read())
-        if self._view.may_take(self._clock.monotonic()):
+        if not called_elsewhere and self._view.may_take(self._clock.monotonic()):
             await self._write()
 
     async def _renew(self) -> None:
