@@ -67,7 +67,7 @@ async def serve(cluster: MemoryCluster, settings: Settings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     service = assemble(settings, cluster, Metrics())
-    with listen(settings.server) as listener:
+    with listen(settings.server.host, settings.server.port) as listener:
         await service.serve(stop, listener)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import uvloop
 from dra_extender.config.service_settings import ServerSettings, TlsSettings
 from dra_extender.service.certificates import Certificates
-from dra_extender.service.server import connections_of, listen_at, serving
+from dra_extender.service.server import connections_of, listen, serving
 
 from tests.support.api.sites import make_site
 
@@ -30,7 +30,7 @@ async def serve(port: int, probes: int, folder: Path | None) -> None:
     async with AsyncExitStack() as stack:
         connections = connections_of(settings, site.metrics)
         for number, secured in ((port, None), (probes, certificates)):
-            listener = stack.enter_context(listen_at("127.0.0.1", number))
+            listener = stack.enter_context(listen("127.0.0.1", number))
             await stack.enter_async_context(serving(site.app, settings, listener, connections, secured))
         await stop.wait()
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery import Discovery, ServerFacts
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.telemetry.observer import Observer
 
 from tests.support.turns import turns
 
@@ -132,7 +132,7 @@ class ContractServer(ABC):
 
     async def facts(self) -> ServerFacts:
         """What the service discovers."""
-        transport = ApiTransport(self.settings, SystemClock(), NullObserver())
+        transport = ApiTransport(self.settings, SystemClock(), Observer())
         transport.connect(await find_credentials(self.settings, SystemClock()))
         try:
             return await Discovery(transport, self.settings).facts()

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import ConflictError
+from dra_extender.telemetry.observer import Observer
 
 from tests.contract.contract_server import MERGE, STRATEGIC, Answer, ContractServer, Object
 from tests.controlplane import objects
@@ -184,7 +184,7 @@ async def test_service_changes_claims_beside_what_drivers_say(server: ContractSe
     reported = {"driver": "gpu.example.com", "pool": "pool", "device": "gpu-0", "data": {"note": "a < b"}}
     claim["status"]["devices"] = [reported]
     claim = (await put_status(server, claim)).body
-    transport = ApiTransport(server.settings, SystemClock(), NullObserver())
+    transport = ApiTransport(server.settings, SystemClock(), Observer())
     transport.connect(await find_credentials(server.settings, SystemClock()))
     claims = KubeClaims(transport, server.settings)
     try:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from time import thread_time
 from typing import Any, Final
 
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
+from dra_extender.telemetry.observer import Observer
 
 from tests.hostile.large_objects import NAME, VERSION
 from tests.hostile.measuring import resident
@@ -34,7 +34,7 @@ def kept(job: dict[str, Any]) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     tracemalloc.start()
-    delivery = EventDispatcher(job["plural"], sinks_of(ledger)[job["plural"]], NullObserver())
+    delivery = EventDispatcher(job["plural"], sinks_of(ledger)[job["plural"]], Observer())
     before, given = _traced(), 0
     for data in copies(template, count):
         given += len(data)
@@ -62,7 +62,7 @@ def flood(job: dict[str, Any]) -> dict[str, Any]:
     _longest(job["plural"], template)
     gc.collect()
     before = resident()
-    delivery = EventDispatcher(job["plural"], sinks_of(Ledger())[job["plural"]], NullObserver())
+    delivery = EventDispatcher(job["plural"], sinks_of(Ledger())[job["plural"]], Observer())
     for data in copies(template, job["count"], versions=1):
         delivery.deliver(read_meta(data), data)
     gc.collect()
@@ -89,7 +89,7 @@ def copies(template: bytes, count: int, *, versions: int = 2) -> Iterator[bytes]
 
 def _longest(kind: str, template: bytes) -> float:
     """The most CPU that taking in one of a few copies needed."""
-    delivery = EventDispatcher(kind, sinks_of(Ledger())[kind], NullObserver())
+    delivery = EventDispatcher(kind, sinks_of(Ledger())[kind], Observer())
     longest = 0.0
     for data in copies(template, _LEAST):
         begun = thread_time()

@@ -20,7 +20,7 @@ import structlog
 from dra_extender.config.settings import load_settings
 from dra_extender.runtime import installation
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.service.server import listen, listen_at
+from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble, kube_cluster, kube_settings
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
@@ -86,9 +86,9 @@ class ServiceHost:
         settings = load_settings(None, {**given, "leader_election": {"enabled": False}, **self._settings})
         metrics = Metrics()
         service = assemble(settings, kube_cluster(kube_settings(settings), metrics), metrics)
-        listener = self._closing.enter_context(listen(settings.server))
+        listener = self._closing.enter_context(listen(settings.server.host, settings.server.port))
         self.port = self.pages = int(listener.getsockname()[1])
-        probes = self._closing.enter_context(listen_at("127.0.0.1", 0)) if self._tls else None
+        probes = self._closing.enter_context(listen("127.0.0.1", 0)) if self._tls else None
         if probes is not None:
             self.pages = int(probes.getsockname()[1])
         self._ends = [

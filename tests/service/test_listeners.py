@@ -9,9 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.service.server import ListenError, has_ipv6, listen, listen_at
+from dra_extender.service.server import ListenError, has_ipv6, listen
 from dra_extender.service.wiring import assemble
 from dra_extender.telemetry.metrics import Metrics
 
@@ -54,7 +53,7 @@ async def running(tls: Path | None = None, **probes: Any) -> AsyncIterator[Both]
     cluster, stop = WatchedMemory(), asyncio.Event()
     service = assemble(settings, cluster, Metrics(), reviewer=Answers())
     scheme = "http" if tls is None else "https"
-    with listen_at("127.0.0.1", 0) as verbs, listen_at("127.0.0.1", 0) as others:
+    with listen("127.0.0.1", 0) as verbs, listen("127.0.0.1", 0) as others:
         cluster.complete.set()
         task = asyncio.create_task(service.serve(stop, verbs, others))
         async with (
@@ -121,7 +120,7 @@ async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> Non
     """At a desk."""
     cluster, stop = WatchedMemory(), asyncio.Event()
     service = assemble(Settings(), cluster, Metrics())
-    with listen_at("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         task = asyncio.create_task(service.serve(stop, listener))
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", verify=NO_AUTHORITY, timeout=60
@@ -134,7 +133,7 @@ async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> Non
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_star_is_every_address_of_both_families() -> None:
-    with listen_at("*", 0) as listener:
+    with listen("*", 0) as listener:
         port = listener.getsockname()[1]
         for address in ("127.0.0.1", "::1"):
             with socket.create_connection((address, port), timeout=10):
@@ -143,13 +142,13 @@ def test_a_star_is_every_address_of_both_families() -> None:
 
 def test_a_star_works_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_extender.service.server.has_ipv6", lambda: False)
-    with listen_at("*", 0) as listener:
+    with listen("*", 0) as listener:
         assert listener.family == socket.AF_INET
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_address_is_that_family_alone() -> None:
-    with listen_at("::1", 0) as listener:
+    with listen("::1", 0) as listener:
         assert listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
 
 
@@ -158,7 +157,7 @@ def test_a_taken_port_is_said() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1, port {port}: Address already in use"),
-            listen(ServerSettings(host="127.0.0.1", port=port)),
+            listen("127.0.0.1", port),
         ):
             pass
 
@@ -166,6 +165,6 @@ def test_a_taken_port_is_said() -> None:
 def test_an_unknown_address_is_said() -> None:
     with (
         pytest.raises(ListenError, match=r"cannot listen on no\.such\.host\.invalid, port 0: "),
-        listen(ServerSettings(host="no.such.host.invalid", port=0)),
+        listen("no.such.host.invalid", 0),
     ):
         pass

@@ -132,7 +132,7 @@ class Elected:
 async def running(leadership: Elected | None = None) -> AsyncIterator[Running]:
     cluster, stop = WatchedMemory(), asyncio.Event()
     service = assemble(Settings(server=LOOPBACK), cluster, Metrics(), leadership=leadership)
-    with listen(LOOPBACK) as listener:
+    with listen(LOOPBACK.host, LOOPBACK.port) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, verify=NO_AUTHORITY, timeout=120) as client:
             site = Running(cluster, client, stop)
@@ -254,7 +254,10 @@ async def test_a_cluster_that_refuses_ends_the_service_with_its_sentence() -> No
     cluster = WatchedMemory()
     cluster.refuse = ServerUnavailableError("the API server does not answer")
     service = assemble(Settings(server=LOOPBACK), cluster, Metrics())
-    with listen(LOOPBACK) as listener, pytest.raises(ServerUnavailableError, match="does not answer"):
+    with (
+        listen(LOOPBACK.host, LOOPBACK.port) as listener,
+        pytest.raises(ServerUnavailableError, match="does not answer"),
+    ):
         await service.serve(asyncio.Event(), listener)
     assert cluster.stopped
 

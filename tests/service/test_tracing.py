@@ -62,7 +62,7 @@ async def serving(made: Watched, settings: TracingSettings) -> AsyncIterator[htt
     """The service over the cluster, ready; it has stopped when the context is left."""
     stop = asyncio.Event()
     service = assemble(Settings(server=LOOPBACK), made, Metrics(), spans=spans_of(settings))
-    with listen(LOOPBACK) as listener:
+    with listen(LOOPBACK.host, LOOPBACK.port) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=base, verify=NO_AUTHORITY, timeout=30) as client:
             running = asyncio.create_task(service.serve(stop, listener))

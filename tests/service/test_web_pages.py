@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from dra_extender.config.settings import Settings
-from dra_extender.service.server import listen_at
+from dra_extender.service.server import listen
 from dra_extender.service.wiring import assemble
 from dra_extender.telemetry.metrics import Metrics
 
@@ -72,7 +72,7 @@ async def test_further_names_are_those_of_the_setting_and_a_refusal_is_told_and_
     cluster, stop, metrics = WatchedMemory(), asyncio.Event(), Metrics()
     cluster.complete.set()
     service = assemble(settings, cluster, metrics)
-    with listen_at("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         task = asyncio.create_task(service.serve(stop, listener))
 

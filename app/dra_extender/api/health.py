@@ -1,12 +1,10 @@
 """The checks and facts behind `/livez` and `/readyz`."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
-
-Probe = Callable[[], str | None]
-"""None is healthy, a sentence says what is wrong."""
 
 _LOG = structlog.get_logger(__name__)
 _PING: Final[Mapping[str, str | None]] = {"ping": None}
@@ -20,12 +18,8 @@ class Health:
         self._liveness: list[Callable[[], Mapping[str, str | None]]] = []
         self._notes: list[Callable[[], Mapping[str, str]]] = []
 
-    def add_check(self, name: str, probe: Probe) -> None:
-        """Make one check part of `/readyz`."""
-        self._readiness.append(lambda: {name: _probed(name, probe)})
-
     def add_checks(self, source: Callable[[], Mapping[str, str | None]]) -> None:
-        """Make a changing set of checks part of `/readyz`, e.g. those of the cluster."""
+        """Make checks part of `/readyz`, by name: None is healthy, a sentence says what is wrong."""
         self._readiness.append(source)
 
     def add_notes(self, source: Callable[[], Mapping[str, str]]) -> None:
@@ -62,41 +56,33 @@ class Health:
         return HealthReport("readyz", {name: problem for name, problem in checks.items() if name not in exclude}, notes)
 
 
+@dataclass(frozen=True, slots=True)
 class HealthReport:
     """The result of all checks at one moment."""
 
-    def __init__(self, name: str, checks: Mapping[str, str | None], notes: Mapping[str, str]) -> None:
-        self._name = name
-        self._checks = checks
-        self._notes = notes
+    name: str
+    checks: Mapping[str, str | None]
+    notes: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
         """Return whether no check failed."""
-        return not any(self._checks.values())
+        return not any(self.checks.values())
 
     @property
     def failures_and_notes(self) -> Mapping[str, str]:
         """The failed checks and the notes, by name."""
-        return {name: reason for name, reason in self._checks.items() if reason} | dict(self._notes)
+        return {name: reason for name, reason in self.checks.items() if reason} | dict(self.notes)
 
     @property
     def verbose(self) -> str:
         """A line for each check and note, and the verdict."""
         lines = [
             f"[-]{name} failed: {_one_line(reason)}" if reason else f"[+]{name} ok"
-            for name, reason in self._checks.items()
+            for name, reason in self.checks.items()
         ]
-        lines += [f"[i]{name}: {_one_line(text)}" for name, text in self._notes.items()]
-        return "\n".join((*lines, f"{self._name} check {'passed' if self.ok else 'failed'}"))
-
-
-def _probed(name: str, probe: Probe) -> str | None:
-    try:
-        return probe()
-    except Exception as problem:  # noqa: BLE001 - as above
-        _LOG.exception("health check raised", check=name)
-        return f"the check cannot be run: {type(problem).__name__}"
+        lines += [f"[i]{name}: {_one_line(text)}" for name, text in self.notes.items()]
+        return "\n".join((*lines, f"{self.name} check {'passed' if self.ok else 'failed'}"))
 
 
 def _one_line(text: str) -> str:

@@ -95,10 +95,13 @@ def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
             _filter_args(body)
             raise MalformedRequestError(_explained("filter", problem)) from problem
         if nodes.items is None:
-            return _encoded(answer, None, fitting, plain=isinstance(nodes.names, NodeNames))
+            # The names that are decoded lazily need no escapes in JSON.
+            reasons = encode_texts(answer.unresolvable, plain=isinstance(nodes.names, NodeNames))
+            return encode(WireFilterResult(node_names=fitting, failed_and_unresolvable_nodes=reasons))
         feasible_nodes = set(fitting)
         items = [item for name, item in zip(nodes.names, nodes.items, strict=True) if name in feasible_nodes]
-        return _encoded(answer, FeasibleNodes(items), None)
+        reasons = encode_texts(answer.unresolvable, plain=False)
+        return encode(WireFilterResult(nodes=FeasibleNodes(items), failed_and_unresolvable_nodes=reasons))
 
     async def prioritize(body: bytes, _: Receive) -> bytes:
         args = _PRIORITIZE.read(body)
@@ -134,13 +137,6 @@ def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
     return {"filter": filter_nodes, "prioritize": prioritize, "bind": bind, "preempt": preempt}
 
 
-def _encoded(
-    answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None, *, plain: bool = False
-) -> bytes:
-    """`plain`: the names of the nodes need no escapes in JSON."""
-    return encode(WireFilterResult(nodes, names, encode_texts(answer.unresolvable, plain=plain)))
-
-
 class _Nodes(NamedTuple):
     """The names of the nodes in the request, and the whole nodes if the request had those."""
 
@@ -148,29 +144,22 @@ class _Nodes(NamedTuple):
     items: Sequence[msgspec.Raw] | None = None
 
 
-class _FilterArgs(NamedTuple):
-    """The pod and the nodes of a request."""
-
-    pod: RequestPod
-    nodes: _Nodes
-
-
-def _fast_path_args(body: bytes) -> _FilterArgs | None:
+def _fast_path_args(body: bytes) -> tuple[RequestPod, _Nodes] | None:
     """Read the request as kube-scheduler spells it, with names that are decoded lazily; None if anything is unusual."""
     try:
         args = _FAST_PATH.decode(body)
         raw = bytes(args.node_names)
         check_names("filter", "NodeNames", raw)
         names = NodeNames.read(raw)
-        return None if names is None else _FilterArgs(RequestPod(bytes(args.pod)), _Nodes(names))
+        return None if names is None else (RequestPod(bytes(args.pod)), _Nodes(names))
     except (*UNREADABLE, ModelError):
         return None
 
 
-def _filter_args(body: bytes) -> _FilterArgs:
+def _filter_args(body: bytes) -> tuple[RequestPod, _Nodes]:
     """Read the request completely, except for the pod beyond its identity.  Raises MalformedRequestError."""
     args = _FILTER.read(body)
-    return _FilterArgs(_pod("filter", args.pod), _nodes("filter", args))
+    return _pod("filter", args.pod), _nodes("filter", args)
 
 
 def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:

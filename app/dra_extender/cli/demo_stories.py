@@ -201,7 +201,7 @@ def with_policy(settings: Settings, policy: Path | None) -> Settings:
 async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
     """Run the whole service over this cluster, behind HTTP on the configured address, ready for calls."""
     service, stop = assemble(settings, cluster, Metrics()), asyncio.Event()
-    with listen(settings.server) as listener:
+    with listen(settings.server.host, settings.server.port) as listener:
         listener.listen()
         running = asyncio.create_task(service.serve(stop, listener))
         try:

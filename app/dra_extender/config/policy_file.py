@@ -192,11 +192,14 @@ def _policy(source: str, loaded: Any, *, groups: bool) -> PolicyOverlay:
         problems = [(error["loc"], _sentence(error)) for error in errors[:_MOST_PROBLEMS]]
         raise _bad(source, loaded, problems, len(errors)) from invalid
     compiled = [_Compiled(index, rule) for index, rule in enumerate(file_model.rules)]
+    classes = [preference.device_class for preference in file_model.preferences]
     problems = [
-        *_repeated("rules", "rule", [rule.name for rule in file_model.rules]),
-        *_repeated("expected", "expected pod", [pod.name for pod in file_model.expected]),
+        *_repeated("rules", "name", [rule.name for rule in file_model.rules], "a name that no other rule has"),
+        *_repeated(
+            "expected", "name", [pod.name for pod in file_model.expected], "a name that no other expected pod has"
+        ),
         *(problem for rule in compiled for problem in rule.problems),
-        *_repeated_classes(file_model.preferences),
+        *_repeated("preferences", "deviceClass", classes, "a class that no other preference is about"),
         *(problem for index, pod in enumerate(file_model.expected) for problem in _expected_problems(index, pod)),
     ]
     if problems:
@@ -341,20 +344,12 @@ class _Compiled:
                 yield (*self._where, field), f"expected each name once, got {repeated!r} again"
 
 
-def _repeated(field: str, noun: str, names: Sequence[str]) -> Iterator[Problem]:
+def _repeated(field: str, key: str, names: Sequence[str], expected: str) -> Iterator[Problem]:
     earlier_names: set[str] = set()
     for index, name in enumerate(names):
         if name in earlier_names:
-            yield (field, index, "name"), f"expected a name that no other {noun} has, got {name!r}"
+            yield (field, index, key), f"expected {expected}, got {name!r}"
         earlier_names.add(name)
-
-
-def _repeated_classes(preferences: list[PreferenceModel]) -> Iterator[Problem]:
-    names = [preference.device_class for preference in preferences]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            where = ("preferences", index, "deviceClass")
-            yield where, f"expected a class that no other preference is about, got {name!r}"
 
 
 def _sentence(error: ErrorDetails) -> str:

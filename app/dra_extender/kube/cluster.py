@@ -9,7 +9,6 @@ import structlog
 
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.objects import WATCHED
-from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
@@ -29,6 +28,7 @@ from dra_extender.kube.watch.reflector import PROMPT_SECONDS
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
+from dra_extender.telemetry.observer import Observer
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 OPTIONAL_KINDS: Final = {

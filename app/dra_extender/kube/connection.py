@@ -7,7 +7,6 @@ from typing import Any
 
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport, WriteFence
@@ -17,6 +16,7 @@ from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.observer import Observer
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 
@@ -41,7 +41,7 @@ class ClusterConnection:
         self.reflectors: dict[str, Reflector] = {}
         self.clock = clock or SystemClock()
         self.chance = chance or SleepAndJitter()
-        self.observer = observer or NullObserver()
+        self.observer = observer or Observer()
         self.transport = ApiTransport(settings, self.clock, self.observer, write_fence, spans)
         self.supervisor = Supervisor(self.observer.background_failed, sleep=self.chance.sleep)
         self._settings = settings

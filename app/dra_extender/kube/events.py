@@ -11,13 +11,13 @@ import structlog
 
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import EVENTS, ApiObjects, micro_time
-from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import JSON, MERGE_PATCH, ApiTransport
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, shorten
+from dra_extender.telemetry.observer import Observer
 
 T = TypeVar("T")
 

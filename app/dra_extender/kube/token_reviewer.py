@@ -8,11 +8,11 @@ import msgspec
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import Value
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.telemetry.observer import Observer
 
 TOKEN_REVIEWS: Final = ResourceKind("tokenreviews", "authentication.k8s.io/v1", namespaced=False)
 ACCESS_REVIEWS: Final = ResourceKind("subjectaccessreviews", "authorization.k8s.io/v1", namespaced=False)

@@ -63,23 +63,21 @@ def renewed(
     Raises:
         ValueError: a name cannot be in a certificate.
     """
-    authority_data = _usable(authority, None, now)
-    if authority_data is None:
-        authority_data = _data(new_authority("dra-extender", now, AUTHORITY_LIFETIME))
+    issuer = _usable(authority, None, now)
+    if issuer is None:
+        issuer = new_authority("dra-extender", now, AUTHORITY_LIFETIME)
         server = client = None
-    issuer = KeyPair(authority_data[CERTIFICATE], authority_data[KEY])
-    bundle = {AUTHORITY: issuer.certificate}
     names = list(dict.fromkeys(str(_name(name).value) for name in subjects.names))
-    served = _usable(server, names, now, issuer) or _data(new_server_certificate(issuer, names, now, LIFETIME))
-    called = _usable(client, [subjects.client], now, issuer) or _data(
-        new_client_certificate(issuer, subjects.client, now, LIFETIME)
+    served = _usable(server, names, now, issuer) or new_server_certificate(issuer, names, now, LIFETIME)
+    called = _usable(client, [subjects.client], now, issuer) or new_client_certificate(
+        issuer, subjects.client, now, LIFETIME
     )
-    return Issued({**authority_data, **bundle}, {**served, **bundle}, {**called, **bundle})
+    return Issued(_data(issuer, issuer), _data(served, issuer), _data(called, issuer))
 
 
 def _usable(
     data: SecretData | None, names: Sequence[str] | None, now: datetime, issuer: KeyPair | None = None
-) -> SecretData | None:
+) -> KeyPair | None:
     """Return the certificate and key in a Secret, or None if new ones are needed.  Without `issuer` it is an authority."""
     if not data or not data.get(CERTIFICATE) or not data.get(KEY):
         return None
@@ -94,11 +92,11 @@ def _usable(
     due = certificate.not_valid_after_utc - now < lifetime / _DUE or now < certificate.not_valid_before_utc
     if due or not fits or (names is not None and names_in(certificate) != set(names)):
         return None
-    return {CERTIFICATE: data[CERTIFICATE], KEY: data[KEY]}
+    return KeyPair(data[CERTIFICATE], data[KEY])
 
 
-def _data(pair: KeyPair) -> SecretData:
-    return {CERTIFICATE: pair.certificate, KEY: pair.key}
+def _data(pair: KeyPair, issuer: KeyPair) -> SecretData:
+    return {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITY: issuer.certificate}
 
 
 def new_authority(name: str, now: datetime, lifetime: timedelta) -> KeyPair:

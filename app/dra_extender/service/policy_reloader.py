@@ -49,14 +49,9 @@ class PolicyReloader:
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
         self._order = asyncio.Lock()
-        # Messages about rules that change nothing, and the policy and the version of the slices from which they were made.
-        self._ineffective: Sequence[str] = ()
+        # A sentence for each rule in force that has no effect, and the policy and version of the slices from which they follow.
+        self.ineffective: Sequence[str] = ()
         self._checked: tuple[PolicyOverlay | None, int] = (None, -1)
-
-    @property
-    def ineffective(self) -> Sequence[str]:
-        """A sentence for each rule in force that had no effect at the last check."""
-        return self._ineffective
 
     async def load(self) -> None:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
@@ -126,8 +121,8 @@ class PolicyReloader:
         notes = {"policy": f"{rules} of {self.path} in force"}
         if self._problem is not None:
             notes["policy"] = f"{rules} in force; {self._problem}"
-        if self._ineffective:
-            notes["policy-effects"] = "; ".join(self._ineffective)
+        if self.ineffective:
+            notes["policy-effects"] = "; ".join(self.ineffective)
         problems = self.ledger.overlays.problems
         shown = list(islice(problems, _MOST_SHOWN))
         if shown:
@@ -147,9 +142,9 @@ class PolicyReloader:
 
     def _report_ineffective(self, messages: Sequence[str]) -> None:
         for message in messages:
-            if message not in self._ineffective:
+            if message not in self.ineffective:
                 _LOG.warning("policy rule has no effect", problem=message, file=str(self.path))
-        self._ineffective = messages
+        self.ineffective = messages
 
     async def _read(self, path: Path) -> PolicyOverlay:
         return await asyncio.to_thread(read_policy, path, compatibility_groups=self.compatibility_groups)

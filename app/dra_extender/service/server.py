@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
@@ -68,13 +68,8 @@ def backlog() -> int:
     return min(_MOST_WAITING, file_limit() // 4)
 
 
-def listen(settings: ServerSettings) -> AbstractContextManager[socket.socket]:
-    """Listen on the address of the verbs; see `listen_at`."""
-    return listen_at(settings.host, settings.port)
-
-
 @contextmanager
-def listen_at(host: str, port: int) -> Iterator[socket.socket]:
+def listen(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens on the address, closed at the end; `*` is every address of both families.
 
     Raises:

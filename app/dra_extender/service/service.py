@@ -135,7 +135,7 @@ class Service:
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
         certificates = self.supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.keep_reloading)
         try:
-            if not await _unless(stopped, self._load()):
+            if not await _unless({stopped}, self._load()):
                 return
             collector.freeze()
             keep = self.supervisor.keep
@@ -163,17 +163,17 @@ class Service:
         """Stand by, lead, and stand by again, until stopped."""
         self.phase = None
         if self.leadership is None:
-            if await _unless(stopped, self.extender.claim_writer.withdraw_snapshots()):
+            if await _unless({stopped}, self.extender.claim_writer.withdraw_snapshots()):
                 await self._term({stopped})
             return
         while not stopped.done():
             self.gate.close(self._not_leading)
             _LOG.info("standing by")
-            if await _unless(stopped, self.leadership.acquire()):
+            if await _unless({stopped}, self.leadership.acquire()):
                 # Renewals continue while writes in flight end, until the lease is released.
                 self._keeping = self.supervisor.begin(BackgroundTask.LEASE, self.leadership.renew())
                 ends: set[asyncio.Task[bool] | asyncio.Task[None]] = {stopped, self._keeping}
-                if await _unless_any(ends, self.leadership.catch_up()) and await _unless_any(
+                if await _unless(ends, self.leadership.catch_up()) and await _unless(
                     ends, self.extender.claim_writer.withdraw_snapshots()
                 ):
                     await self._term(ends, self.leadership)
@@ -215,12 +215,7 @@ class Service:
         return (self.leadership.reason() if self.leadership else None) or CATCHING_UP
 
 
-async def _unless(stopped: asyncio.Task[bool], work: Awaitable[None]) -> bool:
-    """Return whether the work was completed; the stop cancels it."""
-    return await _unless_any({stopped}, work)
-
-
-async def _unless_any(ends: set[asyncio.Task[bool] | asyncio.Task[None]], work: Awaitable[None]) -> bool:
+async def _unless(ends: set[asyncio.Task[bool] | asyncio.Task[None]], work: Awaitable[None]) -> bool:
     """Return whether the work was completed; the first of the ends cancels it."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)

@@ -44,7 +44,7 @@ from dra_extender.service.decision_recorder import DecisionRecorder
 from dra_extender.service.device_count import DeviceCountTask, DeviceStates
 from dra_extender.service.leadership import KubeLeadership, Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
-from dra_extender.service.server import listen, listen_at, raise_limit
+from dra_extender.service.server import listen, raise_limit
 from dra_extender.service.service import LOADING, Service, WatchedCluster
 from dra_extender.service.tracing import spans_of, traced
 from dra_extender.telemetry.metrics import Metrics
@@ -85,9 +85,9 @@ async def serve(settings: Settings) -> None:
     authorized = settings.probes.metrics is MetricsAccess.AUTHORIZED
     reviewer = TokenReviewer(connection, metrics) if authorized else None
     with ExitStack() as listeners:
-        listener = listeners.enter_context(listen(settings.server))
+        listener = listeners.enter_context(listen(settings.server.host, settings.server.port))
         port = settings.probes.port
-        probes = None if port is None else listeners.enter_context(listen_at(settings.probes.host, port))
+        probes = None if port is None else listeners.enter_context(listen(settings.probes.host, port))
         leadership = None
         if election is not None:
             ports = {VERBS: listener.getsockname()[1]}
@@ -198,9 +198,9 @@ def assemble(
 def _add_checks(service: Service, health: Health) -> None:
     """Let the parts of the service say on the pages of the probes how they are."""
     leadership, cluster, metrics = service.leadership, service.cluster, service.metrics
-    health.add_check("service", lambda: service.phase)
+    health.add_checks(lambda: {"service": service.phase})
     if leadership is not None:
-        health.add_check("leader", lambda: None if service.phase else service.gate.reason)
+        health.add_checks(lambda: {"leader": None if service.phase else service.gate.reason})
         health.add_notes(leadership.notes)
     health.add_checks(cluster.health)
     health.add_liveness_checks(cluster.life)

@@ -75,7 +75,6 @@ class ReplicaMetrics(MetricGroup):
         self._policy_current.set(1 if outcome == "taken" else 0)
 
     def leads(self, leads: bool) -> None:
-        """Count a term of this replica as leader that began or ended."""
         self._leader_changes.labels("won" if leads else "lost").inc()
 
     def audited(self, work: float) -> None:
@@ -84,7 +83,6 @@ class ReplicaMetrics(MetricGroup):
         self._audit_seconds.inc(work)
 
     def background_failed(self, task: str) -> None:
-        """Count a failure in the background."""
         self._background_failures.labels(task).inc()
 
 

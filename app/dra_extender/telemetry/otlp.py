@@ -13,11 +13,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from dra_extender.runtime.installation import build_version
-from dra_extender.telemetry.spans import Attempts, trace_id
+from dra_extender.telemetry.spans import Attempts, Spans, trace_id
 
 _SEND_SECONDS: Final = 5.0
 _TRACE: Final[ContextVar[int]] = ContextVar("trace", default=0)
@@ -25,21 +25,15 @@ _LONGEST: Final = 1024
 """Characters of an attribute or of a reason; names and reasons come from tenants."""
 
 
-class _DerivedIds(IdGenerator):
+class _DerivedIds(RandomIdGenerator):
     """The trace ID of the attempt that runs; span IDs are random."""
 
-    def __init__(self) -> None:
-        self._random = RandomIdGenerator()
-
-    def generate_span_id(self) -> int:
-        return self._random.generate_span_id()
-
     def generate_trace_id(self) -> int:
-        return _TRACE.get() or self._random.generate_trace_id()
+        return _TRACE.get() or super().generate_trace_id()
 
 
-class OtlpSpans:
-    """Implements Spans."""
+class OtlpSpans(Spans):
+    """Sends spans in batches."""
 
     def __init__(self, endpoint: str | None = None) -> None:
         """`endpoint`: the URL that takes traces (`http://collector:4318/v1/traces`); None: what the environment says."""

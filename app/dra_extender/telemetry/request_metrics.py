@@ -5,6 +5,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from dra_extender.telemetry.declaration import MetricGroup, counter, gauge, histogram, plain_gauge
+from dra_extender.telemetry.observer import Observer
 
 CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS: Final = ("filter", "prioritize", "bind", "preempt")
@@ -58,8 +59,8 @@ class CallMetrics(MetricGroup):
         self._in_flight_bytes.set(in_flight)
 
 
-class ApiServerMetrics(MetricGroup):
-    """Watches, requests, Events and optional fields; its methods are those of `kube.client.observer.Observer`."""
+class ApiServerMetrics(MetricGroup, Observer):
+    """Watches, requests, Events and optional fields."""
 
     _watch_events = counter("Watch events received, by kind of object and type of event", "kind", "type", limit=60)
     _lists = counter("Complete lists of a kind", "kind")
@@ -91,25 +92,20 @@ class ApiServerMetrics(MetricGroup):
         self._lists.labels(kind).inc()
 
     def relisting(self, kind: str, reason: str) -> None:  # noqa: ARG002 - the reason is in the log
-        """Count that a kind must be listed again."""
         self._relists.labels(kind).inc()
 
     def watch_failed(self, kind: str, reason: str) -> None:
         self._watch_failures.labels(kind, reason).inc()
 
     def unreadable(self, kind: str) -> None:
-        """Count an object that could not be read and was skipped."""
         self._unreadable_objects.labels(kind).inc()
 
     def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
-        """Count a request to the API server that ended with an HTTP status, or with none."""
         self._api_requests.labels(verb, resource, status).inc()
         self._api_request_duration_seconds.labels(verb, resource).observe(seconds)
 
     def pod_event(self, outcome: str) -> None:
-        """Count an Event about a pod that was written, or was not."""
         self._pod_events.labels(outcome).inc()
 
     def set_field_served(self, field: str, served: bool) -> None:
-        """Set whether the API server has an optional field."""
         self._field_served.labels(field).set(served)

@@ -6,7 +6,7 @@ the filter, prioritize and bind calls of one attempt are in one trace, which can
 
 import hashlib
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol
+from typing import Final
 
 from dra_extender.runtime.caches import LruCache
 
@@ -15,36 +15,25 @@ MOST_PODS: Final = 10_000
 _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 
 
-class Spans(Protocol):
-    """The destination of spans.  Inside the returned contexts the span runs; an exception becomes its status."""
+class Spans:
+    """Spans that nobody collects; a subclass sends them.
 
-    def call(self, verb: str, pod_uid: str, **attributes: str | int) -> AbstractContextManager[None]:
-        """Return the span of a call of kube-scheduler about a pod; a filter call begins the pod's next attempt."""
-        ...
-
-    def step(self, name: str, **attributes: str | int) -> AbstractContextManager[None]:
-        """Return the span of a part of what runs, below the span in which it runs."""
-        ...
-
-    def stop(self) -> None:
-        """Send what is left, and end; takes as long as the receiver needs, some seconds at most."""
-        ...
-
-
-class NoSpans:
-    """Spans that nobody collects."""
+    Inside the returned contexts the span runs; an exception becomes its status.
+    """
 
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Return the span of a call of kube-scheduler about a pod; a filter call begins the pod's next attempt."""
         return _NOTHING
 
     def step(self, name: str, **attributes: str | int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Return the span of a part of what runs, below the span in which it runs."""
         return _NOTHING
 
     def stop(self) -> None:
-        return
+        """Send what is left, and end; takes as long as the receiver needs, some seconds at most."""
 
 
-NO_SPANS: Final[Spans] = NoSpans()
+NO_SPANS: Final = Spans()
 
 
 def trace_id(pod_uid: str, attempt: int) -> int:

@@ -17,9 +17,9 @@ import pytest_asyncio
 from aiohttp import web
 from dra_extender.kube.client.credentials import ConfigurationError, Identity, find_credentials
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
+from dra_extender.telemetry.observer import Observer
 from multidict import CIMultiDictProxy
 
 from tests.support.api.tls import issuer
@@ -95,7 +95,7 @@ def config(server: TlsServer, tmp_path: Path) -> Config:
 async def ask(settings: KubeSettings, **environ: str) -> Identity:
     """Send a request that the server answers."""
     found = await find_credentials(settings, ManualClock(), environ=environ)
-    transport = ApiTransport(settings, ManualClock(), NullObserver())
+    transport = ApiTransport(settings, ManualClock(), Observer())
     transport.connect(found)
     try:
         assert await transport.send(CALL) == b"{}"

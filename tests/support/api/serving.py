@@ -102,7 +102,7 @@ async def serve(**settings: float) -> AsyncIterator[Server]:
     given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
     site = make_site(given)
     connections = connections_of(given, site.metrics)
-    with listen(given) as listener:
+    with listen(given.host, given.port) as listener:
         async with serving(site.app, given, listener, connections):
             server = Server(listener.getsockname()[1], site, connections)
             try:

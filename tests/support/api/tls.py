@@ -98,7 +98,7 @@ async def serve_tls(tls: TlsSettings, *, probes: bool = False, **settings: float
     certificates = Certificates(tls, site.metrics)
     certificates.load()
     connections = connections_of(given, site.metrics)
-    with listen(given) as listener:
+    with listen(given.host, given.port) as listener:
         async with serving(site.app, given, listener, connections, certificates, clients=not probes):
             server = TlsServer(listener.getsockname()[1], site, connections, certificates=certificates)
             try:

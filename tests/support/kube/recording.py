@@ -3,6 +3,7 @@ import json
 from dataclasses import dataclass, field
 
 from dra_extender.model.api_json import ModelError
+from dra_extender.telemetry.observer import Observer
 
 
 @dataclass
@@ -45,7 +46,7 @@ class RecordingSink:
         return told
 
 
-class CountingObserver:
+class CountingObserver(Observer):
     """Remembers each report as a tuple; durations are left out."""
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import structlog
 import yaml
@@ -28,7 +29,7 @@ LOAD_SECONDS = 30.0
 # A refused token is read again at once; this limits login programs where the server refuses every token.
 SHORTEST_RENEW_SECONDS = 5.0
 _DEFAULT_NAMESPACE = "default"
-_BEARER = "BearerToken"
+_BEARER: Final = "BearerToken"
 _MISMATCH = "KEY_VALUES_MISMATCH"
 
 _LOG = structlog.get_logger(__name__)

@@ -27,10 +27,10 @@ from dra_extender.kube.client.errors import (
     read_status,
 )
 from dra_extender.kube.client.kubeconfig import Impersonation
-from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.observer import Observer
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 JSON = "application/json"
@@ -123,7 +123,7 @@ class ApiTransport:
         self.spans = spans
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._observer = observer or NullObserver()
+        self._observer = observer or Observer()
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}

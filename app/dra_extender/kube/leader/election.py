@@ -10,13 +10,13 @@ import structlog
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ApiObjects
-from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, StoredLease, held_lease, held_on
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.observer import Observer
 
 _JITTER: Final = 0.2
 

@@ -7,10 +7,10 @@ import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import cut
-from dra_extender.kube.client.observer import Observer
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.api_json import ModelError, decode_any
 from dra_extender.model.metadata import IdentifiedObject, ObjectIdentity
+from dra_extender.telemetry.observer import Observer
 
 _LOG = structlog.get_logger(__name__)
 # Messages about unreadable objects are kept for `/readyz`; beyond this many, only their number is.

@@ -10,7 +10,6 @@ import structlog
 
 from dra_extender.kube.client.errors import ApiCallError, ApiStatus, RequestIntent, StreamSilentError, read_status
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
@@ -20,6 +19,7 @@ from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.runtime.supervision import UNREADY_AFTER
 from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.telemetry.observer import Observer
 
 PROMPT_SECONDS: Final = 2.0
 """The longest pause after a 403 at first: an API server that has just started loads its roles within seconds."""
