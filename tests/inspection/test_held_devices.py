@@ -7,7 +7,7 @@ from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.holders import MOST_LINES, HeldDevices, held_lines
 from dra_extender.inspection.text.audit import audit_tree
 from dra_extender.inspection.text.what_if import table
-from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.report import WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.metadata import Moment
@@ -70,7 +70,7 @@ async def test_copies_get_what_is_not_held_alone() -> None:
     asked["exactly"]["allocationMode"] = "ExactCount"
     cluster.add(resource_claim_template("one", NAMESPACE, asked))
     objects = with_holds(cluster, held_for(cluster, "second"))
-    report = await what_if(objects, Changes(added=[NodeCopies("n1", 1)]), (NAMESPACE, "one"))
+    report = await what_if(objects, Changes(added=[("n1", 1)]), (NAMESPACE, "one"))
     assert report.fill is not None
     assert [(each.node, each.copies) for each in report.fill.nodes] == [("n1-added-1", 1)]
 

@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.config.policy_file import parse_policy
-from dra_extender.inspection.what_if.changes import Changes, GateChange, NewPolicy
+from dra_extender.inspection.what_if.changes import Changes, NewPolicy
 from dra_extender.inspection.what_if.report import OutcomeKind, WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.fields import Gate
@@ -33,11 +33,11 @@ def outcome(report: WhatIfReport) -> OutcomeKind:
 
 async def test_fields_of_a_gate_that_is_off_do_not_count(made: MadeCluster) -> None:
     assert outcome(await what_if(made.cluster())) is OutcomeKind.WAITS
-    off = Changes(gates=[GateChange(Gate.COMPATIBILITY_GROUPS, on=False)])
+    off = Changes(gates=[(Gate.COMPATIBILITY_GROUPS, False)])
     report = await what_if(made.cluster(), off)
     assert outcome(report) is OutcomeKind.LANDS
     assert report.changes == ("gate DRADeviceCompatibilityGroups off",)
-    on = Changes(gates=[GateChange(Gate.COMPATIBILITY_GROUPS, on=True)])
+    on = Changes(gates=[(Gate.COMPATIBILITY_GROUPS, True)])
     assert outcome(await what_if(made.cluster(), on)) is OutcomeKind.WAITS
 
 

@@ -9,7 +9,7 @@ import pytest
 from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, UnreadKindsError
 from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if import trial
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -192,14 +192,14 @@ async def test_pods_without_devices_are_placed_after_the_others_where_there_is_r
 async def test_copies_of_a_node_have_its_devices_under_new_names(made: MadeCluster) -> None:
     for name in ("a", "b", "c"):
         made.pod(name, request("gpu", "gpu"))
-    report = await what_if(made.cluster(), Changes(added=[NodeCopies("n1", 2)]))
+    report = await what_if(made.cluster(), Changes(added=[("n1", 2)]))
     assert sorted(landing(report).values()) == ["n1-added-1", "n1-added-2", "n2"]
     assert sum("added" in "".join(each.devices) for each in after(report).values()) == 2
 
 
 async def test_copy_of_a_drained_node_takes_its_pods(made: MadeCluster) -> None:
     made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
-    changes = Changes(added=[NodeCopies("n1", 1)], drained=["n1"])
+    changes = Changes(added=[("n1", 1)], drained=["n1"])
     assert landing(await what_if(made.cluster(), changes)) == {"old": "n1-added-1"}
 
 
@@ -339,7 +339,7 @@ async def test_objects_of_any_shape_are_answered_or_refused_with_a_sentence(made
     for _ in range(2):
         kind = chance.choice([kind for kind, found in made.objects.items() if found])
         damage(chance.choice(made.objects[kind]), chance)
-    everything = Changes(drained=["n1"], added=[NodeCopies("n1", 1)], without=[(NAMESPACE, "band-0")])
+    everything = Changes(drained=["n1"], added=[("n1", 1)], without=[(NAMESPACE, "band-0")])
     for changes, subject in ((everything, None), (None, (NAMESPACE, "one")), (None, (NAMESPACE, "old"))):
         with suppress(ChangeError):
             assert table(await what_if(made.cluster(), changes, subject, most=2)).endswith("\n")
@@ -392,7 +392,7 @@ async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeClus
     for number in range(9):
         made.gpus(f"m{number}", device("gpu-0"), device("gpu-1"))
         made.pod(f"train-{number}", request("gpu", "gpu", count=1 + number % 3))
-    changes = Changes(drained=["n1"], added=[NodeCopies("m0", 2)], without=[(NAMESPACE, "train-3")])
+    changes = Changes(drained=["n1"], added=[("m0", 2)], without=[(NAMESPACE, "train-3")])
     reports = [await what_if(shuffled(made.cluster(), seed), changes) for seed in range(4)]
     assert all(each == reports[0] for each in reports)
 
@@ -410,8 +410,8 @@ async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeClus
         (Changes(reserved=["a.example.com/n1/x"]), "device a.example.com/n1/x does not exist in a test"),
         (Changes(reserved=["1 +"]), "expected a DeviceClass, DRIVER/POOL/DEVICE or a CEL expression, got '1 [+]'"),
         (Changes(drained=["n9"]), "--drain: node n9 does not exist in a test"),
-        (Changes(added=[NodeCopies("n9", 1)]), "--add-nodes: node n9 does not exist in a test"),
-        (Changes(added=[NodeCopies("n1", 5_001)]), "--add-nodes: expected at most 5000 nodes in all"),
+        (Changes(added=[("n9", 1)]), "--add-nodes: node n9 does not exist in a test"),
+        (Changes(added=[("n1", 5_001)]), "--add-nodes: expected at most 5000 nodes in all"),
     ],
 )
 async def test_change_that_cannot_be_made_is_refused_in_the_words_of_its_option(

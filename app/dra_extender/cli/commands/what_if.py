@@ -8,7 +8,7 @@ from dra_extender.cli.cluster_source import ClusterSource, PolicyFile, asks_a_cl
 from dra_extender.cli.object_names import NamedKind, node_name, object_name, pod_key
 
 if TYPE_CHECKING:
-    from dra_extender.inspection.what_if.changes import GateChange, NodeCopies
+    from dra_extender.model.fields import Gate
 
 EXAMPLES: Final = (
     "PROGRAM what-if --without ml/train-0 --add-nodes node-7=2",
@@ -105,27 +105,24 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     print_answer(report, output, lambda columns: table(report, columns))
 
 
-def _copies(text: str) -> "NodeCopies":
+def _copies(text: str) -> tuple[str, int]:
     """Read the node and the number in `NODE=COUNT`.
 
     Raises:
         BadParameter: the text has another form.
     """
-    from dra_extender.inspection.what_if.changes import NodeCopies
-
     node, _, count = text.rpartition("=")
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
         raise typer.BadParameter(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
-    return NodeCopies(node_name(node), int(count[:6]))
+    return node_name(node), int(count[:6])
 
 
-def _gate(text: str) -> "GateChange":
+def _gate(text: str) -> tuple["Gate", bool]:
     """Read the gate and its state in `NAME=on` or `NAME=off`.
 
     Raises:
         BadParameter: the text has another form, or names no gate on which answers depend.
     """
-    from dra_extender.inspection.what_if.changes import GateChange
     from dra_extender.model.fields import Gate
 
     name, _, state = text.rpartition("=")
@@ -134,4 +131,4 @@ def _gate(text: str) -> "GateChange":
         raise typer.BadParameter(
             f"--gate: expected NAME=on or NAME=off with one of {', '.join(gates_by_name)}, got {text!r}"
         )
-    return GateChange(gates_by_name[name], state == "on")
+    return gates_by_name[name], state == "on"

@@ -61,14 +61,14 @@ class AppliedChanges:
             self.sentences.append(sentence + (": a drain waits" if drained else ""))
         self.reserved = [reserve(copy, reserved) for reserved in changes.reserved]
         self.sentences += [f"{device_text(reserved)} reserved" for reserved in changes.reserved]
-        for change in sorted(changes.gates, key=lambda change: change.gate.gate_name):
+        for gate, is_on in sorted(changes.gates, key=lambda change: change[0].gate_name):
             # What an API server drops while the gate is off; fields that were dropped before stay lost.
-            if not change.on:
+            if not is_on:
                 for kind in _PUBLISHED:
                     for item in self._copy.all(kind):
-                        drop_fields(kind, item, frozenset({change.gate}), drafts=True)
+                        drop_fields(kind, item, frozenset({gate}), drafts=True)
                         self._copy.put(kind, item)
-            self.sentences.append(f"gate {change.gate.gate_name} {'on' if change.on else 'off'}")
+            self.sentences.append(f"gate {gate.gate_name} {'on' if is_on else 'off'}")
         if changes.policy is not None:
             self.sentences.append(f"policy {changes.policy.name} in force")
 
@@ -138,8 +138,8 @@ class AppliedChanges:
     def _add_nodes(self, changes: Changes) -> None:
         """Copy nodes, schedulable, and the slices that name them; attributes of devices stay as they are."""
         counts = Counter[str]()
-        for added in changes.added:
-            counts[added.node] += added.copies
+        for node, copies in changes.added:
+            counts[node] += copies
         if counts.total() > MOST_NODES_ADDED:
             raise ChangeError(f"--add-nodes: expected at most {MOST_NODES_ADDED} nodes in all")
         for node, count in sorted(counts.items()):

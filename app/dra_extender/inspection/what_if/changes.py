@@ -72,20 +72,6 @@ class WrittenObject(NamedTuple):
         return f"{self.kind.singular} {'/'.join(filter(None, self.key))}"
 
 
-class NodeCopies(NamedTuple):
-    """So many copies of a node, with the slices that are its own."""
-
-    node: str
-    copies: int
-
-
-class GateChange(NamedTuple):
-    """A feature gate of the API server that is switched."""
-
-    gate: Gate
-    on: bool
-
-
 class NewPolicy(NamedTuple):
     """A policy that comes into force in the place of the former; `name` is the file's."""
 
@@ -94,15 +80,19 @@ class NewPolicy(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What is different in a trial.  They take effect in the order of the fields; within one, the order does not matter."""
+    """What is different in a trial.  They take effect in the order of the fields; within one, the order does not matter.
+
+    `added`: nodes, and how many copies of each are added, with the slices that are its own.  `gates`: feature gates of the API
+    server, and whether each is switched on.
+    """
 
     objects: Sequence[WrittenObject] = ()
-    added: Sequence[NodeCopies] = ()
+    added: Sequence[tuple[str, int]] = ()
     without: Sequence[PodKey] = ()
     evicted: Sequence[PodKey] = ()
     drained: Sequence[str] = ()
     reserved: Sequence[str] = ()
-    gates: Sequence[GateChange] = ()
+    gates: Sequence[tuple[Gate, bool]] = ()
     policy: NewPolicy | None = None
 
     def __bool__(self) -> bool:

@@ -51,7 +51,7 @@ async def what_if(
     if changes:
         before, trial_before = await _place_waiting(CopiedCluster(objects), policy, progress)
         evicted_before = frozenset(_evictions(trial_before))
-    switched = {change.gate.gate_name: GateState.ON if change.on else GateState.OFF for change in changes.gates}
+    switched = {gate.gate_name: GateState.ON if is_on else GateState.OFF for gate, is_on in changes.gates}
     others = (known for known in objects.origin.gates if known.gate not in switched)
     gates = (*others, *(AssumedGate(gate=name, state=state) for name, state in sorted(switched.items())))
     copy = CopiedCluster(objects._replace(origin=msgspec.structs.replace(objects.origin, gates=gates)))
