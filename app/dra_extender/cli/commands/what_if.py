@@ -106,11 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
 
 
 def _copies(text: str) -> tuple[str, int]:
-    """Read the node and the number in `NODE=COUNT`.
-
-    Raises:
-        BadParameter: the text has another form.
-    """
+    """Return the node and the number in `NODE=COUNT`; raise BadParameter if the text has another form."""
     node, _, count = text.rpartition("=")
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
         raise typer.BadParameter(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
@@ -118,11 +114,7 @@ def _copies(text: str) -> tuple[str, int]:
 
 
 def _gate(text: str) -> tuple["Gate", bool]:
-    """Read the gate and its state in `NAME=on` or `NAME=off`.
-
-    Raises:
-        BadParameter: the text has another form, or names no gate on which answers depend.
-    """
+    """Return the gate in `NAME=on` or `NAME=off`, and whether it is on; raise BadParameter if no answer depends on it."""
     from dra_extender.model.fields import Gate
 
     name, _, state = text.rpartition("=")

@@ -83,12 +83,12 @@ def fit_claim(trial: Trial, key: PodKey) -> Goal:
     if record.claim.status.allocation is not None:
         raise UnreadableChangeError(f"--claim: expected a claim without devices, {name} has them")
     text = f"claim {name} fits"
-    for waiting in trial.waiting():
-        claims = find_claims(waiting.pod, trial.view.ledger)
+    for pod, _ in trial.waiting():
+        claims = find_claims(pod, trial.view.ledger)
         if isinstance(claims, Rejection):
             continue
-        if not _why_no_move_helps(waiting.pod) and any(claim.record.claim.metadata.key == key for claim in claims):
-            return Goal(text, pod=(waiting.pod.namespace, waiting.pod.name))
+        if not _why_no_move_helps(pod) and any(claim.record.claim.metadata.key == key for claim in claims):
+            return Goal(text, pod=(pod.namespace, pod.name))
     return Goal(text, Changes(reserved=[name]))
 
 

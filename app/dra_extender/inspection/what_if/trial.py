@@ -149,17 +149,6 @@ def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
     )
 
 
-class WaitingPod(NamedTuple):
-    """A pod that waits for a node.  The order is that of kube-scheduler's queue: priority, then age, then key.
-
-    `gates`: its scheduling gates, which keep it out of the queue.
-    """
-
-    order: tuple[int, float, str]
-    pod: Pod
-    gates: tuple[str, ...]
-
-
 class Refusals(NamedTuple):
     """What a pod asks for (None: nothing, or it cannot be prepared); a sentence and a code for each node that refuses it."""
 
@@ -192,16 +181,19 @@ class Trial:
         self._acting = self.view.acting_schedulers
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
-    def waiting(self) -> list[WaitingPod]:
-        """Return the pods that wait for a node, in the order in which kube-scheduler tries them."""
+    def waiting(self) -> list[tuple[Pod, tuple[str, ...]]]:
+        """Return the pods that wait for a node, with the scheduling gates that keep them out of the queue.
+
+        They are in the order of kube-scheduler's queue: priority, then age, then key.
+        """
         waiting = []
         for key, data in self.copy.store.keyed(StoredKind.POD).items():
             pod = self.view.pod(key.namespace, key.name)
             if pod is not None and pod.waits_for_node:
                 facts = read_pod_facts(data)
                 order = (-pod.priority, facts.created or 0.0, pod.key)
-                waiting.append(WaitingPod(order, pod, facts.gates))
-        return sorted(waiting)
+                waiting.append((order, pod, facts.gates))
+        return [(pod, gates) for _, pod, gates in sorted(waiting, key=lambda entry: entry[0])]
 
     async def place_waiting(self) -> dict[PodKey, PodOutcome]:
         """Place the pods that wait, those that ask for no devices last; return where each stands then, by key.
@@ -213,7 +205,7 @@ class Trial:
         outcomes: dict[str, PodOutcome] = {}
         pending: list[Pod] = []
         plain: list[Pod] = []
-        for _, pod, gates in waiting:
+        for pod, gates in waiting:
             queue = pending if pod.needs_devices or self.needed_members(pod) is not None else plain
             if gates:
                 outcomes[pod.uid] = _waits_for(f"scheduling gates: {', '.join(gates)}")
@@ -244,7 +236,7 @@ class Trial:
             pending = [pod for pod in pending if of_round[pod.uid].kind is not OutcomeKind.LANDS]
         outcomes |= await self._place_plain(plain)
         await self.finish_binds()
-        return {(pod.namespace, pod.name): outcomes[pod.uid] for _, pod, _ in waiting}
+        return {(pod.namespace, pod.name): outcomes[pod.uid] for pod, _ in waiting}
 
     def _units(self, pods: Sequence[Pod]) -> Collection[Sequence[Pod]]:
         """Return the pods that are placed together: the members of one gang, or one pod."""
