@@ -20,9 +20,15 @@ _MOST_SHOWN: Final = 5
 """Nodes, causes, and problems of one kind that are named."""
 _SILENT_SECONDS: Final = 180.0
 """A watch hears something of a healthy API server more often."""
+MOST_FINDINGS: Final = 200
+"""Findings on the page; the command prints all."""
+MOST_HOLDS: Final = 100
+"""Holds of the running extender on the page, and plans of gangs."""
+MOST_DECISIONS: Final = 100
+"""Decisions of the running extender on the page, the newest first."""
+MOST_SCHEDULERS: Final = 50
+"""Names of schedulers on the page, those with most pods first: pods choose them."""
 _PERCENT: Final = 100
-
-
 WIDTH: Final = 120
 HEIGHT: Final = 24
 
@@ -160,23 +166,13 @@ def _x(seconds: float, width: float) -> float:
     return round(min(WIDTH, max(0.0, WIDTH * seconds / width)), 1)
 
 
-MOST_FINDINGS: Final = 200
-"""Findings on the page; the command prints all."""
-MOST_HOLDS: Final = 100
-"""Holds of the running extender on the page, and plans of gangs."""
-MOST_DECISIONS: Final = 100
-"""Decisions of the running extender on the page, the newest first."""
-MOST_SCHEDULERS: Final = 50
-"""Names of schedulers on the page, those with most pods first: pods choose them."""
-
-
 def health(reports: Reports) -> Mapping[str, object]:
     """Return what the template shows by name.
 
     `own` and `others` count the claims that dra-extender and other schedulers allocated, `waiting` pods that wait for devices by
     scheduler; `competing` are findings that both allocate in one pool in turns.  `watches` are seconds since the API server last
-    answered, by kind.  `said` is what was found out about the running extender, empty if none runs; `replica` is what its leader
-    says of itself, and `replica_said` why that is not known.
+    answered, by kind.  `extender_summary` says what is known of the running extender, empty if none runs; `replica` is what its
+    leader says of itself, and `replica_problem` why that is not known.
     """
     audit, view, extender = reports.audit, reports.view, reports.extender()
     severities = Counter(finding.severity for finding in audit.findings)
@@ -193,10 +189,10 @@ def health(reports: Reports) -> Mapping[str, object]:
         "waiting": waiting.most_common(MOST_SCHEDULERS),
         "competing": [finding for finding in audit.findings if finding.check is Check.TWO_ALLOCATORS],
         "watches": sorted(reports.contact_ages().items(), key=lambda entry: -entry[1]),
-        "said": view.origin.holds,
+        "extender_summary": view.origin.holds,
         "holds": view.hold_report.holds[:MOST_HOLDS],
         "plans": view.hold_report.plans[:MOST_HOLDS],
         "replica": extender.decisions,
-        "replica_said": extender.decisions_problem,
+        "replica_problem": extender.decisions_problem,
         "decisions": () if extender.decisions is None else extender.decisions.decisions[:MOST_DECISIONS],
     }
