@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_extender.inspection.snapshot_file import write_snapshot
-from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.report import OutcomeKind
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.model.resource_claim import FINALIZER
@@ -82,7 +82,7 @@ async def _asked_what_if(scale: Scale, added: int) -> Row:
     nodes = scale.what_if_nodes
     waiting = nodes * 3 // 10
     objects = large_cluster(nodes, waiting=waiting).cluster()
-    changes = Changes(added=[NodeCopies("node-00001", added)] if added else ())
+    changes = Changes(added=[("node-00001", added)] if added else ())
     seconds = []
     for _ in range(scale.loads):
         started = time.process_time()

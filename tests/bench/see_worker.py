@@ -17,7 +17,7 @@ from dra_extender.inspection.text.audit import audit_tree
 from dra_extender.inspection.text.devices import devices_csv, usage_tree
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.usage import usage_report
-from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.why import why
 
