@@ -45,7 +45,7 @@ def main() -> int:
     listed = time.process_time()
     usage = usage_tree(usage_report(view))
     summed = time.process_time()
-    added = Changes(added=[NodeCopies(next(iter(view.ledger.nodes)), ADDED)])
+    added = Changes(added=[(next(iter(view.ledger.nodes)), ADDED)])
     filled_up = asyncio.run(what_if(objects, added, (namespace, TEMPLATE))).fill
     tried = time.process_time()
     found = {
