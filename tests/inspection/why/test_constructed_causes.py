@@ -827,6 +827,17 @@ def test_answer_names_the_cause_and_nothing_that_is_not_so(build: Callable[[Made
     assert [each for each in false if each in text] == [], text
 
 
+@pytest.mark.parametrize("build", [class_misspelt_and_its_device_held, template_misspelt_and_its_device_held])
+def test_reasons_count_each_node_once_although_a_misspelt_name_hides_another_cause(
+    build: Callable[[MadeCluster], None],
+) -> None:
+    made = cluster("n1")
+    build(made)
+    branches = why(made.view(), NAMESPACE, "train").branches
+    assert sum(reason.nodes for branch in branches for reason in branch.reasons) == 1
+    assert [reason.code for branch in branches for reason in branch.after_correction] == ["IN_USE"]
+
+
 def test_closed_node_with_devices_decides_the_row_beside_nodes_without() -> None:
     made = cluster("n1")
     held_on_a_closed_node(made)

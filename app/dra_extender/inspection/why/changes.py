@@ -41,8 +41,8 @@ _NAMING: Final = {
 Json = dict[str, Any]
 Place = tuple[str, str]
 """A claim of the pod, by the pod's name for it, and one of its requests."""
-EditRequest = Callable[[Json], None]
-"""Changes what a claim asks for under the name of a request, in place."""
+Edit = Callable[[Json], None]
+"""Changes an object, or what a claim asks for under the name of a request, in place."""
 
 
 class ProposedChange(NamedTuple):
@@ -141,7 +141,7 @@ class ClaimChanges:
                 counts_by_request[request["name"]] = exact.get("count", 1)
         return counts_by_request
 
-    def of_request(self, place: Place, text: str, edit: EditRequest) -> ProposedChange | None:
+    def of_request(self, place: Place, text: str, edit: Edit) -> ProposedChange | None:
         """Return the claim with another request; None if the claim is none of the API."""
         claim, request = place
 
@@ -151,15 +151,38 @@ class ClaimChanges:
 
         return self.of_claim(claim, text, all_bodies)
 
-    def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> ProposedChange | None:
+    def of_claim(self, claim: str, text: str, edit: Edit) -> ProposedChange | None:
         """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
-        before = self._claim(claim)
-        if before is None:
-            return None
-        after = copy.deepcopy(before)
-        after["metadata"]["uid"] += _OF_TRIAL
-        edit(after)
-        return ProposedChange(self._begin + text, (ObjectChange(StoredKind.CLAIM, before, after),))
+
+        def edit_copy(after: Json) -> None:
+            after["metadata"]["uid"] += _OF_TRIAL
+            edit(after)
+
+        return _edited(StoredKind.CLAIM, self._claim(claim), self._begin + text, edit_copy)
+
+    def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
+        """Return the device class with other expressions, by the present ones; None if it is not known."""
+        stored = self._view.stored("deviceclasses", name)
+        return _edited(StoredKind.CLASS, stored, text, lambda after: with_expressions(edits)(after["spec"]))
+
+    def _of_pod(self, text: str, edit: Edit, *further: ObjectChange) -> ProposedChange | None:
+        """Return the pod after `edit`, with what changes besides; None if the pod is not known."""
+        stored = self._view.stored("pods", self._pod.name, self._pod.namespace)
+        return _edited(StoredKind.POD, stored, self._begin + text, edit, further)
+
+    def _of_resources(self, text: str, edit: Callable[[int, Json], Json]) -> ProposedChange | None:
+        """Return the pod whose containers ask for other resources; `edit` has the number of a container, and its amounts."""
+
+        def edit_containers(after: Json) -> None:
+            # An edited snapshot may lack init containers, or containers.
+            fields = ("initContainers", "containers")
+            containers = (container for field in fields for container in after["spec"].get(field) or ())
+            for index, container in enumerate(containers):
+                for field, amounts in (container.get("resources") or {}).items():
+                    if isinstance(amounts, dict):
+                        container["resources"][field] = edit(index, amounts)
+
+        return self._of_pod(text, edit_containers)
 
     def of_all_members(self, change: ProposedChange | None) -> ProposedChange | None:
         """Return a change of a claim for the equal claims of all waiting members of the gang; None if no other has such a claim."""
@@ -198,59 +221,62 @@ class ClaimChanges:
         return None if change is None else change._replace(count_of="/".join(place))
 
     def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        container_request = next(requests_named(self._pod.extended_requests, request), None)
-        if before is None or container_request is None:
+        asking = next(requests_named(self._pod.extended_requests, request), None)
+        if asking is None:
             return None
-        after, (container, resource_request) = copy.deepcopy(before), container_request
-        resources = _containers(after)[container.index]["resources"]
-        for amounts in (resources.get("requests"), resources.get("limits")):
-            if amounts and resource_request.resource in amounts:
-                amounts[resource_request.resource] = str(number)
-        return ProposedChange(
-            f"{self._begin}ask for {number} of {resource_request.resource}",
-            (ObjectChange(StoredKind.POD, before, after),),
-        )
+        container, resource = asking[0].index, asking[1].resource
+
+        def edit(index: int, amounts: Json) -> Json:
+            return {**amounts, resource: str(number)} if index == container and resource in amounts else amounts
+
+        return self._of_resources(f"ask for {number} of {resource}", edit)
 
     def with_resources(self, renamed: Mapping[str, str]) -> ProposedChange | None:
         """Return the pod that asks for extended resources by other names; None if it is not known."""
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        if before is None:
-            return None
-        after = copy.deepcopy(before)
-        for container in _containers(after):
-            for field, amounts in (container.get("resources") or {}).items():
-                if isinstance(amounts, dict):
-                    container["resources"][field] = {
-                        renamed.get(name, name): amount for name, amount in amounts.items()
-                    }
         text = f"ask for {', '.join(f'{right} instead of {name}' for name, right in renamed.items())}"
-        return ProposedChange(self._begin + text, (ObjectChange(StoredKind.POD, before, after),))
+        return self._of_resources(
+            text, lambda _, amounts: {renamed.get(name, name): amount for name, amount in amounts.items()}
+        )
+
+    def without_extended_resources(self) -> ProposedChange | None:
+        """Return the pod without the extended resources for which it gets devices."""
+        names = [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
+        if not names:
+            return None
+        return self._of_resources(
+            f"do without {', '.join(names)}",
+            lambda _, amounts: {name: amount for name, amount in amounts.items() if name not in names},
+        )
 
     def with_name(self, kind: StoredKind, missing: str, name: str) -> ProposedChange | None:
         """Return the pod that names another claim, template or PodGroup, with the claims that are made from the template.
 
         Return None if the pod does not name the missing object, or if the template cannot be read.
         """
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        after = copy.deepcopy(before) or {"spec": {}}
-        field = _NAMING[kind]
-        named_in = [after["spec"].get("schedulingGroup") or {}, *(after["spec"].get("resourceClaims") or ())]
-        entries = [entry for entry in named_in if entry.get(field) == missing]
-        created: list[Json] = []
-        for entry in entries:
-            entry[field] = name
-            if kind is StoredKind.TEMPLATE:
-                claim = self._claim_from(name, entry["name"])
-                if claim is None:
-                    return None
-                created.append(claim)
+        field, created = _NAMING[kind], list[Json]()
+        stored = self._view.stored("pods", self._pod.name, self._pod.namespace) or {"spec": {}}
+
+        def entries_of(pod: Json) -> list[Json]:
+            named_in = (pod["spec"].get("schedulingGroup") or {}, *(pod["spec"].get("resourceClaims") or ()))
+            return [entry for entry in named_in if entry.get(field) == missing]
+
+        for entry in entries_of(stored) if kind is StoredKind.TEMPLATE else ():
+            claim = self._claim_from(name, entry["name"])
+            if claim is None:
+                return None
+            created.append(claim)
+
+        def edit(after: Json) -> None:
+            entries = entries_of(after)
+            for entry in entries:
+                entry[field] = name
+            for entry, claim in zip(entries, created, strict=False):
                 status = {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
                 after.setdefault("status", {}).setdefault("resourceClaimStatuses", []).append(status)
-        changes = [ObjectChange(StoredKind.CLAIM, None, claim) for claim in created]
-        changes += [ObjectChange(StoredKind.POD, before, after)]
-        text = f"{self._begin}name {kind.singular} {name} instead of {missing}"
-        return ProposedChange(text, tuple(changes)) if entries else None
+
+        text = f"name {kind.singular} {name} instead of {missing}"
+        changes = (ObjectChange(StoredKind.CLAIM, None, claim) for claim in created)
+        return self._of_pod(text, edit, *changes) if entries_of(stored) else None
 
     def _claim_from(self, template: str, entry: str) -> Json | None:
         """Return the claim that is made from a template for an entry of the pod; None if the template cannot be read."""
@@ -259,20 +285,6 @@ class ClaimChanges:
             data = self._view.encoded(StoredKind.TEMPLATE, template, self._pod.namespace) or b""
             return decode_shallow("ResourceClaim", claim_from(read_template(data), owner, entry))
         return None
-
-    def without_extended_resources(self) -> ProposedChange | None:
-        """Return the pod without the extended resources for which it gets devices."""
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        names = [name for name in self._pod.extended_resources if name in self._view.ledger.backing]
-        if before is None or not names:
-            return None
-        after = copy.deepcopy(before)
-        for container in _containers(after):
-            for amounts in (container.get("resources") or {}).values():
-                for name in names if isinstance(amounts, dict) else ():
-                    amounts.pop(name, None)
-        text = f"{self._begin}do without {', '.join(names)}"
-        return ProposedChange(text, (ObjectChange(StoredKind.POD, before, after),))
 
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
         """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
@@ -298,8 +310,7 @@ class ClaimChanges:
         for claim, request in places:
             dropped.setdefault(claim, set()).add(request.partition("/")[0])
         labels = {entry.name for entry in self._pod.claims}
-        before = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        if before is None or not labels.issuperset(dropped):
+        if not labels.issuperset(dropped):
             return None
         requests = {
             label: {request.get("name", "") for request in _requests_in(self._claim(label))} for label in dropped
@@ -308,12 +319,12 @@ class ClaimChanges:
         if gone == labels:
             return None
         changes = [self.of_claim(label, "", without_requests(dropped[label])) for label in dropped if label not in gone]
-        after = copy.deepcopy(before)
-        after["spec"]["resourceClaims"] = [
-            entry for entry in after["spec"]["resourceClaims"] if entry.get("name") not in gone
-        ]
-        changed = [change for proposal in changes if proposal is not None for change in proposal.changes]
-        return ProposedChange(text, (*changed, ObjectChange(StoredKind.POD, before, after)))
+
+        def edit(after: Json) -> None:
+            entries = after["spec"]["resourceClaims"]
+            after["spec"]["resourceClaims"] = [entry for entry in entries if entry.get("name") not in gone]
+
+        return self._of_pod(text, edit, *(change for proposal in changes if proposal for change in proposal.changes))
 
     def _claim(self, label: str) -> Json | None:
         """Return a claim of the pod, decoded once; None if it is none of the API."""
@@ -321,15 +332,6 @@ class ClaimChanges:
         if record is not None and label not in self._stored:
             self._stored[label] = _claim_in(record)
         return self._stored.get(label)
-
-    def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
-        """Return the device class with other expressions, by the present ones; None if it is not known."""
-        before = self._view.stored("deviceclasses", name)
-        if before is None:
-            return None
-        after = copy.deepcopy(before)
-        with_expressions(edits)(after["spec"])
-        return ProposedChange(text, (ObjectChange(StoredKind.CLASS, before, after),))
 
     def can_be_ended(self, holder: Holder) -> bool:
         """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""
@@ -379,7 +381,18 @@ class ClaimChanges:
                 yield consumer
 
 
-def without_requests(names: Collection[str]) -> Callable[[Json], None]:
+def _edited(
+    kind: StoredKind, before: Json | None, text: str, edit: Edit, further: Sequence[ObjectChange] = ()
+) -> ProposedChange | None:
+    """Return an object after `edit`, after what changes besides; None without the object."""
+    if before is None:
+        return None
+    after = copy.deepcopy(before)
+    edit(after)
+    return ProposedChange(text, (*further, ObjectChange(kind, before, after)))
+
+
+def without_requests(names: Collection[str]) -> Edit:
     """Return an edit that takes requests out of a claim, and out of its constraints."""
 
     def edit(claim: Json) -> None:
@@ -396,11 +409,11 @@ def without_requests(names: Collection[str]) -> Callable[[Json], None]:
     return edit
 
 
-def with_fields(**fields: str | int) -> EditRequest:
+def with_fields(**fields: str | int) -> Edit:
     return lambda body: body.update(fields)
 
 
-def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
+def with_capacity(amounts: Mapping[str, int]) -> Edit:
     """Return an edit that asks for other amounts of capacities, in nano-units."""
     written = {name: format_quantity(amount) for name, amount in amounts.items()}
 
@@ -411,7 +424,7 @@ def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
     return edit
 
 
-def with_expressions(edits: Mapping[str, str]) -> EditRequest:
+def with_expressions(edits: Mapping[str, str]) -> Edit:
     """Return an edit that replaces expressions of selectors, by the present ones."""
 
     def edit(body: Json) -> None:
@@ -425,11 +438,6 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
 
 def _claim_in(record: ClaimRecord) -> Json:
     return decode_shallow("ResourceClaim", record.raw)
-
-
-def _containers(pod: Json) -> Sequence[Json]:
-    """Return the init containers and the containers of a pod; an edited snapshot may lack either."""
-    return [container for field in ("initContainers", "containers") for container in pod["spec"].get(field) or ()]
 
 
 def _requests_in(claim: Json | None) -> Sequence[Json]:

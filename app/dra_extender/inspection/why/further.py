@@ -92,7 +92,6 @@ def _unmatched(selector: NodeSelector) -> str:
     return shortened(f"no node matches {' or '.join(terms)}", _LONGEST)
 
 
-_OF_ALLOCATIONS: Final = frozenset({Code.CLAIM_FULLY_RESERVED, Code.CLAIM_ON_OTHER_NODE})
 _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
 
 
@@ -116,41 +115,44 @@ class FurtherReasons:
             yield from self._behind_selectors(facts, facts.demand, option)
         if not facts.diagnoses:
             return
-        values = facts.reason.constraint
+        nearest, values = facts.reason.nearest, facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
             attribute, attributes = values.constraint.rpartition(" ")[2], self._nearest.attributes(facts.diagnoses)
             if attribute not in attributes:
                 yield f"none of them has {attribute}{names_there(attribute, attributes)}"
-        if rejection.code is Code.CONSTRAINT:
-            yield from self._held_in_common(facts, facts.demand, node)
-        if rejection.code is Code.TAINTED and facts.reason.nearest is not None:
-            yield from self._of_taints(facts, facts.reason.nearest, option.tolerations)
-        if rejection.code is Code.IN_USE and facts.reason.nearest is not None:
-            device = self._nearest.published_nearest(facts.reason.nearest)
-            yield from _beside_holders(device, facts.demand, option)
-        if rejection.code is Code.CAPACITY and facts.reason.nearest is not None:
-            yield from self._of_amounts(facts.reason.nearest, option)
-        if rejection.code is Code.COUNTERS and facts.reason.nearest is not None:
-            yield from self._of_counters(facts, facts.reason.nearest)
+        match rejection.code:
+            case Code.CONSTRAINT:
+                yield from self._held_in_common(facts, facts.demand, node)
+            case Code.TAINTED if nearest is not None:
+                yield from self._of_taints(facts, nearest, option.tolerations)
+            case Code.IN_USE if nearest is not None:
+                yield from _beside_holders(self._nearest.published_nearest(nearest), facts.demand, option)
+            case Code.CAPACITY if nearest is not None:
+                yield from self._of_amounts(nearest, option)
+            case Code.COUNTERS if nearest is not None:
+                yield from self._of_counters(facts, nearest)
         yield from self._of_other_devices(facts, facts.demand, node)
         yield from self._beside_devices(facts.nodes)
 
     def _of_claim(self, facts: ReasonFacts) -> Iterator[str]:
         """Yield what else is known where a reason is about a claim, whatever devices the nodes have."""
         rejection = facts.rejection
-        if rejection.code is Code.CLAIM_DELETING:
-            namespace, name = split_key(rejection.detail)
-            stored = self._view.stored("resourceclaims", name, namespace) or {}
-            finalizers = stored.get("metadata", {}).get("finalizers") or ()
-            users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
-            if finalizers:
-                used = f"; it is reserved for {listed(users)}" if users else ""
-                yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
-        if rejection.code is Code.CLAIM_FULLY_RESERVED:
-            yield from self._beside_devices(self._nodes_of(rejection.claim))
-        if rejection.code is Code.CLAIM_ON_OTHER_NODE:
-            yield from self._of_allocation(rejection.claim)
-        if facts.demand is None and closeness(rejection.code) == 0 and rejection.code not in _OF_ALLOCATIONS:
+        match rejection.code:
+            case Code.CLAIM_FULLY_RESERVED:
+                yield from self._beside_devices(self._nodes_of(rejection.claim))
+                return
+            case Code.CLAIM_ON_OTHER_NODE:
+                yield from self._of_allocation(rejection.claim)
+                return
+            case Code.CLAIM_DELETING:
+                namespace, name = split_key(rejection.detail)
+                stored = self._view.stored("resourceclaims", name, namespace) or {}
+                finalizers = stored.get("metadata", {}).get("finalizers") or ()
+                users = [consumer.get("name", "") for consumer in stored.get("status", {}).get("reservedFor") or ()]
+                if finalizers:
+                    used = f"; it is reserved for {listed(users)}" if users else ""
+                    yield f"kept by {'finalizer' if len(finalizers) == 1 else 'finalizers'} {listed(finalizers)}{used}"
+        if facts.demand is None and closeness(rejection.code) == 0:
             yield from self._beside_devices(facts.nodes)
 
     def _claims(self, label: str) -> Sequence[FoundClaim]:

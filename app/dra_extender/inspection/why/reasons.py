@@ -51,7 +51,6 @@ _MOST_NODES_OF_A_SET: Final = 16
 _MOST_REASONS_OF_A_SET: Final = 4
 _MOST_OF_A_REASON: Final = 6
 _MOST_OF_AN_ALTERNATIVE: Final = 3
-RESPELLED: Final = "once the name is right"
 _MOST_RESPELLED: Final = 3
 """Misspelt names that are corrected to see what else stands in the way."""
 _MOST_FURTHER_REQUESTS: Final = 3
@@ -113,7 +112,8 @@ class Reasons:
                 request=request,
                 subject=self._subject(claim, request),
                 wanted=next((facts.option.text for facts in reasons if facts.option is not None), ""),
-                reasons=tuple(facts.reason for facts in reasons),
+                reasons=tuple(facts.reason for facts in reasons if not facts.after_correction),
+                after_correction=tuple(facts.reason for facts in reasons if facts.after_correction),
             )
             for (claim, request), reasons in reasons_by_request.items()
         )
@@ -262,7 +262,7 @@ class Reasons:
         remaining = self._remaining_once_respelled(nodes, _MOST_RESPELLED) or ()
         # Without its demand, a reason is no ground for changes by themselves.
         further = (facts._replace(demand=None) for facts in remaining if facts.place not in judged)
-        return [facts.with_text(f"{RESPELLED}: {facts.reason.text}") for facts in further]
+        return [facts._replace(after_correction=True) for facts in further]
 
     def _remaining_once_respelled(self, nodes: Sequence[str], names: int) -> Sequence[ReasonFacts] | None:
         """Correct at most so many names, one after the other; return None if no name is misspelt."""

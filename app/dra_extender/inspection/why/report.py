@@ -13,6 +13,8 @@ FORMAT: Final = "dra-extender.io/why/v1"
 DEVICES_ONLY: Final = "devices only"
 DEVICES_AND_NODES: Final = "devices and nodes"
 """How a next step was tried; see NextStep."""
+ONCE_CORRECTED: Final = "once the name is right"
+"""How sentences for people begin that are about what stands in the way after a misspelt name is corrected."""
 
 
 class Cause(StrEnum):
@@ -177,8 +179,7 @@ class NodeReason(Value, frozen=True):
     """Nodes that do not fit for one reason: how many, the first three, and the nearest device where devices are the reason.
 
     `count` is set where too few devices are there at once, `constraint` where a constraint excludes them, `pool` where a pool is
-    incomplete.  `further` are sentences about what else stands in the way there.  A text that begins with "once the name is right"
-    is about nodes that another reason counts already: what stands in their way when a misspelt name is corrected.
+    incomplete.  `further` are sentences about what else stands in the way there.
     """
 
     nodes: int
@@ -196,7 +197,8 @@ class Branch(Value, frozen=True):
     """What is said of one request of one claim; without names, of the pod as a whole.  `wanted` e.g. `1 x gpu.example.com`.
 
     `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`, or a
-    claim of the member that blocks the gang.
+    claim of the member that blocks the gang.  `after_correction`: what stands in the way once misspelt names are corrected, on
+    nodes that `reasons` of this or another branch count already.
     """
 
     claim: str = ""
@@ -204,6 +206,7 @@ class Branch(Value, frozen=True):
     subject: str = ""
     wanted: str = ""
     reasons: tuple[NodeReason, ...] = ()
+    after_correction: tuple[NodeReason, ...] = ()
 
 
 class AwaitedDevice(Value, frozen=True):

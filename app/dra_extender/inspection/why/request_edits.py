@@ -68,7 +68,10 @@ _TOO_FEW: Final = frozenset({*HELD, Code.NO_MATCH})
 
 
 class ReasonFacts(NamedTuple):
-    """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices."""
+    """What is known of the nodes of one reason: the nearest devices, nearest first, and the diagnoses of all devices.
+
+    `after_correction`: it stands in the way once a misspelt name is corrected.
+    """
 
     rejection: Rejection
     reason: NodeReason
@@ -76,6 +79,7 @@ class ReasonFacts(NamedTuple):
     nodes: Sequence[str]
     candidates: Sequence[Miss] = ()
     diagnoses: Sequence[NodeDiagnosis] = ()
+    after_correction: bool = False
 
     @property
     def place(self) -> Place:
@@ -85,9 +89,6 @@ class ReasonFacts(NamedTuple):
         """Add sentences about what else stands in the way."""
         further = (*self.reason.further, *sentences)
         return self._replace(reason=msgspec.structs.replace(self.reason, further=further))
-
-    def with_text(self, text: str) -> Self:
-        return self._replace(reason=msgspec.structs.replace(self.reason, text=text))
 
     @property
     def option(self) -> SearchableRequest | None:

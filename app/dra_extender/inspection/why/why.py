@@ -34,11 +34,12 @@ from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.node_steps import NodeSteps
-from dra_extender.inspection.why.reasons import RESPELLED, Reasons
+from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     DEVICES_ONLY,
     FORMAT,
+    ONCE_CORRECTED,
     Cause,
     EndedPod,
     NextStep,
@@ -258,7 +259,7 @@ def _with_meant_resources(view: ClusterView, pod: Pod, report: WhyReport) -> Why
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         further = [group.rejection.text for group in cause.result.why()]
-    notes = (*report.notes, f"{RESPELLED}: {', '.join((cause.summary, *further[:_MOST_NAMED]))}")
+    notes = (*report.notes, f"{ONCE_CORRECTED}: {', '.join((cause.summary, *further[:_MOST_NAMED]))}")
     return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
 
 

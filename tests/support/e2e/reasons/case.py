@@ -165,12 +165,11 @@ def check_report(scene: NamespaceFixture, reason: Reason, report: Json, nodes: i
 
 
 def _counted(report: Json) -> Counter[str]:
-    """Count the nodes by the reason that holds now; what is in the way after a correction is said of the same nodes once more."""
+    """Count the nodes by the reason that holds now."""
     counted: Counter[str] = Counter()
     for branch in report.get("branches", ()):
-        for each in branch["reasons"]:
-            if not each["text"].startswith("once the name is right"):
-                counted[each["code"]] += each["nodes"]
+        for each in branch.get("reasons", ()):
+            counted[each["code"]] += each["nodes"]
     return counted
 
 
@@ -180,7 +179,7 @@ def texts_of(reason: Reason, report: Json) -> list[str]:
     return [
         _rejection(branch, each).summary if number is None else f"{number} {_rejection(branch, each).summary}"
         for branch in report.get("branches", ())
-        for each in branch["reasons"]
+        for each in branch.get("reasons", ())
         if each["code"] in codes
         for number in [None if reason.everywhere or each["code"] in OF_OTHER_NODES else each["nodes"]]
     ]
