@@ -7,11 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
-from dra_extender.inspection.free_devices import FreeDeviceRule
+from dra_extender.inspection.free_devices import judge_steps
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
+from dra_extender.scheduling.extender import Extender
 from dra_extender.service.device_count import STATES, DeviceCountTask, DeviceStates
 from dra_extender.telemetry.metrics import Metrics
 from msgspec import json
@@ -103,11 +106,10 @@ async def test_a_pool_is_counted_again_once_something_has_changed_about_it(monke
     view = cluster.view()
     ledger, states = view.ledger, DeviceStates(view.ledger, view.extender, view.features)
     counted: list[str] = []
-    steps = FreeDeviceRule.steps
 
-    def noted(self: FreeDeviceRule, pools: Iterable[PoolId], most: int | None = None) -> Any:
+    def noted(ledger: Ledger, extender: Extender, features: Features, pools: Iterable[PoolId], most: int | None) -> Any:
         counted.extend(pool for _, pool in pools)
-        return steps(self, pools, most)
+        return judge_steps(ledger, extender, features, pools, most)
 
     def counted_again() -> list[str]:
         counted.clear()
@@ -118,7 +120,7 @@ async def test_a_pool_is_counted_again_once_something_has_changed_about_it(monke
         assert states.by_driver() == fresh.by_driver()
         return found
 
-    monkeypatch.setattr(FreeDeviceRule, "steps", noted)
+    monkeypatch.setattr("dra_extender.service.device_count.judge_steps", noted)
     sinks = sinks_of(ledger)
     assert counted_again() == ["n1", "n2", "n3"]
     assert counted_again() == []

@@ -7,7 +7,7 @@ question, the fewest pods to move: moved pods also have to land, so that a large
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import combinations, islice
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -15,20 +15,13 @@ MOST_SETS: Final = 1_000
 """Sets of one size that are tried."""
 
 
-class Ends(NamedTuple, Generic[T]):
-    """The candidates to wait for, because they leave by themselves, and the candidates to end."""
-
-    awaited: Sequence[T]
-    ended: Sequence[T]
-
-
 def fewest_ends(
     leaving: Sequence[T],
     staying: Sequence[T],
     may_be_ended: Callable[[T], bool],
     suffices: Callable[[Sequence[T]], bool],
-) -> Ends[T]:
-    """Return the smallest set of candidates to end; the end of all candidates has to suffice.
+) -> tuple[Sequence[T], Sequence[T]]:
+    """Return the candidates to wait for, and the smallest set of candidates to end; the end of all candidates has to suffice.
 
     Args:
         leaving: Candidates that leave by themselves; waiting for them costs nothing.
@@ -43,7 +36,7 @@ def fewest_ends(
     ended: Sequence[T] = ()
     if not (leaving and suffices(leaving)):
         ended = _fewest(staying, lambda some: suffices([*leaving, *some]))
-    return Ends(irreducible(leaving, lambda some: suffices([*some, *ended])), ended)
+    return irreducible(leaving, lambda some: suffices([*some, *ended])), ended
 
 
 def irreducible(candidates: Sequence[T], suffices: Callable[[Sequence[T]], bool]) -> Sequence[T]:

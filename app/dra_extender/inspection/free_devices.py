@@ -32,32 +32,25 @@ class FreeDevices(Value, frozen=True):
     unusable: int = 0
 
 
-class FreeDeviceRule:
-    """Judges each device that neither a claim nor a hold has, by what the allocator says of it on the nodes that are open."""
+def judge_steps(
+    ledger: Ledger, extender: Extender, features: Features, pools: Iterable[PoolId], most_repeated: int | None = None
+) -> Iterator[tuple[DeviceId, DeviceAvailability | None] | None]:
+    """Yield each published device of these pools that neither a claim nor a hold has, and None after each part of the work.
 
-    def __init__(self, ledger: Ledger, extender: Extender, features: Features) -> None:
-        self._ledger = ledger
-        self._extender = extender
-        self._demand = any_device_demand(features)
-
-    def steps(
-        self, pools: Iterable[PoolId], most_repeated: int | None = None
-    ) -> Iterator[tuple[DeviceId, DeviceAvailability | None] | None]:
-        """Yield the published devices of these pools with their verdicts, and None after each part of the work.
-
-        A device that one node may have and another may not is judged on several nodes.  `most_repeated` bounds the devices that
-        are looked at again for this; a device that is undecided then has no verdict.  The ledger may change between two steps.
-        """
-        search = _Search(self._ledger, self._extender, self._demand, most_repeated)
-        yield from search.steps(tuple(dict.fromkeys(pools)))
-        for device in search.free:
-            yield device, search.verdict(device)
+    The verdict is what the allocator says of the device on the nodes that are open; a device that one node may have and another may
+    not is judged on several nodes.  `most_repeated` bounds the devices that are looked at again for this; a device that is
+    undecided then has no verdict.  The ledger may change between two steps.
+    """
+    search = _Search(ledger, extender, any_device_demand(features), most_repeated)
+    yield from search.steps(tuple(dict.fromkeys(pools)))
+    for device in search.free:
+        yield device, search.verdict(device)
 
 
 def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId, DeviceAvailability]:
     """Return the verdict about each published device of these pools that neither a claim nor a hold has."""
-    rule = FreeDeviceRule(view.ledger, view.extender, view.features)
-    verdicts = (step for step in rule.steps(pools) if step is not None)
+    steps = judge_steps(view.ledger, view.extender, view.features, pools)
+    verdicts = (step for step in steps if step is not None)
     return {device: verdict for device, verdict in verdicts if verdict is not None}
 
 

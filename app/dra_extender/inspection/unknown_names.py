@@ -10,7 +10,7 @@ import msgspec
 from dra_extender.allocator.demand.alignment import DOMAIN
 from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
-from dra_extender.inspection.near_names import meant_name, names_there, nearest_name_text
+from dra_extender.inspection.near_names import names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.lint.read import LintFile, PlacedFinding, list_at, placed, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
@@ -77,56 +77,53 @@ class _Written(NamedTuple):
         return placed(self.file, where, self.label, warning(code, 0, message, advice), path_text(field))
 
 
+class _Names(NamedTuple):
+    """Names that exist; `complete`: all of them are known."""
+
+    names: Collection[str]
+    complete: bool
+
+
 class _ExistingObjects:
     """The claims, claim templates, PodGroups, classes, drivers and extended resources of files and cluster.
 
-    `source` says where they are; `complete` has the kinds of which all objects are known.
+    `source` says where they are.
     """
 
     def __init__(self, objects: ClusterObjects | None, written: Sequence[_Written]) -> None:
         self.source = "these files" if objects is None else f"{objects.origin.source} or these files"
         self.stored: dict[Key, Json] = {}
-        self.complete: frozenset[StoredKind] = frozenset()
-        if objects is not None:
-            unread = {missing.kind for missing in objects.origin.missing}
-            self.complete = frozenset(kind for kind in _NAMED if kind.value not in unread)
-            for kind in dict.fromkeys((*_FIXED, *_NAMED)):
-                for data in objects.of_kind(kind.value):
-                    item: Json = msgspec.json.decode(data)
-                    self.stored[_key(kind, item["metadata"].get("namespace", NAMESPACE), item)] = item
+        unread = {missing.kind for missing in objects.origin.missing} if objects is not None else set(StoredKind)
+        self._complete = frozenset(kind for kind in StoredKind if kind.value not in unread)
+        for kind in dict.fromkeys((*_FIXED, *_NAMED)) if objects is not None else ():
+            for data in objects.of_kind(kind.value) if objects is not None else ():
+                item: Json = msgspec.json.decode(data)
+                self.stored[_key(kind, item["metadata"].get("namespace", NAMESPACE), item)] = item
         own = {
             _key(KIND_OF[entry.kind], entry.namespace, entry.item): entry.item
             for entry in written
             if entry.kind in KIND_OF
         }
         self._by_key = self.stored | own
-        self.drivers = {
+        drivers = {
             str(value_at(entry.item, ("spec", "driver")))
             for entry in written
             if entry.kind == StoredKind.SLICE.singular
         }
-        self.all_drivers = objects is not None and all(
-            missing.kind != StoredKind.SLICE.value for missing in objects.origin.missing
-        )
         asks = any(entry.kind == StoredKind.TAINT_RULE.singular or _configured(entry) for entry in written)
         for data in objects.of_kind(StoredKind.SLICE.value) if objects is not None and asks else ():
             with suppress(ModelError):
-                self.drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
-        self._names: dict[tuple[StoredKind, str], list[str]] = {}
+                drivers.add(str(value_at(decode_object("ResourceSlice", data), ("spec", "driver"))))
+        self.drivers = _Names(drivers, StoredKind.SLICE in self._complete)
+        self._names: dict[tuple[StoredKind, str], set[str]] = {}
         for key in self._by_key:
-            self._names.setdefault((key.kind, key.namespace), []).append(key.name)
+            self._names.setdefault((key.kind, key.namespace), set()).add(key.name)
         self._nodes = () if objects is None else objects.of_kind(StoredKind.NODE.value)
         self._written_nodes = [entry.item for entry in written if entry.kind == StoredKind.NODE.singular]
-        self.all_resources = (
-            objects is not None
-            and bool(self._nodes)
-            and not {StoredKind.NODE.value, StoredKind.CLASS.value}
-            & {missing.kind for missing in objects.origin.missing}
-        )
         self._compared = 0
 
     @cached_property
-    def resources(self) -> frozenset[str]:
+    def resources(self) -> _Names:
         """The extended resources that nodes have, and those that DeviceClasses serve by a name of their own."""
         nodes = (*map(msgspec.json.decode, self._nodes), *self._written_nodes)
         allocatable = (value_at(node, ("status", "allocatable")) for node in nodes)
@@ -136,25 +133,21 @@ class _ExistingObjects:
             for key, item in self._by_key.items()
             if key.kind is StoredKind.CLASS
         )
-        return frozenset(filter(is_extended, names))
+        complete = bool(self._nodes) and self._complete >= {StoredKind.NODE, StoredKind.CLASS}
+        return _Names(frozenset(filter(is_extended, names)), complete)
 
     def find(self, key: Key) -> Json | None:
         return self._by_key.get(key)
 
-    def instead(self, missing: Key) -> str:
-        """Return what exists in the place of an object that does not, as `names_there` does, until many names were compared."""
-        names = self._names.get((missing.kind, missing.namespace), ())
-        return self._names_instead(missing.name, names, all_known=missing.kind in self.complete)
+    def names(self, kind: StoredKind, namespace: str) -> _Names:
+        return _Names(self._names.get((kind, namespace), ()), kind in self._complete)
 
-    def resource_instead(self, missing: str) -> str:
-        """Return what exists in the place of an extended resource that does not, as `instead` does."""
-        return self._names_instead(missing, self.resources, all_known=self.all_resources)
-
-    def _names_instead(self, missing: str, names: Collection[str], *, all_known: bool) -> str:
-        self._compared += len(names)
+    def instead(self, missing: str, existing: _Names) -> str:
+        """Return what exists instead of a name that does not, as `names_there` does, until many names were compared."""
+        self._compared += len(existing.names)
         if self._compared > _MOST_COMPARED:
             return ""
-        return names_there(missing, names) if all_known else nearest_name_text(missing, names)
+        return (names_there if existing.complete else nearest_name_text)(missing, existing.names)
 
 
 def unknown_names(
@@ -192,7 +185,7 @@ def unknown_names(
         # With a cluster, such a claim is found because no node can ever serve it.
         for field in _classes_asked_for(entry) if objects is None else ():
             name = value_at(entry.item, field)
-            yield from _missing(entry, field, Key(StoredKind.CLASS, "", str(name)), existing)
+            yield from _missing_object(entry, field, Key(StoredKind.CLASS, "", str(name)), existing)
         for field in _configured(entry):
             yield from _unknown_driver(entry, field, "nothing reads this configuration", existing)
         yield from _changed(entry, existing)
@@ -222,15 +215,10 @@ def _configured(written: _Written) -> Sequence[FieldPath]:
 def _unknown_driver(
     written: _Written, field: FieldPath, consequence: str, existing: _ExistingObjects
 ) -> Iterator[PlacedFinding]:
-    """Yield a finding if no slice is of the driver; without a cluster, if one is of a driver whose name it resembles."""
     name = value_at(written.item, field)
-    if not isinstance(name, str) or name == DOMAIN or name in existing.drivers:
-        return
-    near = meant_name(name, existing.drivers)
-    if existing.all_drivers or near:
-        instead = names_there(name, existing.drivers)
-        message = f"no ResourceSlice in {existing.source} is of driver {name}, and {consequence}{instead}"
-        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
+    if isinstance(name, str) and name != DOMAIN:
+        message = f"no ResourceSlice in {existing.source} is of driver {name}, and {consequence}"
+        yield from _missing(written, field, name, existing.drivers, message, existing)
 
 
 def _key(kind: StoredKind, namespace: str, item: Json) -> Key:
@@ -270,21 +258,10 @@ def _unknown_resources(written: _Written, resources: FieldPath, existing: _Exist
     for name, (path, amount) in asked.items():
         if name.startswith(IMPLICIT_RESOURCE_PREFIX):
             class_name = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-            yield from _missing(written, path, Key(StoredKind.CLASS, "", class_name), existing)
+            yield from _missing_object(written, path, Key(StoredKind.CLASS, "", class_name), existing)
         elif is_extended(name) and str(amount) != "0":
-            yield from _unknown_extended_resource(written, path, name, existing)
-
-
-def _unknown_extended_resource(
-    written: _Written, field: FieldPath, name: str, existing: _ExistingObjects
-) -> Iterator[PlacedFinding]:
-    """Yield a finding if no node has the resource and no DeviceClass serves it, as far as all are known, or one resembles it."""
-    if name in existing.resources:
-        return
-    instead = existing.resource_instead(name)
-    if existing.all_resources or instead:
-        message = f"no node in {existing.source} has {name}, and no DeviceClass there serves it{instead}"
-        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
+            message = f"no node in {existing.source} has {name}, and no DeviceClass there serves it"
+            yield from _missing(written, path, name, existing.resources, message, existing)
 
 
 def _unknown(
@@ -292,18 +269,25 @@ def _unknown(
 ) -> Iterator[PlacedFinding]:
     name = value_at(written.item, field)
     if isinstance(name, str):
-        yield from _missing(written, field, Key(kind, written.namespace, name), existing)
+        yield from _missing_object(written, field, Key(kind, written.namespace, name), existing)
 
 
-def _missing(written: _Written, field: FieldPath, key: Key, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
-    """Yield a finding if the object does not exist, as far as all of its kind are known, or one resembles its name."""
-    if existing.find(key) is not None:
-        return
-    instead = existing.instead(key)
-    if key.kind in existing.complete or instead:
-        name = f"{key.namespace}/{key.name}" if key.namespace else key.name
-        message = f"{key.kind.singular} {name} is not in {existing.source}{instead}"
-        yield written.finding(field, LintCode.UNKNOWN_NAME, message)
+def _missing_object(
+    written: _Written, field: FieldPath, key: Key, existing: _ExistingObjects
+) -> Iterator[PlacedFinding]:
+    full_name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+    message = f"{key.kind.singular} {full_name} is not in {existing.source}"
+    yield from _missing(written, field, key.name, existing.names(key.kind, key.namespace), message, existing)
+
+
+def _missing(
+    written: _Written, field: FieldPath, name: str, names: _Names, message: str, existing: _ExistingObjects
+) -> Iterator[PlacedFinding]:
+    """Yield a finding if the name does not exist, as far as all names are known, or one resembles it."""
+    if name not in names.names:
+        instead = existing.instead(name, names)
+        if names.complete or instead:
+            yield written.finding(field, LintCode.UNKNOWN_NAME, message + instead)
 
 
 def _unknown_request(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.availability import Availability, taken_devices
 from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
-from dra_extender.inspection.free_devices import FreeDeviceRule, published_names
+from dra_extender.inspection.free_devices import judge_steps, published_names
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.device import PoolId
@@ -47,7 +47,8 @@ class DeviceStates:
         self, ledger: Ledger, extender: Extender, features: Features, most_repeated: int = MOST_REPEATED
     ) -> None:
         self._ledger = ledger
-        self._rule = FreeDeviceRule(ledger, extender, features)
+        self._extender = extender
+        self._features = features
         self._most_repeated = most_repeated
         self._pools: dict[PoolId, _PoolStates] = {}
         self._totals: Mapping[str, Mapping[str, int]] | None = None
@@ -98,7 +99,7 @@ class DeviceStates:
 
     def _count_pools(self, reaching: frozenset[str] | None, pools: Sequence[PoolId]) -> Iterator[None]:
         free: dict[PoolId, dict[str, str]] = {pool_id: {} for pool_id in pools}
-        for step in self._rule.steps(pools, self._most_repeated):
+        for step in judge_steps(self._ledger, self._extender, self._features, pools, self._most_repeated):
             if step is not None:
                 (*pool, device), verdict = step
                 free[pool[0], pool[1]][device] = NOT_JUDGED if verdict is None else verdict.availability.value

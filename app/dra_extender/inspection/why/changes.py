@@ -217,7 +217,9 @@ class ClaimChanges:
         """Return the claim, or of extended resources the pod, that asks for so many devices; None if it is not known."""
         if place[0] == EXTENDED_LABEL:
             return self._with_extended_resource(place[1], number)
-        change = self.of_request(place, f"ask for {number_of(number, 'device')}{where}", with_fields(count=number))
+        change = self.of_request(
+            place, f"ask for {number_of(number, 'device')}{where}", lambda body: body.update(count=number)
+        )
         return None if change is None else change._replace(count_of="/".join(place))
 
     def _with_extended_resource(self, request: str, number: int) -> ProposedChange | None:
@@ -407,10 +409,6 @@ def without_requests(names: Collection[str]) -> Edit:
         devices["constraints"] = constraints
 
     return edit
-
-
-def with_fields(**fields: str | int) -> Edit:
-    return lambda body: body.update(fields)
 
 
 def with_capacity(amounts: Mapping[str, int]) -> Edit:

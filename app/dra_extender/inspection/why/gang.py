@@ -9,9 +9,9 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
-from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.changes import ENDS, ProposedChange
 from dra_extender.inspection.why.names import existing_names
+from dra_extender.inspection.why.next_steps import advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (

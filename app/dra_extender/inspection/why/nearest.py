@@ -60,11 +60,6 @@ class Miss(NamedTuple):
         return self.distance, self.hindered
 
 
-class _Lack(NamedTuple):
-    first: int | None
-    distance: float
-
-
 class MissGroup(NamedTuple):
     """Nodes whose nearest devices lack the same; `driver`: they have no device of this driver.
 
@@ -84,7 +79,7 @@ class NoMatch:
         self._option = option
         self._unmet = UnmetSelectors(option.selectors, view.budget())
         self._driver = self._unmet.driver
-        self._known: dict[Hashable, _Lack] = {}
+        self._known: dict[Hashable, tuple[int | None, float]] = {}
         self._limited = False
 
     @property
@@ -138,24 +133,24 @@ class NoMatch:
             published = view.published
             held = self._view.ledger.claims.usage.pool(published.pool_id)
             for position in range(len(published.devices) if self._driver in (None, published.driver) else 0):
-                lack = self._lack(published, position)
-                if lack.first is not None:
+                first, distance = self._lack(published, position)
+                if first is not None:
                     device = published.devices[position]
                     hindered = device.name in held or bool(device.taints)
-                    misses.append(Miss(name, published, position, lack.first, lack.distance, hindered))
+                    misses.append(Miss(name, published, position, first, distance, hindered))
         return sorted(misses, key=lambda miss: miss.order)
 
-    def _lack(self, published: ResourceSlice, position: int) -> _Lack:
-        """Return what the device lacks, found out once for devices in which the selectors read the same."""
+    def _lack(self, published: ResourceSlice, position: int) -> tuple[int | None, float]:
+        """Return the first selector that is false on the device, and how far it is from all; equal contents are read once."""
         content = self._unmet.read_content(published, position)
         lack = self._known.get(content)
         if lack is None:
             first = self._unmet.first_unmet(published, position)
             if len(self._known) >= MOST_COMPARED:
                 self._limited = True
-                return _Lack(first, inf)
+                return first, inf
             distance = 0.0 if first is None else self._unmet.distance(published, position)
-            lack = self._known[content] = _Lack(first, distance)
+            lack = self._known[content] = first, distance
         return lack
 
     def _different(self, misses: Sequence[Miss]) -> list[Miss]:

@@ -11,7 +11,7 @@ from dra_extender.allocator.explain.device_messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.fewest_ends import Ends, fewest_ends
+from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
 from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
@@ -160,7 +160,7 @@ class NodeSteps:
         for advice in _changed(needs, node, remaining, self._overhead) if remaining else (_Help("", needs),):
             yield _Help(joined((advice.text, wait, end)), advice.needs, on_node_only=True, ended=tuple(ended))
 
-    def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> Ends[str] | None:
+    def _fewest_ends(self, fit: NodeFit, needs: PodNeeds, node: str) -> tuple[Sequence[str], Sequence[str]] | None:
         """Return the pods to wait for, and those to end, so that resources and ports of the node suffice; None if nothing helps.
 
         It is the end of one pod, else of some of those that take most.

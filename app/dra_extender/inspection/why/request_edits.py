@@ -31,7 +31,6 @@ from dra_extender.inspection.why.changes import (
     ProposedChange,
     with_capacity,
     with_expressions,
-    with_fields,
     without_requests,
 )
 from dra_extender.inspection.why.names import (
@@ -175,9 +174,11 @@ class RequestEdits:
                 yield self._with_class(facts, name)
 
     def _with_class(self, facts: ReasonFacts, name: str) -> ProposedChange | None:
-        edit, (claim, request) = with_fields(deviceClassName=name), facts.place
+        claim, request = facts.place
         where = f" in request {request}" if self._claims.has_several_requests(claim) else ""
-        return self._claims.of_request(facts.place, f"use the DeviceClass {name}{where}", edit)
+        return self._claims.of_request(
+            facts.place, f"use the DeviceClass {name}{where}", lambda body: body.update(deviceClassName=name)
+        )
 
     def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         """Yield the claim with fewer devices in its largest request, so that it asks for no more than a claim may have."""

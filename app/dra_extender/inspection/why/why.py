@@ -19,7 +19,6 @@ from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PENDING
-from dra_extender.inspection.why.advice import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.bound import (
     allocated_devices,
     kubelet_refusals,
@@ -33,6 +32,7 @@ from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judg
 from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
+from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
