@@ -86,12 +86,9 @@ def gang_steps(view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis", gang: Ga
     if lacking > 0:
         yield NextStep(text=f"create {number_of(lacking, 'more member')} of PodGroup {gang.pod_group}")
     unready = [entry for entry in diagnosis.unready if entry[0].uid != pod.uid] if diagnosis.cannot_start else []
-    gated = [member for member, rejection in unready if rejection.code is Code.POD_GATED]
-    if gated:
-        yield from _without_gates(view, pod, gated)
-    absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
-    if absent and diagnosis.cannot_start:
-        yield from _with_scheduler(view, pod, absent)
+    for members, text, fields in _lacking_fields(view, pod, diagnosis) if diagnosis.cannot_start else ():
+        steps = () if len(members) > _MOST_CHANGED else _tried(view, pod, members, text, fields)
+        yield from steps or (NextStep(text=text),)
     for member, rejection in unready[:_MOST_HELPED]:
         if rejection.code is Code.NO_NODE:
             yield from _on_a_node(view, pod, member)
@@ -128,29 +125,23 @@ def _needed_by_others(view: ClusterView, member: Pod) -> Mapping[str, int]:
     return needed
 
 
-def _without_gates(view: ClusterView, pod: Pod, gated: Sequence[Pod]) -> Iterator[NextStep]:
-    """Yield that the scheduling gates of members have to be removed, and whether the gang fits then."""
-    gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
-    names = listed([member.name for member in gated], _MOST_HELPED)
-    text = f"wait until the scheduling gates of {names} are removed: {gates}"
-    return _with_specs(view, pod, gated, text, {"schedulingGates": []})
-
-
-def _with_scheduler(view: ClusterView, pod: Pod, absent: Sequence[Pod]) -> Iterator[NextStep]:
-    """Yield that members have to name a scheduler that acts, and whether the gang fits then."""
-    name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name)
+def _lacking_fields(
+    view: ClusterView, pod: Pod, diagnosis: "GangDiagnosis"
+) -> Iterator[tuple[Sequence[Pod], str, Mapping[str, object]]]:
+    """Yield members whose specs have to have other fields, with what to do about it: no scheduling gates, a scheduler that acts."""
+    gated = [
+        member for member, rejection in diagnosis.unready if rejection.code is Code.POD_GATED and member.uid != pod.uid
+    ]
+    if gated:
+        gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
+        names = listed([member.name for member in gated], _MOST_HELPED)
+        yield gated, f"wait until the scheduling gates of {names} are removed: {gates}", {"schedulingGates": []}
+    absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
+    name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name) if absent else None
     if name is not None:
         own = [member.uid for member in absent] == [pod.uid]
         names = "" if own else f"{listed([member.name for member in absent], _MOST_HELPED)}: "
-        yield from _with_specs(view, pod, absent, names + scheduler_text(absent[0], name), {"schedulerName": name})
-
-
-def _with_specs(
-    view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
-) -> Iterator[NextStep]:
-    """Yield that members have to have other fields in their specs, whether the gang fits then, and if not what helps besides."""
-    steps = () if len(members) > _MOST_CHANGED else _tried(view, pod, members, text, fields)
-    yield from steps or (NextStep(text=text),)
+        yield absent, names + scheduler_text(absent[0], name), {"schedulerName": name}
 
 
 def _tried(

@@ -106,8 +106,8 @@ class NextSteps:
                     yield change
 
     def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
-        """Return the claim with the names that were meant by misspelt ones."""
-        return self._edits.respelled(facts)
+        """Return the change to the names that were meant, where the reason is that a name is misspelt; None if it is not clear."""
+        return next(filter(None, self._edits.corrections(facts)), None)
 
     def _absent_driver(self, facts: ReasonFacts) -> str:
         """Advise a look at the driver that the request needs, if it publishes nothing in the whole cluster."""

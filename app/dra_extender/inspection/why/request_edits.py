@@ -116,20 +116,16 @@ class RequestEdits:
     def against(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
         """Yield, for each way to help against a reason, the changes to be tried, the smallest first."""
         code, option = facts.rejection.code, facts.option
-        if code is Code.CLASS_MISSING:
-            yield self._meant_classes(facts)
+        yield self.corrections(facts)
         if code is Code.TOO_MANY_DEVICES:
             yield self._as_many_as_allowed(facts.rejection)
-        if code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
-            yield self._meant_names(facts)
-        yield self._meant_object(facts)
         if option is None:
             return
         match code:
             case Code.SELECTOR_FAILED:
                 yield self._reselected(facts, guarded_expression)
             case Code.NO_MATCH:
-                yield chain(self._meant_names(facts), self._other_selectors(facts, option))
+                yield chain(self._reselected(facts, meant_expression), self._other_selectors(facts, option))
                 yield self._weaker_class(option, facts.candidates)
                 name = contradicted_class(self._view, option)
                 yield [] if name is None else [self._with_class(facts, name)]
@@ -149,14 +145,14 @@ class RequestEdits:
             yield self._fewer_elsewhere(facts)
             yield self._without_claim(facts)
 
-    def respelled(self, facts: ReasonFacts) -> ProposedChange | None:
-        """Return the claim with the names that were meant, where a reason is that a name is misspelt; None if it is not clear."""
-        changes: Iterable[ProposedChange | None] = self._meant_object(facts)
-        if facts.rejection.code is Code.CLASS_MISSING:
-            changes = self._meant_classes(facts)
-        elif facts.rejection.code in (Code.SELECTOR_INVALID, Code.SELECTOR_FAILED):
-            changes = self._meant_names(facts)
-        return next((change for change in changes if change is not None), None)
+    def corrections(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """Return the changes to the names that were meant, where the reason is that a name is misspelt."""
+        match facts.rejection.code:
+            case Code.CLASS_MISSING:
+                return self._meant_classes(facts)
+            case Code.SELECTOR_INVALID | Code.SELECTOR_FAILED:
+                return self._reselected(facts, meant_expression)
+        return self._meant_object(facts)
 
     def _meant_object(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the pod with the claim, template or PodGroup that was meant by a misspelt name."""
@@ -287,10 +283,6 @@ class RequestEdits:
             )
             if EXTENDED_LABEL in labels:
                 yield self._claims.without_extended_resources()
-
-    def _meant_names(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """Yield the selectors of the request, and those of its class, with the names that were meant by misspelt ones."""
-        return self._reselected(facts, meant_expression)
 
     def _reselected(
         self, facts: ReasonFacts, edited: Callable[[str, PublishedNames], tuple[str, str] | None]
