@@ -35,6 +35,7 @@ from dra_extender.inspection.audit.pools import claims_text, neighbour_violation
 from dra_extender.inspection.audit.published import (
     PublishedDevices,
     SliceFindings,
+    newest_generations,
     taint_rules_without_effect,
     unmatched_classes,
 )
@@ -81,7 +82,7 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
     yield from _allocated_devices(cluster, devices, unjudged or UnjudgedClaims())
     yield from _pods(cluster, devices)
     yield from two_allocators(_present(cluster.ledger))
-    slices = tuple(cluster.ledger.slices.by_name.values())
+    slices = newest_generations(tuple(cluster.ledger.slices.by_name.values()))
     yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
     yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
     yield from (finding(Check.POLICY_WITHOUT_EFFECT, "policy", message) for message in cluster.policy_messages())

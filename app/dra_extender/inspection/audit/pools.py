@@ -18,6 +18,7 @@ from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import ProgramCache
 from dra_extender.inspection.audit.findings import Invariant, InvariantViolation
+from dra_extender.inspection.audit.published import newest_generations
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import Device, DeviceId, PoolId
@@ -63,10 +64,7 @@ def neighbour_violations(
     An expression counts as it was frozen with the allocation, and without a snapshot as the device has it now.  Attributes are
     those published now.  None after each pair of devices.
     """
-    newest: dict[PoolId, int] = {}
-    for part in slices:
-        newest[part.pool_id] = max(newest.get(part.pool_id, 0), part.generation)
-    current = [part for part in slices if part.generation == newest[part.pool_id]]
+    current = newest_generations(slices)
     published = {(*part.pool_id, device.name): (part, device) for part in current for device in part.devices}
     holdings_of: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:

@@ -51,7 +51,7 @@ class PublishedDevices:
         slices = self._ledger.slices.of_pool(pool_id)
         cached = self._pools.get(pool_id)
         if cached is None or cached[0] is not slices:
-            cached = self._pools[pool_id] = (slices, _by_name(_newest(slices)))
+            cached = self._pools[pool_id] = (slices, _by_name(newest_generations(slices)))
         return cached[1].get(device_id[2], ())
 
     def absence(self, device_id: DeviceId) -> str:
@@ -61,7 +61,7 @@ class PublishedDevices:
             return "no slice publishes its pool"
         if self.named(device_id):
             return ""
-        newest = _newest(slices)
+        newest = newest_generations(slices)
         if len(newest) < newest[0].slice_count and device_id[2] in _by_name(slices):
             return ""
         return f"generation {newest[0].generation} of its pool does not publish it"
@@ -118,9 +118,12 @@ class PublishedDevices:
             return True
 
 
-def _newest(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
-    newest = max((published.generation for published in slices), default=0)
-    return [published for published in slices if published.generation == newest]
+def newest_generations(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
+    """Return the slices of the newest generation of each pool, in the given order."""
+    newest: dict[PoolId, int] = {}
+    for published in slices:
+        newest[published.pool_id] = max(newest.get(published.pool_id, 0), published.generation)
+    return [published for published in slices if published.generation == newest[published.pool_id]]
 
 
 def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[DeviceInSlice]]:
@@ -143,7 +146,7 @@ def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditF
 
     Two devices of one name contradict each other only where one node can see both.
     """
-    for relevant in _seen_together(_newest(published)):
+    for relevant in _seen_together(newest_generations(published)):
         problem = why_pool_is_unusable(pool_id, relevant, lambda _: published)
         if problem:
             return finding(Check.SLICES, f"pool {'/'.join(pool_id)}", problem)
