@@ -24,7 +24,7 @@ class UnorderableNameError(ValueError):
 
 
 class OrderedNames:
-    """Learns names with `new_name`; after `resolve`, `new_name` returns the new names.
+    """Learns names with `new_name`; after `resolve`, `new_name` returns the new names, and `new_names` has them all.
 
     The new names compare as the names do, are as different, and say nothing of them.  They are words of letters and digits that
     begin with a letter where no name has to stay.  Names that have to stay are given to `keep` before `resolve`.
@@ -35,16 +35,12 @@ class OrderedNames:
         self._ending = ending
         self._learned: set[str] = set()
         self._kept: set[str] = set()
-        self._new_names: dict[str, str] = {}
+        self.new_names: dict[str, str] = {}
         self._resolved = False
 
     @property
     def kept_names(self) -> frozenset[str]:
         return frozenset(self._kept & self._learned)
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        return self._new_names
 
     def keep(self, *names: str) -> None:
         """Have these names stay as they are."""
@@ -55,7 +51,7 @@ class OrderedNames:
         if not name:
             return name
         if self._resolved:
-            return self._new_names[name]
+            return self.new_names[name]
         self._learned.add(name)
         return name
 
@@ -66,7 +62,7 @@ class OrderedNames:
             UnorderableNameError: names have to stay that leave no room for others between them.
         """
         self._resolved = True
-        self._new_names = {name: name for name in self._kept}
+        self.new_names = {name: name for name in self._kept}
         fences = sorted(self._kept)
         parts = _parts(sorted(self._learned - self._kept), fences)
         for (lower, upper), names in zip(pairwise(["", *fences, ""]), parts, strict=True):
@@ -75,14 +71,14 @@ class OrderedNames:
                 endings: set[str] = set()
                 while len(endings) < len(names):
                     endings.add("".join(random.choices(_DIGITS, k=_LENGTH)))
-                self._new_names.update(
+                self.new_names.update(
                     zip(names, [f"{prefix}{_MARK}{ending}{self._ending}" for ending in sorted(endings)], strict=True)
                 )
 
     def end(self, name: str, ending: str) -> None:
         """After `resolve`: put this behind the other name of a name that does not stay."""
         if name and name not in self._kept:
-            self._new_names[name] += ending
+            self.new_names[name] += ending
 
 
 def _parts(names: Sequence[str], fences: Sequence[str]) -> Iterator[list[str]]:
