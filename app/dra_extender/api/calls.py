@@ -94,7 +94,6 @@ class VerbGate:
         self._find_reason = closed_because or (lambda: None)
 
     def close(self, reason: str | Callable[[], str]) -> None:
-        """Reject calls with this reason."""
         self._find_reason = reason if callable(reason) else lambda: reason
 
 
@@ -107,7 +106,6 @@ class VerbCalls:
         self._limit = body_limit
 
     async def answer(self, request: Request, verb: str, handle: VerbHandler) -> Response:
-        """Read the body and return the response."""
         began = perf_counter()
         outcome, response = await self._outcome(request, verb, handle)
         # Counted after the response is sent.

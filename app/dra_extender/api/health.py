@@ -66,12 +66,10 @@ class HealthReport:
 
     @property
     def ok(self) -> bool:
-        """Return whether no check failed."""
         return not any(self.checks.values())
 
     @property
     def failures_and_notes(self) -> Mapping[str, str]:
-        """The failed checks and the notes, by name."""
         return {name: reason for name, reason in self.checks.items() if reason} | dict(self.notes)
 
     @property

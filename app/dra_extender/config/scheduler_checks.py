@@ -196,7 +196,6 @@ class _Stanza(NamedTuple):
 
     @property
     def trust(self) -> Mapping[str, Any]:
-        """Its `tlsConfig`."""
         trust = self.get("tlsConfig")
         return trust if isinstance(trust, Mapping) else {}
 

@@ -104,7 +104,6 @@ class FoundConfiguration(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The parsed document."""
         return self.document.value
 
     def line_of(self, field: str) -> int:

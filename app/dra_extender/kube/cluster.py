@@ -26,7 +26,7 @@ from dra_extender.kube.objects.pods import KubePodGroups, KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS
 from dra_extender.ledger.sinks import EventSink
-from dra_extender.runtime.supervision import BackgroundTask
+from dra_extender.runtime.supervision import BackgroundTask, is_set_within
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
 from dra_extender.telemetry.observer import Observer
 from dra_extender.telemetry.spans import NO_SPANS, Spans
@@ -154,14 +154,14 @@ class KubeCluster:
             if plural in OPTIONAL_KINDS:
                 optional[plural] = reflector
                 continue
-            while not await reflector.is_synced_within(_LOOK_SECONDS):
+            while not await is_set_within(reflector.synced, _LOOK_SECONDS):
                 since = reflector.forbidden_since
                 if since is not None and self.clock.monotonic() - since >= startup_timeout:
                     raise _missing_right(reflector.last_error or f"list {plural}", startup_timeout)
         # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
         refusals = {plural: reflector.refusals for plural, reflector in optional.items()}
         for plural, reflector in optional.items():
-            while not await reflector.is_synced_within(_LOOK_SECONDS):
+            while not await is_set_within(reflector.synced, _LOOK_SECONDS):
                 if reflector.refusals > refusals[plural] or (plural in self._passed_over and reflector.refusals):
                     if plural not in self._passed_over:
                         self._passed_over.add(plural)

@@ -100,7 +100,6 @@ class ClusterConnection:
         return {plural: now - reflector.last_contact for plural, reflector in self.reflectors.items()}
 
     async def close(self) -> None:
-        """End watches and connections."""
         await cancel_all(self._tasks)
         self._tasks.clear()
         await self.transport.close()

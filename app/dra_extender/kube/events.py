@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -18,8 +18,6 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, shorten
 from dra_extender.telemetry.observer import Observer
-
-T = TypeVar("T")
 
 SAME_SECONDS = 600.0
 QUEUE = 1000
@@ -44,7 +42,6 @@ class RegardingPod(NamedTuple):
 
     @property
     def key(self) -> str:
-        """namespace/name, for messages."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -153,72 +150,44 @@ class RecentSeries:
             del self._namespaces[namespace]
 
 
-class FairQueue(Generic[T]):
-    """A queue with a lane for each key: the reader takes one item of each lane in turn.
+class SeriesQueue(asyncio.Queue[Series]):
+    """A queue with a lane for each namespace: the reader takes one series of each lane in turn."""
 
-    It holds at most `capacity` items over all lanes.  When it is full, the longest lane loses its newest item, so that a lane
-    that is shorter than an equal share loses nothing.
-    """
+    def _init(self, maxsize: int) -> None:  # noqa: ARG002 - the hook's signature
+        self._lanes: OrderedDict[str, deque[Series]] = OrderedDict()
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._size = 0
-        self._unfinished = 0
-        self._lanes: OrderedDict[str, deque[T]] = OrderedDict()
-        self._filled = asyncio.Event()
-        self._finished = asyncio.Event()
-        self._finished.set()
+    def qsize(self) -> int:
+        return sum(map(len, self._lanes.values()))
 
-    def __len__(self) -> int:
-        return self._size
+    def empty(self) -> bool:
+        return not self._lanes
 
-    def put(self, lane: str, item: T) -> T | None:
-        """Append the item to its lane, and return the item that had to go for it, which may be the same one."""
-        lost = self._make_room(lane, item) if self._size >= self._capacity else None
-        if lost is item:
-            return item
-        self._lanes.setdefault(lane, deque()).append(item)
-        self._size += 1
-        self._unfinished += 1
-        self._filled.set()
-        self._finished.clear()
-        return lost
+    def _put(self, series: Series) -> None:
+        self._lanes.setdefault(series.pod.namespace, deque()).append(series)
 
-    async def filled(self) -> None:
-        """Return when there is an item."""
-        while not self._lanes:
-            self._filled.clear()
-            await self._filled.wait()
-
-    async def get(self) -> T:
-        """Return the oldest item of the lane whose turn it is; `task_done` follows."""
-        await self.filled()
-        key, lane = next(iter(self._lanes.items()))
-        item = lane.popleft()
-        self._size -= 1
+    def _get(self) -> Series:
+        namespace, lane = next(iter(self._lanes.items()))
+        series = lane.popleft()
         if lane:
-            self._lanes.move_to_end(key)
+            self._lanes.move_to_end(namespace)
         else:
-            del self._lanes[key]
-        return item
+            del self._lanes[namespace]
+        return series
 
-    def task_done(self) -> None:
-        """Count an item that `get` returned as dealt with."""
-        self._unfinished -= 1
-        if not self._unfinished:
-            self._finished.set()
+    def put_or_drop(self, series: Series) -> Series | None:
+        """Append the series to its lane; return the series that was dropped for it, which may be the same one.
 
-    async def join(self) -> None:
-        """Return when every item has been dealt with."""
-        await self._finished.wait()
-
-    def _make_room(self, lane: str, item: T) -> T:
-        longest = max(self._lanes, key=lambda key: len(self._lanes[key]))
-        if len(self._lanes[longest]) <= len(self._lanes.get(lane, ())) + 1:
-            return item
-        lost = self._lanes[longest].pop()
-        self._size -= 1
-        self.task_done()
+        If the queue is full, the longest lane loses its newest series, so that a lane that is shorter than an equal share loses
+        nothing.
+        """
+        lost = None
+        if self.full():
+            longest = max(self._lanes.values(), key=len)
+            if len(longest) <= len(self._lanes.get(series.pod.namespace, ())) + 1:
+                return series
+            lost = longest.pop()
+            self.task_done()
+        self.put_nowait(series)
         return lost
 
 
@@ -240,7 +209,7 @@ class KubeEvents:
         self._pods = TokenBuckets(POD_RATE, POD_BURST, MOST_SERIES)
         self._namespaces = TokenBuckets(NAMESPACE_RATE, NAMESPACE_BURST, MOST_SERIES)
         self._all = TokenBucket(RATE, BURST, clock.monotonic())
-        self._queue: FairQueue[Series] = FairQueue(QUEUE)
+        self._queue = SeriesQueue(QUEUE)
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod; returns at once and never raises."""
@@ -253,7 +222,7 @@ class KubeEvents:
             self._observer.pod_event("limited")
             return
         series.queued = True
-        lost = self._queue.put(pod.namespace, series)
+        lost = self._queue.put_or_drop(series)
         if lost is not None:
             lost.queued = False
             self._observer.pod_event("overflowed")
@@ -261,12 +230,11 @@ class KubeEvents:
     async def keep_writing(self) -> None:
         """Write queued Events until cancelled; raise nothing else."""
         while True:
-            await self._queue.filled()
-            while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
-                await asyncio.sleep(self._all.wait(now))
             series = await self._queue.get()
-            series.queued = False
             try:
+                while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
+                    await asyncio.sleep(self._all.wait(now))
+                series.queued = False
                 await self._write(series)
                 self.last_error = None
             except (ApiCallError, ClusterError) as problem:

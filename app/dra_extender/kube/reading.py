@@ -14,6 +14,7 @@ from dra_extender.kube.discovery import ServerFacts
 from dra_extender.kube.watch.list_watch import list_pages
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.sinks import EventSink
+from dra_extender.runtime.supervision import is_set_within
 
 NOT_SERVED: Final = "the API server does not serve this kind"
 _PAGE: Final = 500
@@ -192,12 +193,11 @@ class ClusterFollower:
         return [*unhealthy, *(note for reflector in reflectors for note in reflector.notes().values())]
 
     async def stop(self) -> None:
-        """End watches and connections."""
         await self._connection.close()
 
 
 async def _decided(reflector: Reflector) -> None:
     """Return when the kind has been listed, was refused, or has failed several times."""
     while not reflector.refusals and reflector.failures < _MOST_FAILURES:
-        if await reflector.is_synced_within(_LOOK_SECONDS):
+        if await is_set_within(reflector.synced, _LOOK_SECONDS):
             return

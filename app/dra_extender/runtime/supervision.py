@@ -96,8 +96,14 @@ class Supervisor:
         self, kind: BackgroundTask, coroutine: Coroutine[Any, Any, T], expected: tuple[type[Exception], ...] = ()
     ) -> asyncio.Task[T]:
         """Run the coroutine.  Log and count a failure that is not `expected`, whether or not the task is awaited."""
+
+        def observe(ended: asyncio.Task[T]) -> None:
+            problem = None if ended.cancelled() else ended.exception()
+            if problem is not None and not isinstance(problem, expected):
+                self.report(str(kind), problem)
+
         task = asyncio.create_task(coroutine, name=str(kind))
-        task.add_done_callback(lambda ended: self._observe(str(kind), ended, expected))
+        task.add_done_callback(observe)
         return task
 
     @contextmanager
@@ -109,7 +115,6 @@ class Supervisor:
             self.report(str(kind), problem, **what)
 
     def report(self, name: str, problem: BaseException, **what: object) -> None:
-        """Log and count an exception of background work."""
         self._failed(name)
         self._last[name] = _shown(problem)
         _LOG.error("background work failed", task=name, problem=_shown(problem), exc_info=problem, **what)
@@ -141,7 +146,9 @@ class Supervisor:
 
     def _failing(self, limit: int) -> Mapping[str, str]:
         return {
-            f"task-{name}": _sentence(name, record)
+            f"task-{name}": (
+                f"the background task {name} has failed {record.in_a_row} times in a row, the last time with {record.last}"
+            )
             for name, record in self._records.items()
             if record.in_a_row >= limit
         }
@@ -149,29 +156,21 @@ class Supervisor:
     async def _restart_on_failure(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         record = self._records[name] = _Record()
         try:
-            while not await self._run_once(name, record, work):
+            while True:
+                began = self._monotonic()
+                try:
+                    await work()
+                except Exception as problem:  # noqa: BLE001 - this is where it is seen
+                    steady = self._monotonic() - began >= STEADY_SECONDS
+                    record.in_a_row = 1 if steady else record.in_a_row + 1
+                    record.last = _shown(problem)
+                    self.report(name, problem, in_a_row=record.in_a_row)
+                else:
+                    return
                 await self._sleep(min(_FIRST_PAUSE * 2 ** min(record.in_a_row - 1, 10), _LONGEST_PAUSE))
         finally:
             if self._records.get(name) is record:
                 del self._records[name]
-
-    async def _run_once(self, name: str, record: _Record, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run the work once, and return whether it ended without a failure."""
-        began = self._monotonic()
-        try:
-            await work()
-        except Exception as problem:  # noqa: BLE001 - this is where it is seen
-            steady = self._monotonic() - began >= STEADY_SECONDS
-            record.in_a_row = 1 if steady else record.in_a_row + 1
-            record.last = _shown(problem)
-            self.report(name, problem, in_a_row=record.in_a_row)
-            return False
-        return True
-
-    def _observe(self, name: str, task: asyncio.Task[T], expected: tuple[type[Exception], ...]) -> None:
-        problem = None if task.cancelled() else task.exception()
-        if problem is not None and not isinstance(problem, expected):
-            self.report(name, problem)
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
@@ -196,6 +195,17 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]], again_seconds: float = 
                 task.exception()
 
 
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set, so many seconds at most, and return whether it is."""
+    try:
+        # Not `wait_for`, which loses a cancellation that comes together with the event.
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 @asynccontextmanager
 async def running_task(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """Run the work inside the block, and cancel it at the end; what it raised is raised there."""
@@ -204,10 +214,6 @@ async def running_task(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]
         yield
     finally:
         await cancel(task)
-
-
-def _sentence(name: str, record: _Record) -> str:
-    return f"the background task {name} has failed {record.in_a_row} times in a row, the last time with {record.last}"
 
 
 def _shown(problem: BaseException) -> str:
@@ -247,10 +253,4 @@ class StoppableWork:
 
     async def stopped_within(self, seconds: float) -> bool:
         """Wait for this time or the stop; return whether it was the stop."""
-        try:
-            # Not `wait_for`, which loses a cancellation that comes together with the stop.
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await is_set_within(self._stopping, seconds)

@@ -61,16 +61,13 @@ class TokenBuckets:
         return len(self._buckets)
 
     def level(self, key: Hashable, now: float) -> float:
-        """Return the tokens that are left to this key."""
         bucket = self._buckets.get(key)
         return self._burst if bucket is None else bucket.level(now)
 
     def take(self, key: Hashable, now: float) -> bool:
-        """Take one token of this key, if there is a whole one."""
         return self._used(key, now).take(now)
 
     def spend(self, key: Hashable, tokens: float, now: float) -> None:
-        """Deduct what was used for this key."""
         self._used(key, now).spend(tokens, now)
 
     def _used(self, key: Hashable, now: float) -> TokenBucket:

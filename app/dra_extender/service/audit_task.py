@@ -56,7 +56,6 @@ class AuditTask:
         return sort_findings(lasting)
 
     def notes(self) -> Mapping[str, str]:
-        """Return how many findings there are, by check."""
         counts = Counter(finding.check.value for finding in self._counted)
         text = ", ".join(f"{check} {number}" for check, number in sorted(counts.items()))
         unjudged = len(self._unjudged.claims)

@@ -97,7 +97,6 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Return whether there are more connections than there should be."""
         return self._count > self.limits.connections
 
     def add(self, connection: Connection) -> None:

@@ -151,7 +151,6 @@ class DeviceCountTask:
             await self.count()
 
     async def count(self) -> None:
-        """Count once, in turns."""
         turns = Turns(self.sleep, self.monotonic)
         for _ in self.states.count_steps():
             if turns.over:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final, cast
 
@@ -17,7 +17,7 @@ from dra_extender.api.browser_guard import BrowserGuard, RequestRefusal
 from dra_extender.api.calls import failure
 from dra_extender.config.service_settings import EVERY_ADDRESS, ServerSettings
 from dra_extender.runtime.installation import LIMITS
-from dra_extender.runtime.supervision import running_task
+from dra_extender.runtime.supervision import is_set_within, running_task
 from dra_extender.runtime.token_bucket import TokenBuckets
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.connection_limits import PEER_CERTIFICATE, ConnectionLimits, Connections, LimitedProtocol
@@ -181,16 +181,13 @@ class _Server(uvicorn.Server):
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """End `serve`."""
         self.should_exit = True
         self._stop.set()
 
     async def main_loop(self) -> None:
         """Renew the date in answers every second; uvicorn looks ten times a second whether it is to end."""
         while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_SECONDS):
-                    await self._stop.wait()
+            await is_set_within(self._stop, _DATE_SECONDS)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

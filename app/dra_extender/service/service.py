@@ -58,8 +58,7 @@ class WatchedCluster(Cluster, Protocol):
     async def wait_synced(self) -> None:
         """Return when every object that exists has been delivered to its sink."""
 
-    async def stop(self) -> None:
-        """End watches and connections."""
+    async def stop(self) -> None: ...
 
     def life(self) -> Mapping[str, str | None]:
         """Return the failures that only a restart of the process can repair, by name."""

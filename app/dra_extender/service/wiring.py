@@ -253,7 +253,6 @@ def check_account(settings: ClusterSettings) -> None:
 
 
 def kube_settings(settings: Settings) -> KubeSettings:
-    """Return how to reach the configured API server."""
     return KubeSettings(
         kubeconfig=settings.cluster.kubeconfig,
         context=settings.cluster.context,

@@ -147,7 +147,6 @@ class DecisionMetrics(MetricGroup):
         self._from_cache, self._from_search = self._node_results.labels("cache"), self._node_results.labels("search")
 
     def bound(self, outcome: str, seconds: float) -> None:
-        """Count a bind call that ended."""
         self._bind.labels(outcome).inc()
         self._bind_duration_seconds.labels(outcome).observe(seconds)
 
@@ -156,7 +155,6 @@ class DecisionMetrics(MetricGroup):
         self._from_cache.inc(count)
 
     def searched(self, steps: int) -> None:
-        """Count one search on one node."""
         self._from_search.inc()
         self._search_steps.observe(steps)
 

@@ -60,7 +60,6 @@ class Definition:
 
     @property
     def full_name(self) -> str:
-        """The name as a scrape shows it."""
         return self.base_name + self.suffix
 
 
@@ -108,7 +107,6 @@ class Declared(Generic[C]):
         raise AttributeError(f"metric {self.definition.name} belongs to instances")
 
     def collector(self, registry: CollectorRegistry) -> C:
-        """Make the collector of an instance."""
         return self._make(self.definition, registry)
 
 
@@ -135,7 +133,6 @@ def counter(meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFI
 
 
 def plain_counter(meaning: str) -> Declared[Counter]:
-    """Declare a counter without labels."""
     return Declared(Definition("counter", meaning), partial(_collector, Counter))
 
 
@@ -144,7 +141,6 @@ def gauge(meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX)
 
 
 def plain_gauge(meaning: str) -> Declared[Gauge]:
-    """Declare a gauge without labels."""
     return Declared(Definition("gauge", meaning), partial(_collector, Gauge))
 
 
@@ -159,7 +155,6 @@ def histogram(
 
 
 def plain_histogram(meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
-    """Declare a histogram without labels."""
     return Declared(Definition("histogram", meaning, buckets=buckets), partial(_collector, Histogram))
 
 
@@ -189,7 +184,6 @@ class CounterByNamespace:
         self._last: OrderedDict[str, float] = OrderedDict()
 
     def inc(self, namespace: str) -> None:
-        """Count one more."""
         now = self._monotonic()
         if namespace not in self._last and not self._has_room(now):
             self._metric.labels(OTHER).inc()

@@ -49,7 +49,6 @@ class CallMetrics(MetricGroup):
             self._request_duration_seconds.labels(verb)
 
     def request(self, verb: str, outcome: str, seconds: float) -> None:
-        """Count a call of kube-scheduler that was answered."""
         self._requests.labels(verb, outcome).inc()
         self._request_duration_seconds.labels(verb).observe(seconds)
 

@@ -105,7 +105,6 @@ class ApiCallError(Exception):
 
     @property
     def gone(self) -> bool:
-        """Return whether a new list is needed."""
         return self.status is not None and self.status.gone
 
     @property
@@ -176,5 +175,4 @@ def _network_reason(problem: OSError) -> str:
 
 
 def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """Return the text, at most `limit` characters long."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -125,7 +125,6 @@ class Envelope(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The object."""
         return only_field(self.parts, _RAW).content
 
     def holding(self, content: bytes) -> bytes:

@@ -102,11 +102,9 @@ class LeaseView:
         self._deadline = max(self._deadline, sent + self._times.renew)
 
     def resign(self) -> None:
-        """Stop leading."""
         self._deadline = _NEVER
 
     def leads(self, now: float) -> bool:
-        """Return whether this replica may act."""
         return now < self._deadline
 
     def remaining(self, now: float) -> float:

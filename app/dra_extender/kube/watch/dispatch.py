@@ -75,7 +75,6 @@ class EventDispatcher:
         return key
 
     def removed(self, meta: ObjectIdentity | None) -> None:
-        """Deliver the deletion of an object."""
         if meta is None or not meta.name:
             self._pass_over(None, "a deleted object without a readable name")
         else:
@@ -97,11 +96,9 @@ class EventDispatcher:
             del self._delivered[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
-        """Return the delivered objects that are not among these."""
         return [key for key in self._delivered if key not in present]
 
     def begin_list(self) -> None:
-        """Tell the sink that a list begins."""
         try:
             self._sink.listing()
         except Exception:  # noqa: BLE001 - as above

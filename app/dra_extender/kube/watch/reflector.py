@@ -100,15 +100,6 @@ class Reflector:
         if self._watching is not None:
             self._watching.reschedule(0)
 
-    async def is_synced_within(self, seconds: float) -> bool:
-        """Wait until the kind is listed, so long at most, and return whether it is."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.synced.wait()
-        except TimeoutError:
-            return False
-        return True
-
     def health(self) -> str | None:
         """Return what is wrong; None if the objects are listed and the server is in contact."""
         last_error = f" ({self.last_error})" if self.last_error else ""

@@ -197,7 +197,6 @@ class EventLog:
         self._events[key] = PodEvent(pod.key, pod.uid, warning, reason, message, count)
 
     def of_pod(self, uid: str) -> list[PodEvent]:
-        """Events of the pod with this UID, oldest first."""
         return [event for event in self._events.values() if event.uid == uid]
 
 
@@ -266,7 +265,6 @@ class MemoryCluster:
         self._watching = asyncio.create_task(self.watch.keep_delivering())
 
     async def wait_synced(self) -> None:
-        """Return when the sinks know all that exists."""
         await self.watch.caught_up()
 
     async def stop(self) -> None:

@@ -141,7 +141,6 @@ class Store:
         return decode_object(key.kind.singular, self.read(key))
 
     def find(self, key: Key) -> Json | None:
-        """Return a copy of the object, or None."""
         return self.get(key) if key in self._objects[key.kind] else None
 
     def all(self, kind: StoredKind) -> list[Json]:
@@ -171,7 +170,6 @@ class Store:
         return list(self._objects[kind].values())
 
     def keyed(self, kind: StoredKind) -> dict[Key, bytes]:
-        """Return the stored JSON of all objects of a kind by key."""
         return dict(self._objects[kind])
 
     def claims_of(self, uid: str) -> list[Key]:

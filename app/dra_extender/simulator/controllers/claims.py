@@ -116,7 +116,6 @@ def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None
 
 
 def is_finished(pod: Json) -> bool:
-    """Return whether the pod has ended for good."""
     return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 

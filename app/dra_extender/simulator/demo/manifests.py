@@ -14,6 +14,7 @@ from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, K
 from dra_extender.simulator.demo import workloads
 from dra_extender.simulator.demo.document import (
     ANNOTATIONS,
+    MOST_COPIES,
     Action,
     Controls,
     Document,
@@ -151,14 +152,11 @@ class _Reader:
         elif controls.action is Action.DELETE:
             yield self._document(source, workloads.no_pods_of(value), controls._replace(copies=0), _workload(value))
         else:
-            workload_pods = workloads.pods_of(value)
-            sentence = workloads.too_many(workload_pods.replicas)
-            if sentence:
-                self._problem(source, ("spec",), sentence, subject)
+            pod, replicas = workloads.pods_of(value)
+            if replicas > MOST_COPIES:
+                self._problem(source, ("spec",), f"expected at most {MOST_COPIES} pods, got {replicas}", subject)
                 return
-            yield self._document(
-                source, workload_pods.pod, controls._replace(copies=workload_pods.replicas), _workload(value)
-            )
+            yield self._document(source, pod, controls._replace(copies=replicas), _workload(value))
 
     def _document(self, source: YamlDocument, item: Json, controls: Controls, workload: str = "") -> Document:
         kind, item = KIND_OF[item["kind"]], _without_nulls(item)

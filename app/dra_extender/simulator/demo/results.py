@@ -118,7 +118,6 @@ class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def refused(self) -> int:
-        """Return the number of documents that the cluster refused."""
         return sum(step.effect is ApplyEffect.REFUSED for step in self.steps)
 
 

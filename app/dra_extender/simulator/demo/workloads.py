@@ -6,11 +6,10 @@ files refers to that template: then the author has made the groups.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dra_extender.manifests.documents import FieldPath
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
-from dra_extender.simulator.demo.document import MOST_COPIES
 
 TEMPLATE: Final[FieldPath] = ("spec", "template")
 WORKLOAD: Final = "Workload"
@@ -26,15 +25,8 @@ _OLD_GANG: Final = "policy"
 """Where drafts and 1.35 have what is `schedulingPolicy` since 1.36."""
 
 
-class WorkloadPods(NamedTuple):
-    """How many pods a workload has, and what each of them is like."""
-
-    pod: Json
-    replicas: int
-
-
-def pods_of(item: Json) -> WorkloadPods:
-    """Return the pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
+def pods_of(item: Json) -> tuple[Json, int]:
+    """Return a pod and the number of pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
     template: Json = part(item, *map(str, TEMPLATE))
     template_metadata = part(template, "metadata")
     metadata = {
@@ -48,7 +40,7 @@ def pods_of(item: Json) -> WorkloadPods:
         "metadata": metadata,
         "spec": part(template, "spec"),
     }
-    return WorkloadPods(pod, _replicas(item))
+    return pod, _replicas(item)
 
 
 def no_pods_of(item: Json) -> Json:
@@ -67,11 +59,6 @@ def _replicas(item: Json) -> int:
     at_once = 1 if parallelism is None else int(parallelism)
     completions = spec.get("completions")
     return at_once if completions is None else min(at_once, int(completions))
-
-
-def too_many(replicas: int) -> str:
-    """Return a sentence about more pods than a story can have; empty if it can have them."""
-    return f"expected at most {MOST_COPIES} pods, got {replicas}" if replicas > MOST_COPIES else ""
 
 
 def pod_groups_of(item: Json, existing: Collection[tuple[str, str]]) -> Iterator[Json]:

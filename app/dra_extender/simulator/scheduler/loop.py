@@ -9,6 +9,7 @@ import msgspec
 
 from dra_extender.model.api_json import ModelError
 from dra_extender.nodefit.node_fit import aggregated
+from dra_extender.runtime.supervision import is_set_within
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part, set_condition
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
@@ -157,11 +158,7 @@ class SchedulingLoop:
     async def _changes_within_quiet_seconds(self) -> bool:
         """Wait until something is stored or the service calls `wake`; return False if neither happens in time."""
         self._changed.clear()
-        try:
-            async with asyncio.timeout(self._quiet_seconds):
-                return await self._changed.wait()
-        except TimeoutError:
-            return False
+        return await is_set_within(self._changed, self._quiet_seconds)
 
     def _queue(self) -> list[Key]:
         """Return pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
@@ -265,7 +262,6 @@ class SchedulingLoop:
             return SchedulingFailed(key, str(failure))
 
     async def _bind(self, pod: Json, choice: Outcome) -> Outcome:
-        """Have the pod bound to the chosen node, if there is one."""
         key = key_of(StoredKind.POD, pod)
         if not isinstance(choice, PodBound):
             return choice
