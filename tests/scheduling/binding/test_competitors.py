@@ -12,7 +12,8 @@ from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.guard_index import guard_reservations
-from dra_extender.ledger.member_fit import NODES_PER_STEP
+from dra_extender.ledger.member_fit import NODES_PER_STEP, MemberFit
+from dra_extender.model.device import DeviceId
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
@@ -303,9 +304,8 @@ def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_pass
     assert allocator.asked == asked
 
 
-def test_nodes_alone_use_the_budget_up() -> None:
-    """The pod may run on another node than those that the device reaches."""
-    world = two_nodes()
+def far_device(world: InMemoryExtender) -> DeviceId:
+    """A device that many nodes reach."""
     for index in range(PODS):
         world.create(StoredKind.NODE, {"metadata": {"name": f"m{index}", "labels": {"fabric": "yes"}}})
     term = {"matchExpressions": [{"key": "fabric", "operator": "Exists"}]}
@@ -316,12 +316,50 @@ def test_nodes_alone_use_the_budget_up() -> None:
         "devices": [{"name": "far"}],
     }
     world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    return DRIVER, "fabric", "far"
+
+
+def test_nodes_alone_use_the_budget_up() -> None:
+    """The pod may run on another node than those that the device reaches."""
+    world = two_nodes()
+    far = far_device(world)
     on_other_node(world)
     finder, _ = competitors(world)
-    budget, far = CallBudget(world.clock, 60.0), (DRIVER, "fabric", "far")
-    assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is None
+    scheduler = pod_from(world.pod("p1")).scheduler_name
+    assert finder.find([far], scheduler, CallBudget(world.clock, 60.0)) is None
+    budget = CallBudget(world.clock, 60.0)
     budget.remaining = POD_COST + PODS // 2 * NODE_COST
-    assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is not None
+    assert finder.find([far], scheduler, budget) is not None
+
+
+def test_a_look_pauses_between_nodes_and_goes_on_with_those_that_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node takes up to 0.1 ms, and there may be thousands of them."""
+    world = two_nodes()
+    far = far_device(world)
+    on_other_node(world)
+    compared: list[str] = []
+    admits = MemberFit.admits
+
+    def counted(fit: MemberFit, uid: str, node: str) -> bool:
+        compared.append(node)
+        return admits(fit, uid, node)
+
+    monkeypatch.setattr(MemberFit, "admits", counted)
+    finder, _ = competitors(world)
+    budget = CallBudget(world.clock, 60.0)
+    step = partial(finder.find, [far], pod_from(world.pod("p1")).scheduler_name, budget)
+
+    for _ in range(PODS // 2):
+        before = len(compared)
+        budget.open_slice(-1.0)
+        assert within_slice(step) is Awaited.TIME_SLICE
+        assert len(compared) <= before + 1
+    first, *_ = compared
+    world.delete(StoredKind.NODE, first)
+    world.create(StoredKind.NODE, {"metadata": {"name": first, "labels": {"fabric": "yes"}}})
+    budget.open_slice(60.0)
+    assert within_slice(step) is None
+    assert sorted(compared) == sorted([first, *(f"m{index}" for index in range(PODS))])
 
 
 def test_a_look_pauses_while_pods_are_compared_with_nodes(judged: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Pods of other schedulers that could be given a device as soon as that scheduler believes it to be free."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -9,6 +10,7 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.pools import reaches
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
@@ -26,7 +28,7 @@ _MOST_PODS: Final = 500
 POD_COST: Final = 400
 """Cost units for a look at one pod and one of its claims, besides those of expressions."""
 NODE_COST: Final = 2_000
-"""Cost units for a look at whether one node admits a pod: so high that all looks without a pause take about 0.1 s."""
+"""Cost units for a look at one node: a call has 20,000 looks, which take 25 to 120 us each."""
 _NOT_NOW: Final = frozenset(
     {
         Code.CLAIM_NOT_CREATED,
@@ -38,6 +40,11 @@ _NOT_NOW: Final = frozenset(
     }
 )
 """Rejections that hold for every scheduler.  Any other may be due to this service's own limits and features."""
+
+
+_UNKNOWN: Final = (-1, False)
+_Answers = dict[str, tuple[int, bool]]
+"""Answers to one question about nodes, with the version of the node for which each is true."""
 
 
 class _Published(NamedTuple):
@@ -70,14 +77,14 @@ class Competitors:
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
 
         Raises:
-            SearchPaused: the slice of time is over.  What was found of pods is kept for the next look.
+            SearchPaused: the slice of time is over.  What was found of pods and nodes is kept for the next look.
         """
         pods = self._ledger.pods
         waiting = pods.waiting_for_devices(self._own | {scheduler})
         first = next(waiting, None)
         if first is None:
             return None
-        published = list(self._published(devices))
+        published = list(self._published(devices, budget))
         if not published:
             return None
         candidate = None if candidate is None else pods.by_uid(candidate.uid)
@@ -92,26 +99,29 @@ class Competitors:
                 return pod
         return next(waiting, None)
 
-    def _published(self, devices: Collection[DeviceId]) -> Iterator[_Published]:
+    def _published(self, devices: Collection[DeviceId], budget: CallBudget) -> Iterator[_Published]:
         slices = self._ledger.slices
-        reached: dict[int, Sequence[Node]] = {}
         for driver, pool, name in sorted(devices):
             for item in slices.of_pool((driver, pool)):
                 for position, device in enumerate(item.devices):
                     if device.name == name:
                         where = device if item.per_device_node_selection else item
-                        if id(where) not in reached:
-                            reached[id(where)] = self._reached(where, slices.nodes_of((driver, pool)))
-                        yield _Published(item, position, reached[id(where)])
+                        yield _Published(item, position, self._reached(where, slices.nodes_of((driver, pool)), budget))
 
-    def _reached(self, where: Device | ResourceSlice, readers: Collection[str] | None) -> Sequence[Node]:
+    def _reached(
+        self, where: Device | ResourceSlice, readers: Collection[str] | None, budget: CallBudget
+    ) -> Sequence[Node]:
         """Return which of the readers (None: of all nodes) the device or slice reaches; none if its node selector is malformed."""
-        nodes = self._ledger.nodes
-        candidates = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
-        try:
-            return [node for node in candidates if reaches(where, node)]
-        except ModelError:
-            return ()
+        nodes, facts = self._ledger.nodes, (where, self._ledger.inventory.place)
+        known_facts, reached = budget.answers.get(("reached", id(where)), (None, ()))
+        if known_facts is None or known_facts[0] is not where or known_facts[1] != facts[1]:
+            candidates = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
+            try:
+                reached = [node for node in candidates if reaches(where, node)]
+            except ModelError:
+                reached = ()
+            budget.answers["reached", id(where)] = facts, reached
+        return reached
 
     def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
         """Return whether the pod competes for one of the devices, or if the budget is spent."""
@@ -130,9 +140,10 @@ class Competitors:
             published = [device for device in published if self._may_serve(undecided, device, budget)]
         if not published or ledger.member_fit.refusal(pod.uid, budget):
             return False
+        known = _answers_to(ledger.member_fit.digest(pod.uid), budget)
         for device in published:
             for node in device.nodes:
-                if not self._admits(pod, node, claims.allocated, budget):
+                if not self._admits(pod, node, claims.allocated, known, budget):
                     continue
                 if need is None:
                     return True
@@ -144,15 +155,15 @@ class Competitors:
                     return True
         return False
 
-    def _admits(self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], budget: CallBudget) -> bool:
+    def _admits(
+        self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], known: _Answers, budget: CallBudget
+    ) -> bool:
         """Return whether the pod may run on the node, or if the budget is spent."""
-        budget.spend(NODE_COST)
-        if budget.remaining <= 0:
-            return True
-        refusals = (why_unusable_on(node, claim, self._ledger) for claim in allocated)
-        return self._ledger.member_fit.admits(pod.uid, node.name) and not any(
-            refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals
-        )
+        ledger = self._ledger
+        if not _look(node, ledger.node_changes, known, budget, lambda: ledger.member_fit.admits(pod.uid, node.name)):
+            return False
+        refusals = (why_unusable_on(node, claim, ledger) for claim in allocated)
+        return not any(refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals)
 
     def _may_serve(self, claims: tuple[FoundClaim, ...], published: _Published, budget: CallBudget) -> bool:
         """Return whether the device may serve one of these open claims; also if a spec is not read or a selector times out."""
@@ -176,17 +187,44 @@ class Competitors:
         """Return whether some node that the device reaches has as many devices, free or not, as the request asks for."""
         if option.count in (1, ALL) or published.item.devices[published.position].allow_multiple_allocations:
             return True
-        slices = self._ledger.slices
-        for node in published.nodes:
-            budget.spend(NODE_COST)
-            lacking = option.count
-            for item in chain(slices.local(node.name), slices.near(node)):
-                for position, device in enumerate(item.devices):
-                    if _selects(option, _Published(item, position), budget):
-                        lacking = 0 if device.allow_multiple_allocations else lacking - 1
-                        if lacking <= 0:
-                            return True
+        inventory, known = self._ledger.inventory, _answers_to(option, budget)
+        return any(
+            _look(node, inventory, known, budget, partial(self._has_enough, option, node, budget))
+            for node in published.nodes
+        )
+
+    def _has_enough(self, option: SearchableRequest, node: Node, budget: CallBudget) -> bool:
+        slices, lacking = self._ledger.slices, option.count
+        for item in chain(slices.local(node.name), slices.near(node)):
+            for position, device in enumerate(item.devices):
+                if _selects(option, _Published(item, position), budget):
+                    lacking = 0 if device.allow_multiple_allocations else lacking - 1
+                    if lacking <= 0:
+                        return True
         return False
+
+
+def _answers_to(question: Hashable, budget: CallBudget) -> _Answers:
+    """Return the answers to a question about nodes that were found in this call, to which further ones are added."""
+    answers: _Answers = budget.answers.setdefault(("about nodes", question), {})
+    return answers
+
+
+def _look(node: Node, versions: NodeVersions, known: _Answers, budget: CallBudget, answer: Callable[[], bool]) -> bool:
+    """Return the known answer for this version of the node, otherwise find it; True if the budget is spent.
+
+    Raises:
+        SearchPaused: the slice of time is over.
+    """
+    version = versions.version(node.name)
+    known_version, is_true = known.get(node.name, _UNKNOWN)
+    if known_version != version:
+        if budget():
+            return True
+        budget.spend(NODE_COST)
+        is_true = answer()
+        known[node.name] = version, is_true
+    return is_true
 
 
 def _selects(option: SearchableRequest, published: _Published, budget: CallBudget) -> bool:
