@@ -141,3 +141,13 @@ def test_a_search_pauses_while_it_looks_for_a_node_that_a_member_may_go_to() -> 
         places.asked_in_slice = 0
     assert not plan.limited
     assert not plan.unplaceable
+
+
+def test_a_search_pauses_while_it_finds_out_which_kinds_of_members_may_go_to_a_node() -> None:
+    """One question takes up to 0.1 ms, and there may be thousands of kinds."""
+    shared = frozenset({"c"})
+    members = [GangMember(f"p{index}", ("c",), index, ("c",), shared) for index in range(40)]
+    places = Pausing(cards("n1", ["half"]), {"c": wants("half")})
+    for _ in places.plan(members, ["n1"]).solve(40):
+        assert places.asked_in_slice <= 2
+        places.asked_in_slice = 0

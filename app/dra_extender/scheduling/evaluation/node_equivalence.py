@@ -156,9 +156,9 @@ class NodeEquivalence:
             if inventory.reaches:
                 return None
             return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
-        versions, everywhere = self._ledger.state.parts()
+        versions, least, everywhere = self._ledger.state.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
-        version = versions.get(node.name, 0)
+        version = versions.get(node.name, least)
         allocated = self._allocated.get(node.name)
         if allocated is None or allocated.version != version or allocated.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])

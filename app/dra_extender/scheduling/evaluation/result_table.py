@@ -155,10 +155,10 @@ class ResultTable:
             for ranking in self.rankings.values():
                 ranking.changed(name)
         if touched:
-            free, (versions, moved_all) = self.free, state.parts()
+            free, (versions, least, moved_all) = self.free, state.parts()
             for name in dict.fromkeys(touched):
                 result = None if name in under_holds else free.get(name)
-                if result is not None and result.state == versions.get(name, 0) + moved_all:
+                if result is not None and result.state == versions.get(name, least) + moved_all:
                     self.keep(name, result)
                 else:
                     self._drop(name)

@@ -364,6 +364,12 @@ class GangSearch:
                 yield _PAUSE
             if not self._is_allowed(member, index) or self._partial.is_full(member, self._nodes[index]):
                 continue
+            if self._comparable and index not in self._classes:
+                # What `_class_of` asks may take 0.1 ms for each of many kinds.
+                for other in self._kinds.values():
+                    if self._oracle.pause_due():
+                        yield _PAUSE
+                    self._is_allowed(other, index)
             symmetry_class = self._class_of(index)
             if symmetry_class is not None:
                 state = symmetry_class, self._partial.state_of(self._nodes[index])
