@@ -210,7 +210,7 @@ class Extender:
             ledger,
             GangPlanner(ledger, self.allocator, equivalence, backoff, stale),
             permit,
-            GangFailures(ledger, backoff, clock),
+            GangFailures(ledger, backoff),
             self._holds,
             fairness,
             stale,

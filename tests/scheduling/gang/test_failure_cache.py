@@ -5,26 +5,31 @@ from collections.abc import Callable, Mapping
 import pytest
 from dra_extender.scheduling.gang.placements import Pausable
 from dra_extender.scheduling.gang.search import Assignment, GangSearch
+from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER
 
 Outcome = Pausable[Mapping[str, Assignment] | None]
 
 
 class Plans:
-    """Counts the plans that are made; `stopped` ends them at their limit."""
+    """Counts the plans that are made; `stopped` ends them at their limit, with `spends` because the budget is spent."""
 
     def __init__(self, original: Callable[[GangSearch, int], Outcome]) -> None:
         self._original = original
         self.made = 0
-        self.stopped = False
+        self.stopped = self.spends = False
 
     def __call__(self, plan: GangSearch, needed: int) -> Outcome:
         self.made += 1
         if self.stopped:
             plan.limited = True
+            if self.spends:
+                plan._oracle.budget.remaining = 0
             return None
         return (yield from self._original(plan, needed))
 
@@ -78,7 +83,9 @@ async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) ->
     assert plans.made > made
 
 
-async def test_a_search_that_was_stopped_is_said_to_be_so_and_tried_again_after_a_while(plans: Plans) -> None:
+async def test_a_search_that_was_stopped_at_its_steps_is_said_to_be_so_and_tried_again_after_a_change(
+    plans: Plans,
+) -> None:
     world = GangExtender()
     three_of(world, "n1", "n2")
     plans.stopped = True
@@ -87,8 +94,31 @@ async def test_a_search_that_was_stopped_is_said_to_be_so_and_tried_again_after_
     assert all("search was stopped at its limit" in world.messages(pod)[0] for pod in "abc")
     assert not any("not enough members" in world.messages(pod)[0] for pod in "abc")
     plans.stopped = False
-    world.clock.seconds += 11
+    world.cards("n3", 1)
+    assert all((await world.ask("abc", "n1", "n2", "n3")).values())
+
+
+async def test_a_search_that_spent_its_budget_is_an_error_after_which_the_member_is_tried_again(plans: Plans) -> None:
+    """A rejected member would wait for a change, which may never come."""
+    world = GangExtender()
+    three_of(world, "n1", "n2")
+    plans.stopped = plans.spends = True
+    for _ in range(2):
+        with pytest.raises(RetryableError, match="search was stopped at its limit: PodGroup g: no plan found in time"):
+            await world.ask("a", "n1", "n2")
+    assert plans.made == 2
+    plans.stopped = False
     assert all((await world.ask("abc", "n1", "n2")).values())
+
+
+async def test_kube_scheduler_is_woken_where_a_try_spends_its_budget(plans: Plans) -> None:
+    world = GangExtender()
+    three_of(world, "n1")
+    await world.ask("abc", "n1")
+    world.cards("n2", 1)
+    plans.stopped = plans.spends = True
+    budget = CallBudget(world.clock, 60.0)
+    assert world.extender._filter.may_fit(pod_from(world.pod("a")), ["n1", "n2"], budget, None) is True
 
 
 async def test_members_that_are_too_many_cost_no_plan_each(plans: Plans) -> None:

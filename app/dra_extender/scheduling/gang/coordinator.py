@@ -173,7 +173,7 @@ class GangCoordinator:
         try:
             planned = self.planner.plan_members(request, budget)
             if planned.limited or pod.uid in planned.assignments:
-                return not planned.limited
+                return not planned.limited or budget.remaining <= 0
             return self.planner.without_holds(request, group.metadata.uid, budget).may_end_in_call
         except PlanUnfinishedError as unfinished:
             return unfinished.unread or False
@@ -323,6 +323,9 @@ class GangCoordinator:
         request = PlanRequest(pod.uid, candidates, needed, self._offers.among(group, pod.uid, nodes))
         planned = self.planner.plan_members(request, budget)
         if planned.limited:
+            if budget.remaining <= 0:
+                # A further call may end otherwise; one that reached its limit of steps would reach it again.
+                raise PlanUnfinishedError
             return _failure(nodes, _search_stopped(group), plan, cannot_start=False)
         if pod.uid in planned.assignments:
             self._assign(plan, call, planned.assignments, candidates)
@@ -408,9 +411,8 @@ class GangCoordinator:
             self._drop(group.metadata.key)
             self.permit.reject(group)
         if cached is not None:
-            limited = cached.code is Code.SEARCH_LIMIT
-            whole_gang, revision = limited or failure.cannot_start, self._offers.revision(group)
-            self.failures.record(group, call.pod.uid, revision, cached, whole_gang=whole_gang, limited=limited)
+            whole_gang = failure.cannot_start or cached.code is Code.SEARCH_LIMIT
+            self.failures.record(group, call.pod.uid, self._offers.revision(group), cached, whole_gang=whole_gang)
         return failure.result
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:

@@ -12,7 +12,6 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.gang.search import Assignment
-from dra_extender.scheduling.ports.cluster import Clock
 
 
 class GangPhase(StrEnum):
@@ -90,56 +89,40 @@ class GangDiagnosis(NamedTuple):
 
 
 _MOST_GANGS: Final = 1_000
-_LIMIT_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
 class _GangFailure:
-    """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none.
-
-    It is valid while the facts last, and until `end` (monotonic).
-    """
+    """The reason why no member gets an assignment (`whole_gang`), or single `pods` get none; valid while the facts last."""
 
     facts: tuple[object, ...]
     whole_gang: Rejection | None
     pods: dict[str, Rejection]
-    end: float
 
 
 class GangFailures:
-    """Failed plans by gang: on the same facts, each further member of the gang gets the same answer without a search.
+    """Failed plans by gang: on the same facts, each further member of the gang gets the same answer without a search."""
 
-    A search that was stopped at its limit is repeated after a while: a slow machine may have been the reason.
-    """
-
-    def __init__(self, ledger: Ledger, device_backoff: DeviceBackoff, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, device_backoff: DeviceBackoff) -> None:
         self._ledger = ledger
         self._device_backoff = device_backoff
-        self._clock = clock
         self._failures: LruCache[tuple[str, str], _GangFailure] = LruCache(_MOST_GANGS)
 
     def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Return why the pod gets no assignment, if no fact has changed; `offers`: the revision of what members were offered."""
         failure = self._failures.get(group.metadata.key)
-        if failure is None or self._clock.monotonic() >= failure.end:
-            return None
-        if failure.facts != self._facts(group, offers):
+        if failure is None or failure.facts != self._facts(group, offers):
             return None
         return failure.whole_gang or failure.pods.get(pod_uid)
 
-    def record(
-        self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool, limited: bool
-    ) -> None:
-        """Record that the pod gets no assignment, and with `whole_gang` no other member; `limited` if that is not certain."""
+    def record(self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool) -> None:
+        """Record that the pod gets no assignment, and with `whole_gang` no other member."""
         facts = self._facts(group, offers)
         failure = self._failures.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.whole_gang:
-            failure = _GangFailure(facts, None, {}, float("inf"))
-        self._failures[group.metadata.key] = failure
+            failure = self._failures[group.metadata.key] = _GangFailure(facts, None, {})
         failure.pods[pod_uid] = why
         failure.whole_gang = why if whole_gang else None
-        if limited:
-            failure.end = self._clock.monotonic() + _LIMIT_SECONDS
 
     def _facts(self, group: PodGroup, offers: int) -> tuple[object, ...]:
         """Return the versions of everything that a plan reads, and what is in backoff for members."""
