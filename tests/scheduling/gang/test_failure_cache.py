@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 
 import pytest
+from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.gang.placements import Pausable
 from dra_extender.scheduling.gang.search import Assignment, GangSearch
-from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 

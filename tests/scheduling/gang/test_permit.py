@@ -1,14 +1,23 @@
 """No member of a gang is bound before enough of them have all they need, and nobody waits for ever."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.notifier import Notifier
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.call_budget import CallBudget
+from dra_extender.scheduling.gang import permit
+from dra_extender.scheduling.gang.members import GangSnapshot, take_snapshot
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.model.reading import pod_from
 from tests.support.turns import turns
 
 
@@ -156,3 +165,40 @@ async def test_a_member_too_many_does_not_send_the_others_away(world: GangExtend
     assert not any(bind.done() for bind in first)
     await asyncio.gather(*first, world.bind("c", "n1"))
     assert all(is_bound(world, pod) for pod in "abc")
+
+
+async def test_judgements_of_many_gangs_take_a_small_share_of_time_and_leave_no_gang_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, judged = GangExtender(), Counter[str]()
+
+    def costly_snapshot(group: PodGroup, ledger: Ledger, budget: CallBudget) -> GangSnapshot:
+        judged[group.metadata.name] += 1
+        world.clock.seconds += 0.01
+        return take_snapshot(group, ledger, budget)
+
+    monkeypatch.setattr(permit, "take_snapshot", costly_snapshot)
+    recheck, waits = Notifier(), []
+    for gang in range(50):
+        world.gang(f"g{gang}", 2)
+        for pod in "ab":
+            world.member(f"g{gang}", f"{gang}-{pod}", "half")
+        member = pod_from(world.pod(f"{gang}-a"))
+        waits.append(asyncio.create_task(waited(world, member, recheck)))
+    begun = world.clock.seconds
+    for _ in range(30):
+        world.clock.seconds += 2
+        recheck.fire()
+        await turns()
+    elapsed = world.clock.seconds - begun
+    assert 0.04 * elapsed < 0.01 * judged.total() < 0.06 * elapsed + 0.1
+    assert set(judged.values()) <= {judged.total() // 50, judged.total() // 50 + 1}
+    assert not any(wait.done() for wait in waits)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def waited(world: GangExtender, member: Pod, recheck: Notifier) -> None:
+    async with world.extender.permit.wait(member, 600.0, lambda: None, recheck):
+        pass

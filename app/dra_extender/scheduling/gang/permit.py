@@ -12,6 +12,7 @@ from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
+from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
 from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot
 from dra_extender.scheduling.ports.cluster import Clock
@@ -21,8 +22,11 @@ _MAX_ADMITTED: Final = 10_000
 _COUNT_SECONDS: Final = 2.0
 _MIN_COUNT_SECONDS: Final = 0.25
 """The longest and the shortest time between two counts of the members that exist."""
-_COUNT_SLICE_SECONDS: Final = 0.01
-"""The time that a count may take; the next one goes on with the members that are not judged yet."""
+_JUDGEMENT_SLICE_SECONDS: Final = 0.01
+"""The time that the judgement of a gang may take; the next one goes on with the members that are not judged yet."""
+_JUDGEMENT_SHARE: Final = 0.05
+"""The share of time that the judgements of all gangs take together; if they need more, each gang is judged less often."""
+_JUDGEMENT_BURST_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -32,7 +36,8 @@ class WaitingMembers:
     `changed` fires when the quorum is reached, or when they are rejected.
 
     `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member arrived; `counted`: when the members that exist
-    were counted; `too_few_since`: since when fewer than `minCount` exist, None while they do not (all monotonic).
+    were counted; `judged`: when it was judged how many of them can be placed; `too_few_since`: since when fewer than `minCount`
+    exist, None while enough exist (all monotonic).
     """
 
     uid: str
@@ -43,6 +48,7 @@ class WaitingMembers:
     changed: Notifier = field(default_factory=Notifier)
     rejected: str = ""
     counted: float = -math.inf
+    judged: float = -math.inf
     too_few_since: float | None = None
 
 
@@ -62,6 +68,9 @@ class Permit:
         self._clock = clock
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
+        self._judgement_time = TokenBucket(
+            _JUDGEMENT_SHARE, _JUDGEMENT_BURST_SECONDS, clock.monotonic(), debt=_JUDGEMENT_BURST_SECONDS
+        )
         self._waiting: dict[str, WaitingMembers] = {}
         self._admitted: LruCache[str, set[str]] = LruCache(_MAX_ADMITTED)
 
@@ -140,43 +149,51 @@ class Permit:
         end = self._clock.monotonic() + seconds
         while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, waiting):
             check()
+            now = self._clock.monotonic()
+            seconds_left = end - now
+            if seconds_left > 0 and not waiting.rejected and now >= waiting.counted + self._count_seconds:
+                self._count(group, waiting, now)
+                self._judge_next(now)
             if waiting.rejected:
                 raise QuorumNotReachedError(waiting.rejected)
-            seconds_left = end - self._clock.monotonic()
             if seconds_left <= 0:
                 count = f"{len(waiting.members)} of {group.min_count} members"
                 raise QuorumNotReachedError(
                     f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
                 )
-            self._count(group, waiting)
             await wait_for_any((waiting.changed, recheck), min(seconds_left, self._count_seconds))
 
-    def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
-        """Reject the members if too few of those that exist can be placed, or if for the whole grace too few exist."""
-        now, needed = self._clock.monotonic(), group.min_count or 0
-        if now < waiting.counted + self._count_seconds:
-            return
+    def _count(self, group: PodGroup, waiting: WaitingMembers, now: float) -> None:
+        """Reject the members if for the whole grace fewer members exist than the gang needs."""
         waiting.counted = now
-        count = len(existing_members(group, self._ledger))
+        needed, count = group.min_count or 0, len(existing_members(group, self._ledger))
         if count >= needed:
             waiting.too_few_since = None
-            budget = CallBudget(self._clock, math.inf)
-            budget.open_slice(_COUNT_SLICE_SECONDS)
-            snapshot = within_slice(partial(take_snapshot, group, self._ledger, budget))
-            if snapshot is Awaited.TIME_SLICE:
-                return
-            lacking = [(pod, why) for pod, why in snapshot.unready if pod.uid not in waiting.members]
-            if count - len(lacking) < needed:
-                self._reject(
-                    waiting, f"{count - len(lacking)} of {needed} members can be placed; {lacking_text(lacking)}"
-                )
-                raise QuorumNotReachedError(waiting.rejected)
             return
         if waiting.too_few_since is None:
             waiting.too_few_since = now
         if now >= waiting.too_few_since + self._grace:
             self._reject(waiting, f"{count} of {needed} members exist for {self._grace:g} s")
-            raise QuorumNotReachedError(waiting.rejected)
+
+    def _judge_next(self, now: float) -> None:
+        """Judge the gang that was judged longest ago: reject its members if too few of those that exist can be placed."""
+        waiting = min(self._waiting.values(), key=lambda gang: gang.judged, default=None)
+        if waiting is None or now < waiting.judged + self._count_seconds or self._judgement_time.level(now) <= 0:
+            return
+        waiting.judged = now
+        group = self._ledger.pod_groups.get(waiting.namespace, waiting.name)
+        if group is None or self._opens(waiting):
+            return
+        budget = CallBudget(self._clock, math.inf)
+        budget.open_slice(_JUDGEMENT_SLICE_SECONDS)
+        snapshot = within_slice(partial(take_snapshot, group, self._ledger, budget))
+        self._judgement_time.spend(budget.lap(), now)
+        if snapshot is Awaited.TIME_SLICE:
+            return
+        needed, count = group.min_count or 0, len(existing_members(group, self._ledger))
+        lacking = [(pod, why) for pod, why in snapshot.unready if pod.uid not in waiting.members]
+        if count - len(lacking) < needed <= count:
+            self._reject(waiting, f"{count - len(lacking)} of {needed} members can be placed; {lacking_text(lacking)}")
 
     def _is_open(self, group: PodGroup, waiting: WaitingMembers) -> bool:
         return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
