@@ -55,6 +55,14 @@ class _Published(NamedTuple):
     nodes: Sequence[Node] = ()
 
 
+class _Reached(NamedTuple):
+    """The nodes that a device or slice reaches, at this place in the journal of inventories."""
+
+    where: Device | ResourceSlice
+    place: int
+    nodes: Sequence[Node]
+
+
 class Competitors:
     """Finds pods of other schedulers that could be given one of some devices now.
 
@@ -112,16 +120,16 @@ class Competitors:
         self, where: Device | ResourceSlice, readers: Collection[str] | None, budget: CallBudget
     ) -> Sequence[Node]:
         """Return which of the readers (None: of all nodes) the device or slice reaches; none if its node selector is malformed."""
-        nodes, facts = self._ledger.nodes, (where, self._ledger.inventory.place)
-        known_facts, reached = budget.answers.get(("reached", id(where)), (None, ()))
-        if known_facts is None or known_facts[0] is not where or known_facts[1] != facts[1]:
+        nodes, place = self._ledger.nodes, self._ledger.inventory.place
+        reached: _Reached | None = budget.answers.get(("reached", id(where)))
+        if reached is None or reached.where is not where or reached.place != place:
             candidates = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
             try:
-                reached = [node for node in candidates if reaches(where, node)]
+                reached = _Reached(where, place, [node for node in candidates if reaches(where, node)])
             except ModelError:
-                reached = ()
-            budget.answers["reached", id(where)] = facts, reached
-        return reached
+                reached = _Reached(where, place, ())
+            budget.answers["reached", id(where)] = reached
+        return reached.nodes
 
     def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
         """Return whether the pod competes for one of the devices, or if the budget is spent."""
