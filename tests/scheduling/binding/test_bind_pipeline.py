@@ -12,6 +12,7 @@ from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailab
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
+from dra_extender.telemetry.decision_metrics import SearchLane
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
@@ -102,6 +103,26 @@ async def test_claims_of_one_pod_are_written_at_the_same_time(world: InMemoryExt
         "n1/gpu-1",
         "n1/gpu-2",
     ]
+
+
+async def test_the_wait_for_a_shared_claim_is_no_time_of_the_search_after_it(world: InMemoryExtender) -> None:
+    world.add_claim("c4", count=3)
+    world.add_pod("p2", "c1", "c4")
+    claims = paused_claims(world, "update_status")
+    async with world.watching():
+        first = asyncio.create_task(world.bind("p1", "n1"))
+        await claims.reached()
+        second = asyncio.create_task(world.bind("p2", "n1"))
+        await turns()
+        world.clock.seconds += 2 * world.options.filter_budget_seconds
+        claims.go.set()
+        await asyncio.gather(first, second)
+
+    assert world.devices("c4") == ["n1/gpu-1", "n1/gpu-2", "n1/gpu-3"]
+    charged = "dra_extender_search_seconds_total"
+    lanes = world.metrics.registry.get_sample_value
+    await world.metrics.render()
+    assert not any(lanes(charged, {"lane": lane}) for lane in SearchLane)
 
 
 async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(

@@ -150,14 +150,15 @@ class BindSession:
         """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
         binder, pod = self._binder, self.pod
         time_slices = binder.spec_reader.time_slices
+        claims = self.claims = await self._wait_for_shared_claims(extended)
         budget = time_slices.begin(pod, binder.options.filter_budget_seconds)
         while True:
-            claims = self.claims = await self._wait_for_shared_claims(extended)
             decided = within_slice(partial(binder.decision.decide, pod, self.node, claims, budget))
             if not isinstance(decided, (Awaited, UnreadSpecs)):
                 break
             live = await binder.spec_reader.wait_for(pod, decided, budget)
             self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
+            claims = self.claims = await self._wait_for_shared_claims(extended)
         time_slices.end(pod, budget)
         stamp = time_text(binder.cluster.clock.now())
         for claim, placement in decided:
