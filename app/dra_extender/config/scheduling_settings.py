@@ -12,7 +12,6 @@ from dra_extender.config.service_settings import SettingsGroup
 from dra_extender.ledger.claim_record import NAMESPACE_BYTES
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.scheduling.ports.options import (
-    DEFAULT_WEIGHTS,
     DevicesBesideCounters,
     Options,
     PlacementPolicy,
@@ -225,25 +224,25 @@ class SchedulingSettings(SettingsGroup):
     )
     selector_libraries: Release = Field(LATEST, description="Kubernetes release whose CEL libraries evaluate selectors")
     alternatives_weight: int = Field(
-        DEFAULT_WEIGHTS.alternatives,
+        4,
         ge=0,
         le=100,
         description="Weight of early alternatives of firstAvailable requests in the score of a node; 0: none",
     )
     readiness_weight: int = Field(
-        DEFAULT_WEIGHTS.readiness,
+        2,
         ge=0,
         le=100,
         description="Weight of devices without binding conditions in the score of a node; 0: none",
     )
     packing_weight: int = Field(
-        DEFAULT_WEIGHTS.packing,
+        1,
         ge=0,
         le=100,
         description="Weight of partitions beside partitions that are in use in the score of a node; 0: none",
     )
     alignment_weight: int = Field(
-        DEFAULT_WEIGHTS.alignment,
+        2,
         ge=0,
         le=100,
         description="Weight of devices that agree in the attributes that a claim or class prefers in the score of a node; 0: none",

@@ -30,7 +30,7 @@ from dra_extender.scheduling.claims.group_entries import GroupEntryWatch
 from dra_extender.scheduling.claims.live_reads import PodResolver, SpecReader, UndeliveredClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.evaluation.evaluator import RATED_AHEAD, SEARCHED_AHEAD, NodeEvaluator, Prefetch
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator, Prefetch
 from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
@@ -223,8 +223,7 @@ class Extender:
         results = NodeResults(ledger, self.allocator, metrics, limit, equivalence, packing=expected is None)
         ranking = None if expected is None else LeastLoss(ledger, results, expected)
         evaluator = NodeEvaluator(ledger, metrics, results, ranking)
-        ahead = SEARCHED_AHEAD if expected is None else RATED_AHEAD
-        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, ahead)
+        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes, rates_nodes=expected is not None)
         time_slices = self._spec_reader.time_slices
         return Filter(
             ledger=ledger,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import cast
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
@@ -11,13 +11,11 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
-from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.evaluation.scoring import NO_TERMS, ratings
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, HoldUnit, with_new_share_ids
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-
-_NO_TERMS: Final = ScoreTerms()
 
 
 @dataclass(eq=False)
@@ -68,10 +66,10 @@ class NodeOffers:
         score_terms = result.score_terms
         if hold_terms:
             score_terms = {
-                name: total((terms, *(by_node[name] for by_node in hold_terms if name in by_node)))
+                name: sum((by_node[name] for by_node in hold_terms if name in by_node), terms)
                 for name, terms in score_terms.items()
             }
-        rated = ratings(score_terms, self.options.weights)
+        rated = ratings(score_terms, self.options)
         return sorted(names, key=rated.__getitem__, reverse=True)
 
     def _hold(
@@ -113,5 +111,5 @@ def _score_terms(
     """Return the score terms of one claim by node, where there are any."""
     terms = {name: result.score_terms[index] for name, result in results.items() if result.score_terms}
     return terms | {
-        name: terms.get(name, _NO_TERMS) + ScoreTerms(loss=losses[name]) for name in results if name in losses
+        name: terms.get(name, NO_TERMS) + ScoreTerms(loss=losses[name]) for name in results if name in losses
     }

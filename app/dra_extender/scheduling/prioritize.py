@@ -6,16 +6,15 @@ from typing import Final
 
 from dra_extender.allocator.fragmentation.kinds import NodeAmounts
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand, NodeSource
+from dra_extender.scheduling.evaluation.expected_demand import ExpectedDemand
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result_table import NodeRanking
-from dra_extender.scheduling.evaluation.scoring import BEST, ratings, total
+from dra_extender.scheduling.evaluation.scoring import BEST, NO_TERMS, ratings
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 
-_NO_TERMS: Final = ScoreTerms()
 _RANKINGS: Final = 32
 _RATED_IN_CALL: Final = 256
 _SECONDS_IN_CALL: Final = 0.01
@@ -26,11 +25,11 @@ _MOST_RANKS: Final = 20
 class PlainPods:
     """Scores nodes for pods without devices by what the expected pods lose if the pod takes CPU and memory there."""
 
-    def __init__(self, ledger: Ledger, expected: ExpectedDemand, source: NodeSource, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, expected: ExpectedDemand, allocator: NodeAllocator, clock: Clock) -> None:
         self._now = clock.monotonic
         self._ledger = ledger
         self._expected = expected
-        self._source = source
+        self._allocator = allocator
         # Pods that differ little share a ranking, with the CPU and memory of the first of them.
         self._rankings: LruCache[NodeAmounts, tuple[NodeAmounts, NodeRanking]] = LruCache(_RANKINGS)
         self._place = -1
@@ -71,7 +70,7 @@ class PlainPods:
                 break
             name, _ = own_ranking.unrated.popitem()
             node = ledger.nodes.get(name)
-            pools = None if node is None else self._source.pools_of(node)
+            pools = None if node is None else self._allocator.pools_of(node)
             rooms = None if node is None or pools is None else expected.unchanged_rooms(node, pools)
             if rooms is None:
                 own_ranking.put(name, None, None)
@@ -86,7 +85,7 @@ class Prioritize:
     def __init__(self, ledger: Ledger, options: Options, plain_pods: PlainPods | None) -> None:
         """`plain_pods`: None if the placement policy does not expect pods."""
         self._ledger = ledger
-        self._weights = options.weights
+        self._options = options
         self._plain_pods = plain_pods
 
     def score_nodes(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -99,6 +98,8 @@ class Prioritize:
         if not any(hold.score_terms for hold in holds):
             return [(node, 0) for node in nodes]
         held_nodes = [node for node in nodes if all(node in hold.placements for hold in holds)]
-        score_terms = {node: total(hold.score_terms.get(node, _NO_TERMS) for hold in holds) for node in held_nodes}
-        rated = ratings(score_terms, self._weights)
+        score_terms = {
+            node: sum((hold.score_terms.get(node, NO_TERMS) for hold in holds), NO_TERMS) for node in held_nodes
+        }
+        rated = ratings(score_terms, self._options)
         return [(node, round(rated.get(node, 0.0))) for node in nodes]

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from dra_extender.model.pod import NO_COUNT, ContainerRequests
+from dra_extender.model.resource_claim import DeviceRequest
 from dra_extender.scheduling.claims.extended_need import (
     MOST_PLACES,
-    ExtendedRequests,
+    RequestMapping,
     extended_requests,
     why_too_much,
 )
@@ -18,6 +19,7 @@ from tests.support.model.reading import pod_from
 GPU, NIC = "example.com/gpu", "example.com/nic"
 CLASSES = {GPU: "gpu-class", NIC: "nic-class"}
 Container = tuple[str, Mapping[str, object]]
+Asked = tuple[tuple[DeviceRequest, ...], tuple[RequestMapping, ...]]
 
 
 def asking(
@@ -32,27 +34,25 @@ def asking(
     return pod_from({"metadata": {"name": "p"}, "spec": spec}).extended_requests
 
 
-def asked(
-    main: list[Container], init: list[Container] | None = None, sidecars: tuple[str, ...] = ()
-) -> ExtendedRequests:
+def asked(main: list[Container], init: list[Container] | None = None, sidecars: tuple[str, ...] = ()) -> Asked:
     return extended_requests(asking(main, init, sidecars), CLASSES)
 
 
-def counts(found: ExtendedRequests) -> dict[str, int]:
-    return {each.name: each.exactly.count for each in found.requests if each.exactly is not None}
+def counts(found: Asked) -> dict[str, int]:
+    return {each.name: each.exactly.count for each in found[0] if each.exactly is not None}
 
 
-def uses(found: ExtendedRequests) -> list[tuple[str, str]]:
-    return [(each.container, each.request) for each in found.mappings]
+def uses(found: Asked) -> list[tuple[str, str]]:
+    return [(each.container, each.request) for each in found[1]]
 
 
 def test_a_request_names_container_and_place_among_all_requests_of_the_container() -> None:
     found = asked([("a", {"cpu": "1"}), ("b", {"cpu": "1", "memory": "1Gi", GPU: "2", NIC: "1"})])
     assert counts(found) == {"container-1-request-1": 2, "container-1-request-2": 1}
-    body = found.requests[0].exactly
+    body = found[0][0].exactly
     assert body is not None
     assert (body.device_class_name, body.allocation_mode) == ("gpu-class", "ExactCount")
-    assert found.mappings == (("b", GPU, "container-1-request-1"), ("b", NIC, "container-1-request-2"))
+    assert found[1] == (("b", GPU, "container-1-request-1"), ("b", NIC, "container-1-request-2"))
 
 
 def test_containers_that_run_side_by_side_have_devices_of_their_own() -> None:
@@ -95,9 +95,9 @@ def test_a_sidecar_has_devices_of_its_own_which_only_init_containers_before_it_u
 
 def test_requests_are_sorted_as_text_and_mappings_by_resource() -> None:
     found = asked([(f"c{index}", {GPU: "1", NIC: "1"}) for index in range(11)])
-    assert [each.name for each in found.requests] == sorted(each.name for each in found.requests)
-    assert found.requests[4].name == "container-10-request-0"
-    assert [each.resource for each in found.mappings] == [GPU] * 11 + [NIC] * 11
+    assert [each.name for each in found[0]] == sorted(each.name for each in found[0])
+    assert found[0][4].name == "container-10-request-0"
+    assert [each.resource for each in found[1]] == [GPU] * 11 + [NIC] * 11
 
 
 def test_resources_without_class_and_amounts_of_zero_are_left_out() -> None:

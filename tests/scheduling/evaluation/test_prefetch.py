@@ -7,7 +7,7 @@ from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.scheduling.evaluation.evaluator import SEARCHED_AHEAD, Prefetch
+from dra_extender.scheduling.evaluation.evaluator import Prefetch
 
 
 class Evaluator:
@@ -24,7 +24,7 @@ class Evaluator:
 
 
 def prefetch_with(evaluator: Any, ledger: Ledger) -> Any:
-    return Prefetch(evaluator, ledger, SystemClock(), 8, SEARCHED_AHEAD)
+    return Prefetch(evaluator, ledger, SystemClock(), 8, rates_nodes=False)
 
 
 async def pause() -> None:

@@ -310,7 +310,7 @@ class Trial:
         if pod.nominated_node_name in result.fits:
             return pod.nominated_node_name
         terms = {name: terms for name, terms in result.score_terms.items() if terms}
-        scores = ratings(terms, self.view.options.weights)
+        scores = ratings(terms, self.view.options)
         return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
 
     async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:

@@ -46,7 +46,7 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     view.extender.learn_expected()
     with view.changed([ObjectChange(StoredKind.CLAIM, claim, {**claim, "status": {}}) for claim in before]):
         terms = view.evaluate(pod, nodes).score_terms
-    rated = ratings(terms, view.options.weights)
+    rated = ratings(terms, view.options)
     if pod.node_name not in rated:
         return ()
     other_nodes = sorted(rated.keys() - {pod.node_name}, key=lambda name: (-rated[name], name))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
@@ -38,9 +38,7 @@ _LONGEST_SECONDS: Final = 60.0
 _LOG = structlog.get_logger(__name__)
 
 
-class _ClaimState(NamedTuple):
-    claim: FoundClaim
-    state: ClaimReadiness
+_ClaimState = tuple[FoundClaim, ClaimReadiness]
 
 
 class BindingTimeoutError(ClaimReleasedError):
@@ -121,7 +119,7 @@ class ConditionWait:
             await self._nominate(pod, "")
             raise
         if pending:
-            raise RetryableError(f"not ready any more: {'; '.join(claim.state.text for claim in pending)}")
+            raise RetryableError(f"not ready any more: {'; '.join(state.text for _, state in pending)}")
 
     async def _wait(self, bind: "BindSession") -> None:
         pod, node, since = bind.pod, bind.node, self.cluster.clock.now()
@@ -135,7 +133,7 @@ class ConditionWait:
                 if nominated:
                     # A claim that is ready may fail yet.
                     signals = [self.ledger.claims.change_of(claim.uid) for claim in bind.claims]
-                    seconds_left = min(claim.state.deadline for claim in pending) - self.cluster.clock.now()
+                    seconds_left = min(state.deadline for _, state in pending) - self.cluster.clock.now()
                     await wait_for_any((*signals, bind.recheck), min(max(seconds_left, 0.0) + 0.001, _LONGEST_SECONDS))
                 else:
                     # The next look finds what changed during this call.
@@ -159,16 +157,16 @@ class ConditionWait:
         for claim in claims:
             record, now = self._reserved(claim, pod), self.cluster.clock.now()
             state = evaluate_conditions(record.claim, now=now, waiting_since=since, timeout=timeout)
-            states.append(_ClaimState(claim, state))
+            states.append((claim, state))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
-            bad = [claim for claim in states if claim.state.readiness is readiness]
+            bad = [(claim, state) for claim, state in states if state.readiness is readiness]
             if bad:
                 self._begin_backoff(bad, pod)
                 for claim, _ in bad:
                     await self.unreserve.release(claim, pod)
-                text = "; ".join(claim.state.text for claim in bad)
+                text = "; ".join(state.text for _, state in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
-        return [claim for claim in states if claim.state.readiness is Readiness.PENDING]
+        return [(claim, state) for claim, state in states if state.readiness is Readiness.PENDING]
 
     def _reserved(self, claim: FoundClaim, pod: Pod) -> ClaimRecord:
         """Return the claim as it is known now.

@@ -5,7 +5,6 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +28,8 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 
 MOST_PLACES: Final = 1_000
 """How often the containers of one pod may name resources that device classes serve: each init container can use all 32 devices."""
+REQUEST_NAME: Final = re.compile(r"container-[0-9]{1,4}-request-[0-9]{1,4}")
+"""The name of a request for what one container asks of one resource."""
 EXTENDED_LABEL: Final = "<extended-resources>"
 """By this name the claim for extended resources is found among those of its pod; no other claim of a pod can have it."""
 
@@ -39,13 +40,6 @@ class RequestMapping(NamedTuple):
     container: str
     resource: str
     request: str
-
-
-class ExtendedRequests(NamedTuple):
-    """The requests of the claim, by name, and which container uses which of them for what."""
-
-    requests: tuple[DeviceRequest, ...]
-    mappings: tuple[RequestMapping, ...]
 
 
 class ExtendedClaimNeed(NamedTuple):
@@ -125,11 +119,11 @@ class ExtendedNeed:
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
             return with_subject(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
-        extended = extended_requests(self._pod.extended_requests, classes)
+        requests, mappings = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=planned_uid(self._pod))
-        claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=extended.requests)))
+        claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=requests)))
         record = ClaimRecord(claim, b"", digest_of_spec(claim), claim.spec.devices_asked)
-        return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), extended.mappings)
+        return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), mappings)
 
 
 def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
@@ -216,78 +210,53 @@ def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, 
     return ""
 
 
-def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> ExtendedRequests:
-    """Return the requests for the resources in `classes` (resource -> device class); other resources are left out.
+def extended_requests(
+    containers: Sequence[ContainerRequests], classes: Mapping[str, str]
+) -> tuple[tuple[DeviceRequest, ...], tuple[RequestMapping, ...]]:
+    """Return the requests for the resources in `classes` (resource -> device class), and which container uses which of them.
 
     As upstream: one request per container and resource, `container-<index>-request-<place>`.  Containers that run on side by side
     have devices of their own.  An init container that ends before they start uses theirs, if they come later, and what it needs
     beyond that is one more request, which all such init containers share: the largest.
     """
-    requests: list[DeviceRequest] = []
-    mappings: list[RequestMapping] = []
-    by_resource: dict[str, list[_Request]] = {}
+    by_resource: dict[str, list[tuple[ContainerRequests, ResourceRequest]]] = {}
     for container in containers:
         for request in container.requests:
             if request.resource in classes:
                 by_resource.setdefault(request.resource, []).append((container, request))
-    for resource in sorted(by_resource):
-        all_devices, used = _devices_of(by_resource[resource], resource)
-        for devices in all_devices:
-            body = DeviceRequestBody(
-                device_class_name=classes[resource], allocation_mode="ExactCount", count=devices.count
-            )
-            requests.append(DeviceRequest(name=devices.name, exactly=body))
-        mappings.extend(used)
-    return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
-
-
-@dataclass(frozen=True, slots=True)
-class _ContainerDevices:
-    """Devices that a container asks for itself, and where it stands among the containers."""
-
-    name: str
-    count: int
-    index: int
-
-
-_Request = tuple[ContainerRequests, ResourceRequest]
-
-
-def _devices_of(
-    requests: Sequence[_Request], resource: str
-) -> tuple[Sequence[_ContainerDevices], Sequence[RequestMapping]]:
-    """Return the devices that the containers ask for of one resource, and which container uses which of them."""
-    lasting: list[_ContainerDevices] = []
+    requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
-    for container, request in requests:
-        if not container.long_lived:
-            continue
-        devices = _ContainerDevices(_name(container, request), request.amount, container.index)
-        lasting.append(devices)
-        mappings.append(RequestMapping(container.name, resource, devices.name))
-    passing: list[_ContainerDevices] = []
-    used: list[tuple[str, str]] = []
-    for container, request in requests:
-        if container.long_lived:
-            continue
-        missing = request.amount
-        for devices in lasting:
-            if missing > 0 and devices.index > container.index:
-                used.append((container.name, devices.name))
-                missing -= devices.count
+    for resource, asked in sorted(by_resource.items()):
+        counts, uses = _counts_and_uses(asked)
+        for name, count in counts.items():
+            body = DeviceRequestBody(device_class_name=classes[resource], allocation_mode="ExactCount", count=count)
+            requests.append(DeviceRequest(name=name, exactly=body))
+        mappings.extend(RequestMapping(container, resource, request) for container, request in uses)
+    return tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings)
+
+
+def _counts_and_uses(
+    asked: Sequence[tuple[ContainerRequests, ResourceRequest]],
+) -> tuple[Mapping[str, int], Sequence[tuple[str, str]]]:
+    """Return the devices that each request for one resource asks for, and which (container, request) belong together."""
+    lasting = [(container, request) for container, request in asked if container.long_lived]
+    counts = {_name(container, request): request.amount for container, request in lasting}
+    uses = [(container.name, _name(container, request)) for container, request in lasting]
+    beyond: dict[str, int] = {}
+    for container, request in asked:
+        missing = 0 if container.long_lived else request.amount
+        for later, later_request in lasting:
+            if missing > 0 and later.index > container.index:
+                uses.append((container.name, _name(later, later_request)))
+                missing -= later_request.amount
         if missing > 0:
-            passing.append(_ContainerDevices(_name(container, request), missing, container.index))
-            used.append((container.name, passing[-1].name))
-    if not passing:
-        return lasting, [*mappings, *(RequestMapping(name, resource, request) for name, request in used)]
-    largest = max(passing, key=lambda devices: devices.count)
-    replaced = {devices.name: largest.name for devices in passing}
-    shared = [RequestMapping(name, resource, replaced.get(request, request)) for name, request in used]
-    return [largest, *lasting], [*mappings, *shared]
-
-
-REQUEST_NAME: Final = re.compile(r"container-[0-9]{1,4}-request-[0-9]{1,4}")
-"""The name of a request for what one container asks of one resource."""
+            beyond[_name(container, request)] = missing
+            uses.append((container.name, _name(container, request)))
+    if not beyond:
+        return counts, uses
+    largest = max(beyond, key=beyond.__getitem__)
+    counts[largest] = beyond[largest]
+    return counts, [(container, largest if request in beyond else request) for container, request in uses]
 
 
 def _name(container: ContainerRequests, request: ResourceRequest) -> str:

@@ -13,7 +13,7 @@ from dra_extender.runtime.token_bucket import TokenBuckets
 from dra_extender.scheduling.call_budget import Awaited, CallBudget
 from dra_extender.scheduling.claims.lookup import claim_names, names_missing
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, NotFoundError, Pods
-from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
@@ -53,7 +53,9 @@ class SpecReader:
         """Wait for what an unfinished decision of a call about this pod lacks; a slice of time begins after that."""
         if awaited is Awaited.TIME_SLICE:
             if not await self.time_slices.next(pod, budget):
-                raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
+                raise RetryableError(
+                    f"pod {pod.key}: its search takes long, and the namespace has used up its share of the time for such searches"
+                )
             return {}
         self.time_slices.interrupt(pod, budget)
         live = await self.read(awaited, budget)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, NoFit, Rejection
@@ -19,6 +19,10 @@ from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.telemetry.metrics import Metrics
 
 _STEP_SECONDS: Final = 0.004
+_SEARCHED_AHEAD: Final = (64, 2)
+"""The nodes to evaluate after one call at most, and in one step."""
+_RATED_AHEAD: Final = (1_024, 8)
+"""The same where nodes are rated: more nodes have to be rated than searched, and a rating takes less time than a search."""
 
 
 class NodeEvaluator:
@@ -191,18 +195,6 @@ class NodeEvaluator:
         self._cached_results = 0
 
 
-class Ahead(NamedTuple):
-    """The number of nodes to evaluate after one call at most, and in one step."""
-
-    nodes: int
-    per_step: int
-
-
-SEARCHED_AHEAD: Final = Ahead(64, 2)
-RATED_AHEAD: Final = Ahead(1_024, 8)
-"""More nodes have to be rated than searched, and a rating takes less time than a search."""
-
-
 class Prefetch:
     """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
 
@@ -210,12 +202,14 @@ class Prefetch:
     call is answered, and again when a hold ends or is narrowed to one node, or a pod changes the free CPU and memory of a node.
     """
 
-    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, ahead: Ahead) -> None:
+    def __init__(
+        self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int, *, rates_nodes: bool
+    ) -> None:
         self._evaluator = evaluator
         self._signals = (ledger.holds.changed, ledger.free_amounts.changed)
         self._clock = clock
         self._max_feasible = max_feasible
-        self._ahead = ahead
+        self._nodes, self._per_step = _RATED_AHEAD if rates_nodes else _SEARCHED_AHEAD
         self._turn = 0
         self._demand: Demand | None = None
         self._waits = False
@@ -227,18 +221,16 @@ class Prefetch:
 
     def _begin(self) -> None:
         self._turn += 1
-        asyncio.get_running_loop().call_soon(self._step, self._turn, self._ahead.nodes)
+        asyncio.get_running_loop().call_soon(self._step, self._turn, self._nodes)
 
     def _step(self, turn: int, remaining: int) -> None:
         if turn != self._turn or self._demand is None:
             return
         budget = CallBudget(self._clock, _STEP_SECONDS)
         budget.open_slice(_STEP_SECONDS)
-        more = within_slice(
-            partial(self._evaluator.prefetch, self._demand, self._ahead.per_step, self._max_feasible, budget)
-        )
-        if more is True and remaining > self._ahead.per_step:
-            asyncio.get_running_loop().call_soon(self._step, turn, remaining - self._ahead.per_step)
+        more = within_slice(partial(self._evaluator.prefetch, self._demand, self._per_step, self._max_feasible, budget))
+        if more is True and remaining > self._per_step:
+            asyncio.get_running_loop().call_soon(self._step, turn, remaining - self._per_step)
         elif not self._waits:
             self._waits = True
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

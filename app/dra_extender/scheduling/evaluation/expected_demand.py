@@ -8,7 +8,7 @@ and their prices are renewed after every eighth further pod, at the latest after
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra_extender.allocator.allocate import FindDeviceOrder
 from dra_extender.allocator.demand.demand import Demand, NamedClaim
@@ -24,9 +24,11 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.claims.live_reads import UnreadSpecs
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+
+if TYPE_CHECKING:
+    from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 
 _HALF_LIFE: Final = 2_000
 _MOST_NOTED: Final = 20_000
@@ -40,19 +42,6 @@ _STAYS: Final = 2
 _PRIOR: Final = 2.0
 """So many pods for each kind of whole devices are expected before any pod was noted."""
 _LARGE: Final = 1e9
-
-
-class NodeSource(Protocol):
-    """What knows the pools of nodes and the demands of claims."""
-
-    def pools_of(self, node: Node) -> NodePools | None:
-        """Return the pools of the node as searches see them; None if they cannot be read."""
-
-    def demand_of(self, claims: Sequence[NamedClaim], budget: Budget | None = None) -> Demand | Rejection:
-        """Return what these claims ask for, which need not exist."""
-
-    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
-        """Return what these claims ask for, or why no node can serve them."""
 
 
 @dataclass(slots=True)
@@ -234,7 +223,7 @@ class ExpectedDemand:
             rooms.before, rooms.after, amounts.free(node), pod_amounts, amounts.most_cpu
         )
 
-    def renew(self, source: NodeSource, count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
+    def renew(self, allocator: "NodeAllocator", count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
         """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due.
 
         It ends early, after one of them at least, once `is_late` returns True.
@@ -244,7 +233,7 @@ class ExpectedDemand:
                 [pod for pod in self._ledger.pods.all() if pod.needs_devices and pod.node_name and not pod.finished]
             )
         for pod in islice(self._unlearned, count):
-            self._learn(pod, source)
+            self._learn(pod, allocator)
             count -= 1
             if not count or is_late():
                 return True
@@ -255,9 +244,9 @@ class ExpectedDemand:
                 self._is_due or self._classes_changed() or self._devices_changed()
             ):
                 return False
-            renewal = self._renewal = self._begin_renewal(source)
+            renewal = self._renewal = self._begin_renewal(allocator)
         for name in islice(renewal.nodes, count):
-            self._supply(renewal, name, source)
+            self._supply(renewal, name, allocator)
             count -= 1
             if not count or is_late():
                 return True
@@ -279,17 +268,17 @@ class ExpectedDemand:
         threshold = len(self._ledger.nodes) / _EIGHTH
         return changed is None or (len(changed) > threshold and len(set(changed)) > threshold)
 
-    def renew_all(self, source: NodeSource) -> None:
+    def renew_all(self, allocator: "NodeAllocator") -> None:
         """Learn from all pods, and renew kinds and prices, where nothing waits for it."""
-        while self.renew(source, _MOST_BETWEEN_RENEWALS):
+        while self.renew(allocator, _MOST_BETWEEN_RENEWALS):
             pass
 
-    def _begin_renewal(self, source: NodeSource) -> _Renewal:
+    def _begin_renewal(self, allocator: "NodeAllocator") -> _Renewal:
         """Choose the kinds; the expectation stays if they are the same."""
         self._renewed_at, self._is_due = self._count, False
         self._devices_place = self._ledger.inventory.place
         if self._classes_changed():
-            self._policy_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._policy_pods, source))
+            self._policy_kinds = self._ledger.changes.classes, dict(self._kinds_of(self._policy_pods, allocator))
         weights, present = self._weights(), self._expectation
         present_kinds = set(present.fragmentation.kinds)
         # A new kind has to be twice as heavy as one that is known, because a change of kinds costs a look at all nodes.
@@ -299,10 +288,10 @@ class ExpectedDemand:
             present = _Expectation(kinds, self._equivalence)
         return _Renewal(present, kinds, present.fragmentation.supply(), iter(list(self._ledger.nodes)), {})
 
-    def _supply(self, renewal: _Renewal, name: str, source: NodeSource) -> None:
+    def _supply(self, renewal: _Renewal, name: str, allocator: "NodeAllocator") -> None:
         ledger = self._ledger
         node = ledger.nodes.get(name)
-        pools = None if node is None else source.pools_of(node)
+        pools = None if node is None else allocator.pools_of(node)
         if node is not None and pools is not None and pools.devices:
             version = ledger.state.version(name)
             room = renewal.expectation.room_of(node, pools, ledger.claims.usage, version)
@@ -310,18 +299,18 @@ class ExpectedDemand:
             for driver, count in renewal.expectation.units_of(node, pools).whole_devices.items():
                 renewal.whole_devices[driver] = max(count, renewal.whole_devices.get(driver, 0))
 
-    def _learn(self, pod: Pod, source: NodeSource) -> None:
+    def _learn(self, pod: Pod, allocator: "NodeAllocator") -> None:
         claims = find_claims(pod, self._ledger)
         if pod.uid in self._noted or isinstance(claims, Rejection):
             return
-        demand = source.demand(claims, Budget(_COMPILE_COST))
+        demand = allocator.demand(claims, Budget(_COMPILE_COST))
         if isinstance(demand, Demand):
             self.note(pod, demand)
 
-    def _kinds_of(self, pods: Iterable[ExpectedPod], source: NodeSource) -> Iterator[tuple[Kind, float]]:
+    def _kinds_of(self, pods: Iterable[ExpectedPod], allocator: "NodeAllocator") -> Iterator[tuple[Kind, float]]:
         """Yield the kinds of expected pods; a pod whose class does not exist is of none."""
         for pod in pods:
-            demand = source.demand_of((NamedClaim(pod.name, pod.claim),), Budget(_COMPILE_COST))
+            demand = allocator.demand_of((NamedClaim(pod.name, pod.claim),), Budget(_COMPILE_COST))
             kind = None if isinstance(demand, Rejection) else kind_of(demand, pod.amounts)
             if kind is not None:
                 yield kind, pod.weight

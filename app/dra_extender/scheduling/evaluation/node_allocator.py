@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dra_extender.allocator.allocate import NodeSearch
 from dra_extender.allocator.demand.build import build_demand
@@ -58,20 +58,6 @@ _NOT_SEARCHED = NoFit(
 _SLACK = 2
 
 
-class _PausedSearch(NamedTuple):
-    """A search that goes on under an equal usage of the same devices, for which `usage_key` stands."""
-
-    usage_key: Hashable
-    search: NodeSearch
-
-
-class _Preparation(NamedTuple):
-    """The decoded claims and prepared demands of an unfinished call, kept from one slice to the next."""
-
-    claims: list[NamedClaim]
-    prepared: dict[int, ClaimDemand]
-
-
 class NodeAllocator:
     """Turns claims into a demand, and asks the allocator about it on one node."""
 
@@ -101,9 +87,9 @@ class NodeAllocator:
         self._programs = programs
         self._verdicts = SelectorVerdicts(_OF_VERDICTS * part)
         self._pools: dict[str, tuple[int, NodePools]] = {}
-        # By (signature of the demand, node); the least recently paused search goes first.
-        self._paused: LruCache[tuple[bytes, str], _PausedSearch] = LruCache(
-            _PAUSED_SEARCHES, weigh=lambda paused: paused.search.nogood_count, max_weight=_PAUSED_NOGOODS
+        # By (signature of the demand, node), each with its usage key; the least recently paused search goes first.
+        self._paused: LruCache[tuple[bytes, str], tuple[Hashable, NodeSearch]] = LruCache(
+            _PAUSED_SEARCHES, weigh=lambda paused: paused[1].nogood_count, max_weight=_PAUSED_NOGOODS
         )
         self._demands: FairCache[tuple[object, ...], Demand | Rejection] = FairCache(
             _OF_DEMANDS * part, parts=_LARGEST_DEMAND
@@ -126,18 +112,21 @@ class NodeAllocator:
         unread = tuple(claim.record for claim in claims if not claim.record.has_spec)
         if unread:
             return UnreadSpecs(unread)
-        preparation = answers.setdefault(("begun", key), _Preparation([], {}))
-        rejection = _decode(claims, preparation.claims, budget)
+        # An unfinished call keeps what it has decoded and prepared from one slice to the next.
+        decoded: list[NamedClaim]
+        prepared: dict[int, ClaimDemand]
+        decoded, prepared = answers.setdefault(("begun", key), ([], {}))
+        rejection = _decode(claims, decoded, budget)
         if rejection is not None:
             return rejection
         demand = build_demand(
-            preparation.claims,
+            decoded,
             self._ledger.classes,
             self._programs,
             self.features,
             self._verdicts,
             budget,
-            preparation.prepared,
+            prepared,
             self._ledger.overlays.preferences,
         )
         if isinstance(demand, Demand):
@@ -194,8 +183,8 @@ class NodeAllocator:
             return _NOT_SEARCHED
         question = (demand.signature, node.name)
         paused = self._paused.pop(question, None) if self._paused else None
-        if paused is not None and paused.usage_key == usage_key:
-            search = paused.search
+        if paused is not None and paused[0] == usage_key:
+            search = paused[1]
             self._resumed()
         else:
             try:
@@ -209,7 +198,7 @@ class NodeAllocator:
             return search.decide(deadline)
         except SearchPaused:
             if usage_key is not None:
-                self._paused[question] = _PausedSearch(usage_key, search)
+                self._paused[question] = usage_key, search
             raise
 
     def search_in_call(

@@ -16,7 +16,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
-from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
+from dra_extender.scheduling.evaluation.scoring import has_alternatives, placed_claims
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
@@ -162,5 +162,7 @@ class NodeResults:
         return NodeResult(*versions, rejection, rejection.summary, limited=is_limited), is_shared
 
     def score_terms(self, demand: Demand, placement: Placement, usage: Usage) -> tuple[ScoreTerms, ...]:
-        """Return the score terms of a placement under this usage, by claim."""
-        return score_terms_of(demand, placement, usage, self._ledger.slices, packing=self._packing)
+        """Return the score terms of a placement under this usage, by claim; empty if no claim has any."""
+        claims = placed_claims(demand, placement, usage, self._ledger.slices, packing=self._packing)
+        score_terms = tuple(claim.terms for claim in claims)
+        return score_terms if any(score_terms) else ()

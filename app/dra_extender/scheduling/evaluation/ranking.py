@@ -73,7 +73,10 @@ class LeastLoss:
         return due
 
     def _ranking(self, evaluation: NodeEvaluation, pod_amounts: NodeAmounts) -> NodeRanking:
-        ranking = evaluation.table.ranking(pod_amounts, self._ledger.nodes)
+        rankings = evaluation.table.rankings
+        ranking = rankings.use(pod_amounts)
+        if ranking is None:
+            ranking = rankings[pod_amounts] = NodeRanking(self._ledger.nodes)
         ranking.outdate(self._expected.version, self._ledger.free_amounts.changes)
         return ranking
 

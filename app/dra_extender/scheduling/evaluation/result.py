@@ -15,13 +15,13 @@ from dra_extender.model.node_selector import only_node
 from dra_extender.scheduling.call_budget import Awaited
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.scoring import NO_TERMS
 from dra_extender.scheduling.ports.filter_response import OneText
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
 FURTHER_REASONS: Final = "further reasons"
 _FEW: Final = 3
-_NO_TERMS: Final = ScoreTerms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class FilterResult:
     def score_terms(self) -> dict[str, ScoreTerms]:
         """Return the score terms of each node that fits with devices for the pod, with what the placement costs there."""
         return {
-            name: sum(fit.score_terms, ScoreTerms(loss=self.losses[name]) if name in self.losses else _NO_TERMS)
+            name: sum(fit.score_terms, ScoreTerms(loss=self.losses[name]) if name in self.losses else NO_TERMS)
             for name, fit in self.fits.items()
             if fit is not None
         }

@@ -183,13 +183,6 @@ class ResultTable:
         except KeyError:
             return None
 
-    def ranking(self, pod_amounts: NodeAmounts, nodes: Iterable[str]) -> NodeRanking:
-        """Return the ranking for a pod with this CPU and memory; a new one has these nodes to rate."""
-        ranking = self.rankings.use(pod_amounts)
-        if ranking is None:
-            ranking = self.rankings[pod_amounts] = NodeRanking(nodes)
-        return ranking
-
     def rejection(self, name: str) -> Rejection:
         """Return the rejection of a node in `rejected`, with its details."""
         return self.free[name].rejection or Rejection(code=Code.COMBINATION)

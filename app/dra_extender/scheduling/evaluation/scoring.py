@@ -11,7 +11,7 @@ Four terms count, each as a share of the best node's:
   on are in use already.  A partition beside other partitions keeps the remaining devices whole.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.alignment import meets
@@ -22,9 +22,10 @@ from dra_extender.cel.device import Attribute
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.allocation import DeviceResult, Placement, ScoreTerms
 from dra_extender.model.device import Device, PoolId
-from dra_extender.scheduling.ports.options import Weights
+from dra_extender.scheduling.ports.options import Options
 
 BEST: Final = 10.0
+NO_TERMS: Final = ScoreTerms()
 _FIRST_ALTERNATIVE: Final = 8
 
 
@@ -126,23 +127,15 @@ def preferred_values(
         )
 
 
-def score_terms_of(
-    demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex, *, packing: bool = True
-) -> tuple[ScoreTerms, ...]:
-    """Return the score terms of this placement under this usage, by claim; empty if no claim has any."""
-    score_terms = tuple(claim.terms for claim in placed_claims(demand, placement, usage, slices, packing=packing))
-    return score_terms if any(score_terms) else ()
-
-
-def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
+def ratings(score_terms: Mapping[str, ScoreTerms], options: Options) -> dict[str, float]:
     """Return by node, from 0 to 10, the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
     most_alternatives = max((terms.alternatives for terms in score_terms.values()), default=0)
     waiting = any(terms.waits for terms in score_terms.values())
     packed = _packed(score_terms)
-    by_alternatives = weights.alternatives if most_alternatives else 0
-    by_readiness = weights.readiness if waiting else 0
-    by_packing = weights.packing if packed else 0
-    by_alignment = weights.alignment if any(terms.preferences for terms in score_terms.values()) else 0
+    by_alternatives = options.alternatives_weight if most_alternatives else 0
+    by_readiness = options.readiness_weight if waiting else 0
+    by_packing = options.packing_weight if packed else 0
+    by_alignment = options.alignment_weight if any(terms.preferences for terms in score_terms.values()) else 0
     total = by_alternatives + by_readiness + by_packing + by_alignment
     if not total:
         return dict.fromkeys(score_terms, 0.0)
@@ -166,10 +159,6 @@ def _packed(score_terms: Mapping[str, ScoreTerms]) -> Mapping[str, float]:
         ranks = {loss: 1 + rank for rank, loss in enumerate(sorted(set(losses.values())))}
         return {name: 1 / ranks[loss] for name, loss in losses.items()} if len(ranks) > 1 else {}
     return {name: terms.joined / terms.counter_sets for name, terms in score_terms.items() if terms.counter_sets}
-
-
-def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
-    return sum(score_terms, ScoreTerms())
 
 
 def _counter_sets_in_use(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> frozenset[str]:

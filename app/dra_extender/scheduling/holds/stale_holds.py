@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.reasons import Code, Rejection
@@ -18,40 +18,11 @@ from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService
 from dra_extender.scheduling.ports.cluster import Clock
 
+if TYPE_CHECKING:
+    from dra_extender.scheduling.gang.permit import Permit, WaitingMembers
+
 PERMIT_SECONDS: Final = 15.0
 """A gang at the permit is stale when no member has arrived for so long: kube-scheduler backs pods off for 10 s at most."""
-
-
-class WaitingGang(Protocol):
-    """A gang at the permit: its PodGroup, the UIDs of the members there, and when the last of them arrived (monotonic)."""
-
-    @property
-    def uid(self) -> str: ...
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def since(self) -> float: ...
-
-    @property
-    def members(self) -> Collection[str]: ...
-
-
-class WaitingGangs(Protocol):
-    """The gangs of which too few members have arrived at the permit; `gang.permit` has them."""
-
-    @property
-    def has_members(self) -> bool: ...
-
-    def waiting_gangs(self) -> Sequence[WaitingGang]: ...
-
-    def waiting_gang(self, group_uid: str) -> WaitingGang | None: ...
-
-    def evict(self, group_uid: str) -> None: ...
 
 
 class RevocationScope(Enum):
@@ -100,7 +71,7 @@ class StaleHolds:
 
     ledger: Ledger
     fairness: HoldFairness
-    permit: WaitingGangs
+    permit: "Permit"
     binding: Collection[str]
     holds: HoldService
     clock: Clock
@@ -208,17 +179,17 @@ class StaleHolds:
         known_pods = (self.ledger.pods.by_uid(uid) for uid in pods)
         return {(pod.namespace, pod.pod_group) for pod in known_pods if pod is not None and pod.pod_group is not None}
 
-    def _stale_gangs(self) -> Sequence[WaitingGang]:
+    def _stale_gangs(self) -> Sequence["WaitingMembers"]:
         return [gang for gang in self.permit.waiting_gangs() if self._is_stale_at_permit(gang)]
 
-    def _is_stale_at_permit(self, gang: WaitingGang) -> bool:
+    def _is_stale_at_permit(self, gang: "WaitingMembers") -> bool:
         since = max(gang.since, self._progress.get(gang.uid, gang.since))
         if self.clock.monotonic() - since <= PERMIT_SECONDS:
             return False
         members = self.ledger.pods.members(gang.namespace, gang.name)
         return not any(pod.uid in self.binding and pod.uid not in gang.members for pod in members)
 
-    def _allocated_at_permit(self, gang: WaitingGang) -> Iterable[DeviceHolding]:
+    def _allocated_at_permit(self, gang: "WaitingMembers") -> Iterable[DeviceHolding]:
         """Yield the allocations of the members at the permit, which release them when they are evicted."""
         for record in self.ledger.claims.used_only_by((*gang.members, gang.uid)):
             yield from record.holdings

@@ -1,9 +1,5 @@
 """Why the use cases answer a call with an error; the HTTP side turns it into the `Error` of the extender protocol."""
 
-from typing import Final
-
-SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
-
 
 class RetryableError(Exception):
     """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again.

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
 
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.ledger.pod_groups import GroupReservation
@@ -40,21 +39,12 @@ class PlacementPolicy(StrEnum):
     UPSTREAM = "upstream"
 
 
-class Weights(NamedTuple):
-    """The weights of the score terms of a node; 0 leaves a term out."""
-
-    alternatives: int = 4
-    readiness: int = 2
-    packing: int = 1
-    alignment: int = 2
-
-
-DEFAULT_WEIGHTS: Final = Weights()
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of the use cases; times in seconds.  `SchedulingSettings` has equal defaults, and the bounds."""
+    """The options of the use cases; times in seconds.  `SchedulingSettings` has equal defaults, and the bounds.
+
+    The weights are those of the score terms of a node; 0 leaves a term out.
+    """
 
     offered_nodes: int = 4
     hold_seconds: float = 30.0
@@ -95,12 +85,7 @@ class Options:
     pod_group_claims: bool = True
     pod_group_trial_seconds: float = 60.0
     selector_libraries: Release = LATEST
-    alternatives_weight: int = DEFAULT_WEIGHTS.alternatives
-    readiness_weight: int = DEFAULT_WEIGHTS.readiness
-    packing_weight: int = DEFAULT_WEIGHTS.packing
-    alignment_weight: int = DEFAULT_WEIGHTS.alignment
-
-    @property
-    def weights(self) -> Weights:
-        """The weights of the score terms by which feasible nodes are rated."""
-        return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight, self.alignment_weight)
+    alternatives_weight: int = 4
+    readiness_weight: int = 2
+    packing_weight: int = 1
+    alignment_weight: int = 2
