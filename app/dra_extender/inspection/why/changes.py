@@ -11,7 +11,6 @@ import msgspec
 from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
-from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import EndedPod
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError, decode_shallow, listed, number_of
@@ -28,7 +27,6 @@ _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
 _MOST_NAMED: Final = 3
 _OF_TRIAL: Final = "-trial"
-_GROUPS: Final = "podgroups "
 ENDS: Final = "end "
 
 _NAMING: Final = {
@@ -92,7 +90,7 @@ NO_CHANGE: Final = ProposedChange("", ())
 
 
 class ClaimChanges:
-    """Changes of the claims of one pod, and ends of other claims."""
+    """Changes of what one pod asks for."""
 
     def __init__(self, view: ClusterView, pod: Pod, *, names_pod: bool = False) -> None:
         """`names_pod`: the texts of changes of the pod's own claims and resources begin with its name."""
@@ -100,7 +98,6 @@ class ClaimChanges:
         self._pod = pod
         self._begin = f"{pod.name}: " if names_pod else ""
         self._members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
-        self._own = frozenset((*(member.key for member in self._members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found_claims = find_claims(pod, view.ledger)
         alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
         claims = (
@@ -335,53 +332,6 @@ class ClaimChanges:
             self._stored[label] = _claim_in(record)
         return self._stored.get(label)
 
-    def can_be_ended(self, holder: Holder) -> bool:
-        """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""
-        return holder.can_be_ended and self._own.isdisjoint(holder.consumers)
-
-    def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
-        """Return the end of the pods that use these claims, which are deallocated; None if a claim is not known."""
-        changes: list[ObjectChange] = []
-        for holder in holders:
-            record = self._view.ledger.claims.by_key(*split_key(holder.claim))
-            if record is None or not record.raw:
-                return None
-            before = _claim_in(record)
-            changes.append(ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}}))
-        used = dict.fromkeys(name for holder in holders for name in holder.consumers)
-        of_staying = (name for holder in holders if not holder.leaving for name in holder.consumers)
-        pods = {name: self._view.pod(*split_key(name)) for name in of_staying}
-        ends = [name for name, pod in pods.items() if pod is None or not pod.ending]
-        texts = []
-        for holder in (holder for holder in holders if holder.leaving):
-            whose = f", whose pods {'are' if 'being' in holder.leaving else 'have'} {holder.leaving}"
-            state = f"released{whose}" if holder.consumers else f"gone, which is {holder.leaving}"
-            texts.append(f"wait until claim {holder.claim} is {state}")
-        unused = [holder.claim for holder in holders if not (holder.consumers or holder.leaving)]
-        texts += [f"delete claim {claim}, which no pod uses" for claim in unused]
-        texts += [f"{ENDS}{', '.join(ends)}"] if ends else []
-        return ProposedChange(
-            ", ".join(texts), tuple(changes), tuple(self._pods(used)), harmful=bool(unused) or bool(ends)
-        )
-
-    def priority(self, holder: Holder) -> int:
-        """Return the highest priority of the pods that use the claim; 0 if none is known."""
-        return max((pod.priority for pod in staying_pods(self._view, self._pods(holder.consumers))), default=0)
-
-    def may_be_ended(self, *holders: Holder) -> bool:
-        """Return whether no PodDisruptionBudget forbids to evict the pods that use the claims."""
-        pods = (pod for holder in holders for pod in self._pods(holder.consumers))
-        return self._view.may_be_evicted(dict.fromkeys(pods))
-
-    def _pods(self, consumers: Iterable[str]) -> Iterator[str]:
-        """Yield the pods among the consumers, and the members of the PodGroups."""
-        for consumer in consumers:
-            if consumer.startswith(_GROUPS):
-                group = split_key(consumer.removeprefix(_GROUPS))
-                yield from (pod.key for pod in self._view.ledger.pods.members(*group))
-            else:
-                yield consumer
-
 
 def _edited(
     kind: StoredKind, before: Json | None, text: str, edit: Edit, further: Sequence[ObjectChange] = ()
@@ -418,6 +368,20 @@ def with_capacity(amounts: Mapping[str, int]) -> Edit:
     def edit(body: Json) -> None:
         capacity = body.setdefault("capacity", {})
         capacity["requests"] = {**(capacity.get("requests") or {}), **written}
+
+    return edit
+
+
+def with_constraint(field: str, attribute: str, meant: str | None) -> Edit:
+    """Return an edit of a claim that gives its constraints on an attribute another attribute; without one, that removes them."""
+
+    def edit(claim: Json) -> None:
+        devices = claim["spec"]["devices"]
+        if meant is None:
+            devices["constraints"] = [stored for stored in devices["constraints"] if stored.get(field) != attribute]
+        for stored in devices["constraints"]:
+            if stored.get(field) == attribute:
+                stored[field] = meant
 
     return edit
 

@@ -4,7 +4,7 @@ A further cause for which nothing can be tried gets a sentence in `advice`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -17,18 +17,16 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import meant_name
 from dra_extender.inspection.objects import unread
 from dra_extender.inspection.why.changes import ENDS, ClaimChanges, ProposedChange
+from dra_extender.inspection.why.ends import HolderEnds
 from dra_extender.inspection.why.nearest import NearestDevices
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, PoolGap, ReportedReason
+from dra_extender.inspection.why.report import NextStep, PoolGap, ReportedReason
 from dra_extender.inspection.why.reported import creation_events
-from dra_extender.inspection.why.request_edits import HELD, ReasonFacts, RequestEdits
-from dra_extender.inspection.why.trials import EndCost, EndedHolders, Trials
+from dra_extender.inspection.why.request_edits import ReasonFacts, RequestEdits
+from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-_CHEAP: Final = EndCost(forbidden=False, holders=1, priority=0)
-_MOST_NODES: Final = 4
-"""Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
 _MOST_TRIED: Final = 6
 """Changes of one way that are tried for a gang."""
@@ -62,7 +60,7 @@ class NextSteps:
         self._begin = f"{pod.name}: " if names_pod else ""
         self._edits = RequestEdits(view, pod, self._claims, nearest)
         self._trials = trials
-        self._ends = EndedHolders(self._trials, self._claims)
+        self.ends = HolderEnds(view, pod, nearest, trials)
 
     def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """Yield, for each way to help, the smallest change after which the pod fits on some of these nodes."""
@@ -84,19 +82,9 @@ class NextSteps:
         advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))
-        if facts.rejection.code in HELD:
-            step = self._ended(facts, nodes)
-            # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
-            if step is not None and (step.verified == DEVICES_AND_NODES or self._view.node_fit is None):
-                yield step
-
-    def ends(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
-        """Yield the end of each holder of the nearest device, whether or not it is enough."""
-        if facts.rejection.code in HELD and facts.reason.nearest is not None:
-            for share in facts.reason.nearest.holders:
-                ended = self._claims.ended([share.holder]) if self._claims.can_be_ended(share.holder) else None
-                if ended is not None:
-                    yield ended
+        end = self.ends.against(facts, nodes)
+        if end is not None:
+            yield end
 
     def edits(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
         """Yield the first changes of each other way to help, whether or not they are enough."""
@@ -129,49 +117,6 @@ class NextSteps:
         taints = ", ".join(map(taint_text, untolerated_taints(device.taints, option.tolerations)))
         name = option.device_class.name
         return f"ask for DeviceClass {name} with a ResourceClaim that tolerates {taints}: an extended resource tolerates no taint"
-
-    def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
-        """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
-        if self._trials.of_gang:
-            in_the_way = self._in_the_way(facts, [diagnosis.node.name for diagnosis in facts.diagnoses])
-            everywhere = self._ends.fewest(in_the_way, nodes)
-            return None if everywhere is None else everywhere[0]
-        nearest = facts.reason.nearest
-        best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
-        for name in self._nearest_to_end(facts, nodes):
-            shares = tuple(self._in_the_way(facts, [name]))
-            if best is not None and best[1] <= _CHEAP and (not best[1].holders or not _some_leave(shares)):
-                continue
-            end_on_node = self._ends.fewest(shares, [name])
-            if end_on_node is not None and (best is None or end_on_node[1] < best[1]):
-                best = end_on_node
-        return None if best is None else best[0]
-
-    def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
-        """Return the nodes on which it is tried to end what is in the way.
-
-        The nearest node comes first, then nodes that a holder leaves by itself, then those with the fewest and least holders.
-        """
-        ranks: list[tuple[bool, int, int, str]] = []
-        for diagnosis in facts.diagnoses:
-            shares = self._nearest.holders_on(diagnosis)
-            staying = [share.holder for share in shares if not share.holder.leaving]
-            priority = max(map(self._claims.priority, staying), default=0)
-            if shares:
-                ranks.append((not _some_leave(shares), len(staying), priority, diagnosis.node.name))
-        return tuple(dict.fromkeys((*nodes[:1], *(name for *_, name in sorted(ranks)))))[:_MOST_NODES]
-
-    def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
-        """Yield the holders of what any request of the pod needs on these nodes."""
-        if facts.demand is not None:
-            for claim in facts.demand.claims:
-                for option in (option for request in claim.requests for option in request.options):
-                    for diagnosis in self._nearest.diagnose(facts.demand, (claim.label, option.name), nodes):
-                        yield from self._nearest.holders_on(diagnosis)
-
-
-def _some_leave(shares: Iterable[HolderShare]) -> bool:
-    return any(share.holder.leaving for share in shares)
 
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")

@@ -155,7 +155,7 @@ class Reasons:
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
         """Try a change against one reason with `further` more changes, each against what is left; prefer to end the fewest pods."""
         best: NextStep | None = None
-        for changes_against in (self._next.edits, self._next.ends):
+        for changes_against in (self._next.edits, self._next.ends.of_nearest):
             for facts in self._known[:_MOST_REASONS_OF_A_SET]:
                 for change in islice(changes_against(facts), _MOST_OF_A_REASON):
                     if self._trials.limit or self._view.monotonic > end:
@@ -302,9 +302,10 @@ class Reasons:
             _reason(rejection, nodes, rejection.code.value),
             nearest=nearest if rejection.code is not Code.COMBINATION else None,
             count=self._nearest.count(diagnoses, option.count) if counted else None,
-            constraint=self._constraint(group, demand, option, diagnoses),
         )
-        return ReasonFacts(rejection, reason, demand, nodes, diagnoses=diagnoses)
+        facts = ReasonFacts(rejection, reason, demand, nodes, diagnoses=diagnoses)
+        constraint = self._constraint(facts, group.example)
+        return facts._replace(reason=msgspec.structs.replace(reason, constraint=constraint))
 
     def _of_rejection(self, group: RejectionGroup, diagnoses: Sequence[NodeDiagnosis]) -> NearestDevice | None:
         """Return the device that the search names, where what excludes it are the devices that were picked before it."""
@@ -316,16 +317,13 @@ class Reasons:
                     return NearestDevice(node=group.example, device=name, detail=rejection.detail)
         return None
 
-    def _constraint(
-        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, diagnoses: Sequence[NodeDiagnosis]
-    ) -> ConstraintValues | None:
+    def _constraint(self, facts: ReasonFacts, example: str) -> ConstraintValues | None:
         """Return the values that the devices which the request could have offer to the constraint that the search names."""
-        diagnosis = next((diagnosis for diagnosis in diagnoses if diagnosis.node.name == group.example), None)
-        if group.rejection.code is not Code.CONSTRAINT or diagnosis is None:
+        diagnosis = next((diagnosis for diagnosis in facts.diagnoses if diagnosis.node.name == example), None)
+        if facts.rejection.code is not Code.CONSTRAINT or diagnosis is None:
             return None
-        claim_constraints = next(claim.constraints for claim in demand.claims if claim.label == group.rejection.claim)
-        constraints = [claim_constraints[index] for index in option.constraints]
-        named = [constraint for constraint in constraints if constraint.text() in group.rejection.detail] or constraints
+        constraints = facts.constraints
+        named = [constraint for constraint in constraints if constraint.text() in facts.rejection.detail] or constraints
         if not named:
             return None
         # A device without the attribute is excluded by the constraint alone, before the search.

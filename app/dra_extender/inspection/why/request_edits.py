@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
+from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.explain.device_messages import taint_text
@@ -30,6 +31,7 @@ from dra_extender.inspection.why.changes import (
     Place,
     ProposedChange,
     with_capacity,
+    with_constraint,
     with_expressions,
     without_requests,
 )
@@ -98,6 +100,12 @@ class ReasonFacts(NamedTuple):
         claims = () if self.demand is None else self.demand.claims
         return next((claim for claim in claims if claim.label == self.rejection.claim), None)
 
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        """Return the constraints in which the request takes part."""
+        claim, option = self.claim, self.option
+        return [] if claim is None or option is None else [claim.constraints[index] for index in option.constraints]
+
 
 class RequestEdits:
     """Finds changes of what one pod asks for."""
@@ -132,8 +140,8 @@ class RequestEdits:
             case Code.CAPACITY:
                 yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
-                yield self._meant_attributes(facts, option)
-                yield self._without_constraints(facts, option)
+                yield self._meant_attributes(facts)
+                yield self._without_constraints(facts)
             case Code.COMBINATION:
                 yield self._without_request(facts)
         yield self._tolerations(facts, option)
@@ -228,32 +236,19 @@ class RequestEdits:
             if less:
                 yield self._claims.of_request(facts.place, _less_text(less), with_capacity(less))
 
-    def _meant_attributes(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+    def _meant_attributes(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         """Yield the claim with the attributes that were meant by misspelt ones of its constraints."""
-        constraints = () if facts.claim is None else facts.claim.constraints
         names = self._nearest.attributes(facts.diagnoses)
-        for constraint in (constraints[index] for index in option.constraints):
-            meant = None if constraint.attribute in names else meant_name(constraint.attribute, names)
+        for constraint in facts.constraints:
+            field, attribute = constraint.field, constraint.attribute
+            meant = None if attribute in names else meant_name(attribute, names)
             if meant is not None:
-                field, misspelt = constraint.field, constraint.attribute
+                text = f"ask for {field} {meant} instead of {attribute}"
+                yield self._claims.of_claim(facts.rejection.claim, text, with_constraint(field, attribute, meant))
 
-                def edit(claim: Json, field: str = field, misspelt: str = misspelt, meant: str = meant) -> None:
-                    for stored in claim["spec"]["devices"]["constraints"]:
-                        if stored.get(field) == misspelt:
-                            stored[field] = meant
-
-                text = f"ask for {field} {meant} instead of {misspelt}"
-                yield self._claims.of_claim(facts.rejection.claim, text, edit)
-
-    def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        constraints = () if facts.claim is None else facts.claim.constraints
-        for constraint in (constraints[index] for index in option.constraints):
-            field, value = constraint.field, constraint.attribute
-
-            def edit(claim: Json, field: str = field, value: str = value) -> None:
-                devices = claim["spec"]["devices"]
-                devices["constraints"] = [stored for stored in devices["constraints"] if stored.get(field) != value]
-
+    def _without_constraints(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        for constraint in facts.constraints:
+            edit = with_constraint(constraint.field, constraint.attribute, None)
             yield self._claims.of_claim(facts.rejection.claim, f"do without {constraint.text()}", edit)
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
