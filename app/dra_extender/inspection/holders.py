@@ -144,7 +144,6 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     return names + claim + state + since
 
 
-_MOST_NAMED: Final = 3
 MOST_LINES: Final = 20
 """Holds that the lines of an answer name; JSON has all."""
 _FURTHER_INDENT: Final = "  "
@@ -215,7 +214,7 @@ def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterat
     """Say what the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`)."""
     for hold in report.holds:
         if any(uid == pod_uid for _, uid in hold.pods):
-            nodes = listed(sorted(at.node for at in hold.nodes), _MOST_NAMED)
+            nodes = listed(sorted(at.node for at in hold.nodes))
             yield f"devices for claim {hold.claim} are held on {nodes} until {clock_text(hold.until)}"
     for plan in report.plans:
         if plan.pod_group == group:

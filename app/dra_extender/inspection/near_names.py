@@ -34,7 +34,7 @@ def names_there(missing: str, names: Iterable[str]) -> str:
     if nearest:
         return nearest
     first = max(0, min(bisect(ordered, missing) - 1, len(ordered) - _MOST_NAMED))
-    return f"; there are {listed([*ordered[first:], *ordered[:first]], _MOST_NAMED)}" if ordered else ""
+    return f"; there are {listed([*ordered[first:], *ordered[:first]])}" if ordered else ""
 
 
 def name_hint(key: tuple[str, str], keys: Iterable[tuple[str, str]]) -> str:
@@ -46,7 +46,7 @@ def name_hint(key: tuple[str, str], keys: Iterable[tuple[str, str]]) -> str:
     existing = sorted(keys)
     elsewhere = ["/".join(filter(None, other)) for other in existing if other[1] == name]
     if elsewhere:
-        return f"; there is {listed(elsewhere, _MOST_NAMED)}"
+        return f"; there is {listed(elsewhere)}"
     return nearest_name_text(name, (other for of_namespace, other in existing if of_namespace == namespace))
 
 

@@ -63,7 +63,7 @@ def tree(report: WhyReport) -> Iterator[Part]:
         age = "" if event.age is None else f"{age_text(event.age)} ago, "
         yield paragraph(f"Event {age}{event.subject}: {event.reason}: {event.message}", INDENT)
     if report.usable:
-        nodes = listed(report.usable, _MOST_NAMES)
+        nodes = listed(report.usable)
         unbound = f"; not bound yet: {'; '.join(report.unbound)}" if report.unbound else ""
         fits = (report.unbound or report.scheduler_absent) and not report.unjudged
         yield paragraph(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT)
@@ -154,10 +154,9 @@ def _names(names: Sequence[str]) -> str:
             first = int(numbers[0])
             if [int(number) for number in numbers] == list(range(first, first + len(names))):
                 return f"{names[0]}..{numbers[-1]}"
-    return listed(names, _MOST_NAMES)
+    return listed(names)
 
 
-_MOST_NAMES: Final = 3
 _NAMES_COLUMN: Final = 16
 
 

@@ -11,7 +11,7 @@ from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.near_names import meant_name, names_there, nearest_name_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PENDING, PodFacts
-from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
+from dra_extender.inspection.why.report import EXAMPLES, AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.allocation_snapshot import allocated_at, results_of
 from dra_extender.model.api_json import listed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
@@ -89,8 +89,6 @@ def reported_by_closeness(reported: Sequence[ReportedReason]) -> Sequence[Report
 
 _IN: Final = "In"
 _UNKNOWN: Final = "whether a node has its devices is not known"
-EXAMPLES: Final = 3
-"""How many nodes of a reason are named."""
 _GANG_CODES: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE, Code.POD_GROUP_MISSING})
 SELECTED_DEVICES: Final = frozenset(NEAREST_MISS_FIRST) - {Code.SELECTOR_FAILED, Code.SELECTOR_INVALID}
 """Codes about devices that the selectors select."""
@@ -300,7 +298,7 @@ def unknown_labels(view: ClusterView, pod: Pod) -> Iterator[str]:
             yield f"no node has label {label}{nearest_name_text(label, values_by_label)}"
         elif values and values_by_label[label].isdisjoint(values):
             there = names_there(values[0], values_by_label[label])
-            yield f"no node has label {label} with value {listed(list(values), EXAMPLES)}{there}"
+            yield f"no node has label {label} with value {listed(list(values))}{there}"
 
 
 def _further(view: ClusterView, pod: Pod, node_filter: str, nodes: Sequence[str]) -> Iterator[str]:
@@ -312,7 +310,7 @@ def _further(view: ClusterView, pod: Pod, node_filter: str, nodes: Sequence[str]
             yield from unknown_labels(view, pod)
         case NodeFilter.PORTS if fit is not None and needs is not None:
             for node in nodes:
-                yield f"in use on {node} by {listed(list(fit.port_holders(needs, node)), EXAMPLES)}"
+                yield f"in use on {node} by {listed(list(fit.port_holders(needs, node)))}"
 
 
 class JudgedNodes(NamedTuple):

@@ -25,7 +25,6 @@ _MOST_CLAIMS: Final = 32
 """Claims of a pod that are looked up one by one where not all are found."""
 _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
-_MOST_NAMED: Final = 3
 _OF_TRIAL: Final = "-trial"
 ENDS: Final = "end "
 
@@ -207,7 +206,7 @@ class ClaimChanges:
                 changes.append(
                     ObjectChange(StoredKind.CLAIM, before, {**before, "metadata": metadata, "spec": after["spec"]})
                 )
-        text = f"{listed(sorted(dict.fromkeys(names)), _MOST_NAMED)}: {change.text.removeprefix(self._begin)}"
+        text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(self._begin)}"
         return change._replace(text=text, changes=tuple(changes)) if changed else None
 
     def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:

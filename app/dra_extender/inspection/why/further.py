@@ -18,9 +18,8 @@ from dra_extender.cel.explain.values import quantity_text, shortened
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.near_names import is_slip, names_there
-from dra_extender.inspection.why.cause import EXAMPLES
 from dra_extender.inspection.why.nearest import NearestDevices, TypedValue
-from dra_extender.inspection.why.report import NearestDevice
+from dra_extender.inspection.why.report import EXAMPLES, NearestDevice
 from dra_extender.inspection.why.request_edits import ReasonFacts
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceToleration
@@ -34,7 +33,6 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import why_unusable_on
 
-_MOST_NAMED: Final = 3
 _LONGEST: Final = 80
 
 
@@ -51,9 +49,9 @@ def unreached_pools(view: ClusterView, option: SearchableRequest) -> Iterator[st
         if not is_reached and may_serve(Code.OTHER_NODE, current, option, view.budget()):
             where = dict.fromkeys(text for published in current for text in _wheres(published))
             sentences.append(f"pool {driver}/{name} reaches no node: {listed(list(where), 1)}")
-    yield from sentences[:_MOST_NAMED]
-    if len(sentences) > _MOST_NAMED:
-        yield f"{len(sentences) - _MOST_NAMED} more pools reach no node"
+    yield from sentences[:EXAMPLES]
+    if len(sentences) > EXAMPLES:
+        yield f"{len(sentences) - EXAMPLES} more pools reach no node"
 
 
 def _reaches_a_node(published: ResourceSlice, ledger: Ledger) -> bool:
@@ -171,7 +169,7 @@ class FurtherReasons:
         """Yield the nodes for which a claim is allocated."""
         nodes = self._nodes_of(label)
         if nodes:
-            yield f"it is allocated for {listed(nodes, EXAMPLES)}"
+            yield f"it is allocated for {listed(nodes)}"
             return
         for claim in self._claims(label):
             allocation = claim.record.claim.status.allocation
@@ -188,20 +186,20 @@ class FurtherReasons:
         fit = self._view.node_fit
         needs = None if fit is None else fit.needs(self._pod.key)
         own = [] if needs is None else [toleration.of_device() for toleration in needs.tolerations]
-        for taint in islice(taints, _MOST_NAMED):
+        for taint in islice(taints, EXAMPLES):
             setting = [
                 name
                 for name, rule in rules
                 if rule.spec.taint == taint and rule.selector is not None and rule.selector.selects(nearest.device_id)
             ]
             if setting:
-                yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting, _MOST_NAMED)}"
+                yield f"{taint_text(taint)} is set by DeviceTaintRule {listed(setting)}"
             near = (
                 toleration
                 for toleration in tolerations
                 if toleration.key == taint.key or is_slip(toleration.key or "", taint.key)
             )
-            for toleration in islice(near, _MOST_NAMED):
+            for toleration in islice(near, EXAMPLES):
                 yield f"the request tolerates {toleration_text(toleration)} instead"
             if any(tolerates(toleration, taint) for toleration in own):
                 yield f"the pod tolerates {taint_text(taint)}, which counts for nodes only; the request would have to"
@@ -213,7 +211,7 @@ class FurtherReasons:
             # One more device is needed: what keeps others away counts too, where it is something else.
             others = {device.taints: device.detail for device in devices if device.code is Code.TAINTED}
             others.pop(taints, None)
-            yield from (f"also {detail}" for detail in islice(others.values(), _MOST_NAMED))
+            yield from (f"also {detail}" for detail in islice(others.values(), EXAMPLES))
 
     def _behind_selectors(self, facts: ReasonFacts, demand: Demand, option: SearchableRequest) -> Iterator[str]:
         """Yield what would keep the nearest device away if the selectors meant it."""
@@ -223,7 +221,7 @@ class FurtherReasons:
             return
         if diagnosis.code is Code.IN_USE:
             holders = [holder_text(share.holder, self._view.now) for share in self._nearest.in_the_way(diagnosis)]
-            yield f"also in use{f', held by {listed(holders, _MOST_NAMED)}' if holders else ''}"
+            yield f"also in use{f', held by {listed(holders)}' if holders else ''}"
             yield from _beside_holders(miss.device, demand, option)
         elif diagnosis.detail:
             yield from (f"also {text}" for text in (diagnosis.detail, diagnosis.also) if text)
@@ -233,7 +231,7 @@ class FurtherReasons:
         for device in (device for diagnosis in facts.diagnoses for device in diagnosis.devices):
             if device.device_id != nearest.device_id:
                 continue
-            for lacking in device.further_shortages[:_MOST_NAMED]:
+            for lacking in device.further_shortages[:EXAMPLES]:
                 shares = self._nearest.drawing(device.device_id, lacking.counter_set)
                 drawing = [share.holder for share in shares if lacking.counter in dict(share.counters)]
                 # Who draws on the set of the first counter is named already.
@@ -241,7 +239,7 @@ class FurtherReasons:
                 held = [] if known else [holder_text(holder, self._view.now) for holder in drawing]
                 yield (
                     f"also {lacking.counter_set} {lacking.counter}: needs {quantity_text(lacking.requested)}, "
-                    f"{quantity_text(lacking.remaining)} left{f', held by {listed(held, _MOST_NAMED)}' if held else ''}"
+                    f"{quantity_text(lacking.remaining)} left{f', held by {listed(held)}' if held else ''}"
                 )
             return
 
@@ -278,7 +276,7 @@ class FurtherReasons:
             for value, device in islice(_lacking_devices(by_request), 1):
                 holders = [holder_text(share.holder, self._view.now) for share in self._nearest.in_the_way(device)]
                 if holders:
-                    held = f"is held by {listed(holders, _MOST_NAMED)}"
+                    held = f"is held by {listed(holders)}"
                     yield f"{device.device_id[2]} has the common value {value[1]}, and {held}"
                     return
 
@@ -328,7 +326,7 @@ class FurtherReasons:
             for refusal in refusals:
                 nodes_by_refusal.setdefault(refusal.description, []).append(name)
         for description, names in nodes_by_refusal.items():
-            yield f"also {description} on {listed(names, EXAMPLES)}"
+            yield f"also {description} on {listed(names)}"
 
     def _not_found(self, rejection: Rejection, node: Node, option: SearchableRequest) -> Iterator[str]:
         """Yield what the selector that failed reads and does not find on the device, and what is there."""
@@ -347,7 +345,7 @@ def _beside_holders(device: Device | None, demand: Demand, option: SearchableReq
     if device is not None and demand.features.device_taints:
         taints = [taint_text(taint) for taint in untolerated_taints(device.taints, option.tolerations)]
         if taints:
-            yield f"also {device.name} has taint {listed(taints, _MOST_NAMED)}"
+            yield f"also {device.name} has taint {listed(taints)}"
 
 
 def _lacking_devices(

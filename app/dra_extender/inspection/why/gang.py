@@ -133,14 +133,14 @@ def _lacking_fields(
         member for member, rejection in diagnosis.unready if rejection.code is Code.POD_GATED and member.uid != pod.uid
     ]
     if gated:
-        gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)), _MOST_HELPED)
-        names = listed([member.name for member in gated], _MOST_HELPED)
+        gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)))
+        names = listed([member.name for member in gated])
         yield gated, f"wait until the scheduling gates of {names} are removed: {gates}", {"schedulingGates": []}
     absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
     name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name) if absent else None
     if name is not None:
         own = [member.uid for member in absent] == [pod.uid]
-        names = "" if own else f"{listed([member.name for member in absent], _MOST_HELPED)}: "
+        names = "" if own else f"{listed([member.name for member in absent])}: "
         yield absent, names + scheduler_text(absent[0], name), {"schedulerName": name}
 
 

@@ -17,6 +17,7 @@ from dra_extender.inspection.audit.requests import requests_by_name
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import meant_name, names_there
 from dra_extender.inspection.objects import unread
+from dra_extender.inspection.why.report import EXAMPLES
 from dra_extender.model.api_json import ModelError, decode, listed
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.resource_claim import ClaimSpec
@@ -36,11 +37,18 @@ _NAME: Final = re.compile(r'\.\??([A-Za-z_][A-Za-z0-9_]*)|"([^"\\]{1,128})"')
 
 
 def existing_names(view: ClusterView, pod: Pod, rejection: Rejection) -> str:
-    """Return what exists in the place of the class, claim, template or PodGroup that a rejection says does not; else empty."""
+    """Return what exists in the place of the class, claim, template or PodGroup that a rejection says does not; else empty.
+
+    That is where else an object of the name is, otherwise what exists in its namespace.
+    """
     if rejection.code is Code.CLASS_MISSING:
         return names_there(re.split("[ /]", rejection.detail)[-1], view.ledger.classes)
     missing = missing_object(view, pod, rejection)
-    return "" if missing is None else _names_beside(view, pod.namespace, *missing)
+    if missing is None:
+        return ""
+    kind, name = missing
+    elsewhere = [f"{namespace}/{name}" for namespace in sorted(view.namespaces_of(kind, name))]
+    return f"; there is {listed(elsewhere)}" if elsewhere else names_there(name, view.names(kind, pod.namespace))
 
 
 def missing_object(view: ClusterView, pod: Pod, rejection: Rejection) -> tuple[StoredKind, str] | None:
@@ -57,16 +65,6 @@ def missing_object(view: ClusterView, pod: Pod, rejection: Rejection) -> tuple[S
         case Code.POD_GROUP_MISSING if in_namespace:
             return StoredKind.POD_GROUP, missing
     return None
-
-
-def _names_beside(view: ClusterView, namespace: str, kind: StoredKind, missing: str) -> str:
-    """Return where else an object of this name is, otherwise what exists in its namespace, as `names_there` does."""
-    elsewhere = [f"{other}/{missing}" for other in sorted(view.namespaces_of(kind, missing))]
-    return (
-        f"; there is {listed(elsewhere, _MOST_NAMED)}"
-        if elsewhere
-        else names_there(missing, view.names(kind, namespace))
-    )
 
 
 class PublishedNames(NamedTuple):
@@ -178,13 +176,12 @@ _MISSING: Final = frozenset({Code.CLAIM_MISSING, Code.POD_GROUP_MISSING})
 _SPEC: Final = msgspec.json.Decoder(ClaimSpec)
 _MOST_ENTRIES: Final = 32
 """Entries of `spec.resourceClaims` that are looked at."""
-_MOST_NAMED: Final = 3
 
 
 def beside_gates(view: ClusterView, pod: Pod) -> Iterator[str]:
     """Yield a sentence about each object that the claims of a gated pod name and that does not exist, the first few."""
     sentences = (text for entry in islice(pod.claims, _MOST_ENTRIES) for text in _missing(view, pod, entry))
-    yield from (f"beside its gates: {text}" for text in islice(dict.fromkeys(sentences), _MOST_NAMED))
+    yield from (f"beside its gates: {text}" for text in islice(dict.fromkeys(sentences), EXAMPLES))
 
 
 def _missing(view: ClusterView, pod: Pod, entry: PodResourceClaim) -> Iterator[str]:

@@ -14,14 +14,13 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.fewest_ends import fewest_ends
 from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
 from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ProposedChange, joined, staying_pods
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, EXAMPLES, Cause, NextStep
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration
 from dra_extender.nodefit.node_fit import CONDITION_TAINTS, NodeFilter, NodeFit, NodeRefusal
 from dra_extender.nodefit.pod_needs import PodNeeds, conflicting, read_amounts
 
-_MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
 _MOST_NODES: Final = 200
 """Nodes that are looked at for a pod that asks for no devices, spread evenly."""
@@ -136,7 +135,7 @@ class NodeSteps:
                 allowing = (
                     other_node for other_node in refusals if not fit.refusals(advice.needs, other_node, self._ended)
                 )
-                usable = [name] if advice.on_node_only else list(islice(allowing, _MOST_NAMED))
+                usable = [name] if advice.on_node_only else list(islice(allowing, EXAMPLES))
                 if usable:
                     texts.add(text)
                     yield NextStep(

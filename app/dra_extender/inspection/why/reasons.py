@@ -16,7 +16,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.reasons import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.near_names import names_there
-from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
+from dra_extender.inspection.why.cause import OF_DEVICES, SELECTED_DEVICES, rejections_by_closeness
 from dra_extender.inspection.why.changes import ClaimChanges, Place, ProposedChange
 from dra_extender.inspection.why.further import FurtherReasons, unreached_pools
 from dra_extender.inspection.why.names import existing_names
@@ -25,6 +25,7 @@ from dra_extender.inspection.why.next_steps import NextSteps
 from dra_extender.inspection.why.node_steps import NodeSteps
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
+    EXAMPLES,
     Branch,
     ConstraintValues,
     NearestDevice,

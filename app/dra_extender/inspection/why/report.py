@@ -13,6 +13,8 @@ FORMAT: Final = "dra-extender.io/why/v1"
 DEVICES_ONLY: Final = "devices only"
 DEVICES_AND_NODES: Final = "devices and nodes"
 """How a next step was tried; see NextStep."""
+EXAMPLES: Final = 3
+"""How many nodes, devices or sentences of a kind are named where there may be many."""
 ONCE_CORRECTED: Final = "once the name is right"
 """How sentences for people begin that are about what stands in the way after a misspelt name is corrected."""
 

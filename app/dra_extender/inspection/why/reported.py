@@ -107,7 +107,6 @@ _LEFT_ALONE: Final = (Code.DEVICES_IN_BACKOFF.value, Code.NODE_IN_BACKOFF.value)
 _SAID_OTHERWISE: Final = frozenset({FAILED_SCHEDULING, CLAIM_CREATION, UNAVAILABLE_REASON})
 """What the reasons against nodes, the condition PodScheduled or the missing claim say by themselves."""
 _MOST_EVENTS: Final = 4
-_MOST_NAMED: Final = 3
 _STRICT: Final = "DoNotSchedule"
 _POD: Final = msgspec.json.Decoder(WholePod)
 
@@ -168,7 +167,7 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
     name = pod.scheduler_name
     if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
         return ""
-    others = f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
+    others = f"; {listed(sorted(acting))} acted" if acting else ""
     hint = nearest_name_text(name, acting) or others
     missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
@@ -198,7 +197,7 @@ def unjudged_filters(data: bytes) -> Iterator[UnjudgedFilter]:
     claims = [volume.persistent_volume_claim.claim_name for volume in volumes if volume.persistent_volume_claim]
     claims += [f"of volume {volume.name}" for volume in volumes if volume.ephemeral is not None]
     if claims:
-        yield UnjudgedFilter(ReasonKind.VOLUMES, f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}")
+        yield UnjudgedFilter(ReasonKind.VOLUMES, f"PersistentVolumeClaim {listed(claims)}")
     affinity = spec.affinity or Affinity()
     if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
         yield UnjudgedFilter(ReasonKind.OTHER_PODS, "affinity to other pods")

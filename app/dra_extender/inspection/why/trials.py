@@ -9,7 +9,7 @@ import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.changes import ProposedChange, staying_pods, together
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, EXAMPLES, NextStep
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import CLOSED
 from dra_extender.nodefit.pod_needs import PodNeeds
@@ -25,7 +25,6 @@ SECONDS: Final = 30.0
 """Time after which no further change is tried."""
 _MOST_NODES: Final = 64
 """Nodes on which a change is tried for a single pod."""
-_MOST_NAMED: Final = 3
 
 
 class Trials:
@@ -124,7 +123,7 @@ class Trials:
     def _step(self, change: ProposedChange, nodes: Sequence[str], *, usable: bool) -> NextStep:
         return NextStep(
             text=change.text,
-            nodes=tuple(nodes[:_MOST_NAMED]),
+            nodes=tuple(nodes[:EXAMPLES]),
             verified=DEVICES_AND_NODES if usable else DEVICES_ONLY,
             harmful=change.harmful,
             ends=staying_pods(self._view, change.ended),

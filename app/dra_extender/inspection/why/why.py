@@ -28,7 +28,7 @@ from dra_extender.inspection.why.bound import (
     node_scores,
     preferred_attributes,
 )
-from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes, meant_resources
+from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources
 from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
@@ -38,6 +38,7 @@ from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import (
     DEVICES_AND_NODES,
     DEVICES_ONLY,
+    EXAMPLES,
     FORMAT,
     ONCE_CORRECTED,
     Cause,
@@ -68,7 +69,6 @@ _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _ALLOCATION_CODES: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _KUBELET: Final = "kubelet"
-_MOST_NAMED: Final = 3
 _PENDING: Final = Readiness.PENDING.value
 _POD: Final = msgspec.json.Decoder(WholePod)
 
@@ -259,7 +259,7 @@ def _with_meant_resources(view: ClusterView, pod: Pod, report: WhyReport) -> Why
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         further = [group.rejection.text for group in cause.result.why()]
-    notes = (*report.notes, f"{ONCE_CORRECTED}: {', '.join((cause.summary, *further[:_MOST_NAMED]))}")
+    notes = (*report.notes, f"{ONCE_CORRECTED}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
     return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
 
 
@@ -290,7 +290,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
     if report.cause in _CAUSES_OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
-    notes += tuple(islice(_unscheduled_members(view, pod), _MOST_NAMED))
+    notes += tuple(islice(_unscheduled_members(view, pod), EXAMPLES))
     steps = tuple(gang_steps(view, pod, diagnosis, gang))
     return msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes, next=steps), reasons
 
@@ -375,7 +375,7 @@ def _with_scheduler(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport
         tried = (NextStep(text="", nodes=report.usable, verified=verified),)
     members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
     alike = [member.name for member in members if member.waits_for_node and member.scheduler_name == pod.scheduler_name]
-    text = (f"{listed(sorted(alike), _MOST_NAMED)}: " if len(alike) > 1 else "") + scheduler_text(pod, name)
+    text = (f"{listed(sorted(alike))}: " if len(alike) > 1 else "") + scheduler_text(pod, name)
     steps = tuple(msgspec.structs.replace(step, text=joined((text, step.text))) for step in tried)
     return msgspec.structs.replace(report, next=(*(steps or (NextStep(text=text),)), *advised))
 
