@@ -169,7 +169,6 @@ class ClusterView:
         self._hold_count = len(self.ledger.holds)
 
     def use_policy(self, overlay: Overlay) -> None:
-        """Put a policy on the devices."""
         self.ledger.overlays_changed(self.ledger.overlays.use_policy(overlay))
         if isinstance(overlay, PolicyOverlay):
             self.extender.expect(overlay.expected)
@@ -303,7 +302,6 @@ class ClusterView:
         return None if known is None else self.extender.allocator.pools_of(known)
 
     def published_pool(self, pool_id: PoolId) -> Pool:
-        """Return the newest generation of a pool, for all nodes."""
         return published_pool(pool_id, self.ledger.slices.of_pool(pool_id))
 
     def claim(self, namespace: str, name: str) -> ClaimHead | None:

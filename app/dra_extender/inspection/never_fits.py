@@ -45,8 +45,6 @@ _MOST_QUESTIONS: Final = 500
 
 
 class _Written(NamedTuple):
-    """An object of a file."""
-
     file: str
     document: YamlDocument
     written: WrittenObject

@@ -123,7 +123,6 @@ class ObjectEvents:
         return sorted(own, key=lambda event: -(event.last or 0.0))
 
     def reporters(self, reason: str) -> frozenset[str]:
-        """Return who reported Events with this reason."""
         return frozenset(
             event.reporter for events in self._by_object.values() for event in events if event.reason == reason
         )

@@ -92,10 +92,10 @@ class ClaimChanges:
     """Changes of what one pod asks for."""
 
     def __init__(self, view: ClusterView, pod: Pod, *, names_pod: bool = False) -> None:
-        """`names_pod`: the texts of changes of the pod's own claims and resources begin with its name."""
+        """`names_pod`: the texts of changes of the pod's own claims and resources `begin` with its name."""
         self._view = view
         self._pod = pod
-        self._begin = f"{pod.name}: " if names_pod else ""
+        self.begin = f"{pod.name}: " if names_pod else ""
         self._members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
         found_claims = find_claims(pod, view.ledger)
         alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
@@ -116,7 +116,6 @@ class ClaimChanges:
         return (body.get("deviceClassName", "") for body in _bodies(self._claim(place[0]), place[1]))
 
     def expressions(self, place: Place) -> Sequence[str]:
-        """Return the selectors of a request."""
         selectors = (
             selector for body in _bodies(self._claim(place[0]), place[1]) for selector in body.get("selectors") or ()
         )
@@ -154,7 +153,7 @@ class ClaimChanges:
             after["metadata"]["uid"] += _OF_TRIAL
             edit(after)
 
-        return _edited(StoredKind.CLAIM, self._claim(claim), self._begin + text, edit_copy)
+        return _edited(StoredKind.CLAIM, self._claim(claim), self.begin + text, edit_copy)
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """Return the device class with other expressions, by the present ones; None if it is not known."""
@@ -164,7 +163,7 @@ class ClaimChanges:
     def _of_pod(self, text: str, edit: Edit, *further: ObjectChange) -> ProposedChange | None:
         """Return the pod after `edit`, with what changes besides; None if the pod is not known."""
         stored = self._view.stored("pods", self._pod.name, self._pod.namespace)
-        return _edited(StoredKind.POD, stored, self._begin + text, edit, further)
+        return _edited(StoredKind.POD, stored, self.begin + text, edit, further)
 
     def _of_resources(self, text: str, edit: Callable[[int, Json], Json]) -> ProposedChange | None:
         """Return the pod whose containers ask for other resources; `edit` has the number of a container, and its amounts."""
@@ -206,7 +205,7 @@ class ClaimChanges:
                 changes.append(
                     ObjectChange(StoredKind.CLAIM, before, {**before, "metadata": metadata, "spec": after["spec"]})
                 )
-        text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(self._begin)}"
+        text = f"{listed(sorted(dict.fromkeys(names)))}: {change.text.removeprefix(self.begin)}"
         return change._replace(text=text, changes=tuple(changes)) if changed else None
 
     def with_count(self, place: Place, number: int, where: str = "") -> ProposedChange | None:

@@ -179,7 +179,6 @@ class HolderEnds:
         return self._view.may_be_evicted(dict.fromkeys(pods))
 
     def _pods(self, consumers: Iterable[str]) -> Iterator[str]:
-        """Yield the pods among the consumers, and the members of the PodGroups."""
         for consumer in consumers:
             if consumer.startswith(_GROUPS):
                 group = split_key(consumer.removeprefix(_GROUPS))

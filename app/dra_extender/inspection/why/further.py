@@ -78,7 +78,6 @@ def _where(restricted: ResourceSlice | Device) -> Iterator[str]:
 
 
 def _unmatched(selector: NodeSelector) -> str:
-    """Say that no node matches the selector."""
     terms = [
         " and ".join(
             f"{requirement.key} {requirement.operator}"

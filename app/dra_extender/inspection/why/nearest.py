@@ -283,7 +283,6 @@ class NearestDevices:
         return next((device for part in published for device in part.devices if device.name == device_id[2]), None)
 
     def values(self, device_id: DeviceId, attribute: str) -> Collection[TypedValue]:
-        """Return the values that a device has of an attribute."""
         device = self.published(device_id)
         published = None if device is None else lookup(attribute, device_id[0], device)
         return () if published is None else value_set(published)
@@ -357,7 +356,6 @@ class NearestDevices:
         return (float(bool(diagnosis.also)), float(len(diagnosis.taints)))
 
     def drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
-        """Yield the holders whose devices draw on the counter set."""
         pool_id, ledger = device_id[:2], self._view.ledger
         live = {device.name: device for published in ledger.slices.of_pool(pool_id) for device in published.devices}
         for name in sorted(ledger.claims.usage.pool(pool_id)):

@@ -49,16 +49,14 @@ class NextSteps:
     """Looks for changes that help one pod."""
 
     def __init__(
-        self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials, *, names_pod: bool = False
+        self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials, claims: ClaimChanges
     ) -> None:
-        """`names_pod`: what is to be changed of the pod's own begins with its name."""
         self._view = view
         self._pod = pod
         self._nearest = nearest
         self._budget = view.budget()
-        self._claims = ClaimChanges(view, pod, names_pod=names_pod)
-        self._begin = f"{pod.name}: " if names_pod else ""
-        self._edits = RequestEdits(view, pod, self._claims, nearest)
+        self._claims = claims
+        self._edits = RequestEdits(view, pod, claims, nearest)
         self._trials = trials
         self.ends = HolderEnds(view, pod, nearest, trials)
 
@@ -78,7 +76,7 @@ class NextSteps:
                 yield step
         advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
         if advised and facts.rejection.code not in _OF_POOLS:
-            advised = self._begin + advised
+            advised = self._claims.begin + advised
         advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
             yield NextStep(text=advised, harmful=advised.startswith(ENDS))

@@ -81,7 +81,8 @@ class Reasons:
         self._nearest = NearestDevices(view)
         self._trials = trials or Trials(view, pod)
         self._names_pod = names_pod
-        self._next = NextSteps(view, pod, self._nearest, self._trials, names_pod=names_pod)
+        self._claims = ClaimChanges(view, pod, names_pod=names_pod)
+        self._next = NextSteps(view, pod, self._nearest, self._trials, self._claims)
         self._further = FurtherReasons(view, pod, self._nearest)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
@@ -148,9 +149,9 @@ class Reasons:
 
     def _without_a_claim(self) -> NextStep | None:
         """Try the pod without one of the claims that do not fit."""
-        claims, nodes = ClaimChanges(self._view, self._pod), [node for facts in self._known for node in facts.nodes]
+        nodes = [node for facts in self._known for node in facts.nodes]
         names = dict.fromkeys(facts.rejection.claim for facts in self._known if facts.rejection.code in _GIVEN_UP)
-        changes = (claims.without([(name, "")], f"do without claim {name}") for name in names)
+        changes = (self._claims.without([(name, "")], f"do without claim {name}") for name in names)
         return self._trials.first_that_helps(changes, tuple(dict.fromkeys(nodes)))
 
     def _change_and_further(self, further: int, end: float) -> NextStep | None:
@@ -235,9 +236,9 @@ class Reasons:
 
     def _of_other_alternatives(self) -> Iterator[ReasonFacts]:
         """Yield the reasons against the alternatives of which the search did not speak, on the nodes where it did not."""
-        claims, alternatives = ClaimChanges(self._view, self._pod), dict[Place, tuple[ProposedChange, list[str]]]()
+        alternatives = dict[Place, tuple[ProposedChange, list[str]]]()
         for facts in self._known:
-            for name, change in claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
+            for name, change in self._claims.other_alternatives(facts.rejection.claim, facts.rejection.request):
                 alternatives.setdefault((facts.rejection.claim, name), (change, []))[1].extend(facts.nodes)
         for place, (change, nodes) in alternatives.items():
             against_alternative = (facts for facts in self._after(change, nodes) if facts.place == place)
@@ -246,10 +247,10 @@ class Reasons:
     def _of_further_requests(self) -> Sequence[ReasonFacts]:
         """Return the reasons against claims and requests of which the search did not speak: it ends with the first that fails."""
         nodes = tuple(dict.fromkeys(node for facts in self._known for node in facts.nodes))
-        claims, places, further, last = ClaimChanges(self._view, self._pod), set[Place](), [], self._known
+        places, further, last = set[Place](), [], self._known
         for _ in range(_MOST_FURTHER_REQUESTS):
             places |= {facts.place for facts in last}
-            change = claims.without(places) if last else None
+            change = self._claims.without(places) if last else None
             if change is None:
                 break
             last = [facts for facts in self._after(change, nodes) if facts.place not in places]

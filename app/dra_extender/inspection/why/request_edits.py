@@ -87,7 +87,6 @@ class ReasonFacts(NamedTuple):
         return self.rejection.claim, self.rejection.request
 
     def with_further(self, sentences: Iterable[str]) -> Self:
-        """Add sentences about what else stands in the way."""
         further = (*self.reason.further, *sentences)
         return self._replace(reason=msgspec.structs.replace(self.reason, further=further))
 
@@ -102,7 +101,6 @@ class ReasonFacts(NamedTuple):
 
     @property
     def constraints(self) -> Sequence[Constraint]:
-        """Return the constraints in which the request takes part."""
         claim, option = self.claim, self.option
         return [] if claim is None or option is None else [claim.constraints[index] for index in option.constraints]
 
