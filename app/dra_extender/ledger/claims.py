@@ -1,5 +1,3 @@
-"""Claims by UID, by name and by consumer, and what all of them hold."""
-
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar

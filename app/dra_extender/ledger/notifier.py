@@ -1,5 +1,3 @@
-"""Signals between tasks: something happened, what it was is read elsewhere."""
-
 import asyncio
 from collections.abc import Collection
 

@@ -19,8 +19,6 @@ from dra_extender.model.resource_claim import MAX_RESERVATIONS, ClaimHead
 
 GROUP_RESERVATIONS_FEATURE: Final = "DRAWorkloadResourceClaims"
 """What a node declares if its kubelet runs pods whose claims are reserved for their PodGroup; no release declares it yet."""
-
-
 START_LABEL: Final = "dra-extender.io/pod-group-claims"
 """A label by which an administrator says of a node whether its kubelet starts such pods: `true` or `false`."""
 

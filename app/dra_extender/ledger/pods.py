@@ -1,5 +1,3 @@
-"""Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final

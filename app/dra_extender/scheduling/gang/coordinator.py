@@ -29,7 +29,7 @@ from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.permit import Permit
 from dra_extender.scheduling.gang.placements import PlanUnfinishedError
 from dra_extender.scheduling.gang.planner import GangPlanner, PlanRequest
-from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPhase, GangPlan, PlacedMember
+from dra_extender.scheduling.gang.plans import GangDiagnosis, GangFailures, GangPlan, PlacedMember
 from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment
 from dra_extender.scheduling.holds.fairness import HoldFairness
 from dra_extender.scheduling.holds.service import HoldService, with_new_share_ids
@@ -122,7 +122,7 @@ class GangCoordinator:
                 failure = None
                 if deleted or may_restart or not self._extend(plan, call):
                     failure = self._plan_unannounced(plan, call)
-                if failure is not None and failure.cannot_start and may_restart and plan.phase is GangPhase.ANNOUNCED:
+                if failure is not None and failure.cannot_start and may_restart and plan.announced:
                     self.holds.release_pods(*plan.assignments)
                     plan.restart()
                     failure = self._plan_unannounced(plan, call)
@@ -392,7 +392,7 @@ class GangCoordinator:
 
     def _announce(self, plan: GangPlan, call: _MemberCall, assignment: Assignment) -> FilterResult:
         uid, group = call.pod.uid, call.group
-        if plan.phase is not GangPhase.ANNOUNCED:
+        if not plan.announced:
             self.fairness.offered(group.metadata.uid)
         if uid not in plan.announced:
             self.stale.progressed(group.metadata.uid)

@@ -8,7 +8,6 @@ from typing import Final
 
 from dra_extender.allocator.state.reasons import SUMMARY_BEGIN, Code, Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.call_budget import CallBudget
@@ -18,8 +17,7 @@ from dra_extender.scheduling.claims.extended_need import (
     extended_need,
     planned_uid,
 )
-from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, extended_claim_on, usable_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, usable_claims
 
 _MOST_NAMED: Final = 3
 _REPORT_BEGIN: Final = "0/"
@@ -75,10 +73,6 @@ class MemberCandidate:
         """The approximate number of devices that the member asks for; mode All counts as many."""
         extended = sum(request.amount for container in self.pod.extended_requests for request in container.requests)
         return extended + sum(claim.record.devices for claim in self.claims.open)
-
-    def extended_on(self, node: Node, ledger: Ledger) -> FoundClaim | Rejection | None:
-        """Return the claim for extended resources that the member needs on this node; or why its claims exclude the node."""
-        return extended_claim_on(node, self.pod, self.claims, self.need, ledger)
 
 
 @dataclass(frozen=True, slots=True)

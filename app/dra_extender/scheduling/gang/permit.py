@@ -14,7 +14,7 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.call_budget import Awaited, CallBudget, within_slice
-from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot
+from dra_extender.scheduling.gang.members import existing_members, gang_of, lacking_text, take_snapshot, why_too_large
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -27,6 +27,7 @@ _JUDGEMENT_SLICE_SECONDS: Final = 0.01
 _JUDGEMENT_SHARE: Final = 0.05
 """The share of time that the judgements of all gangs take together; if they need more, each gang is judged less often."""
 _JUDGEMENT_BURST_SECONDS: Final = 0.1
+_JUDGEMENT_DEBT_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class Permit:
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
         self._judgement_time = TokenBucket(
-            _JUDGEMENT_SHARE, _JUDGEMENT_BURST_SECONDS, clock.monotonic(), debt=_JUDGEMENT_BURST_SECONDS
+            _JUDGEMENT_SHARE, _JUDGEMENT_BURST_SECONDS, clock.monotonic(), debt=_JUDGEMENT_DEBT_SECONDS
         )
         self._waiting: dict[str, WaitingMembers] = {}
         self._admitted: LruCache[str, set[str]] = LruCache(_MAX_ADMITTED)
@@ -182,7 +183,7 @@ class Permit:
             return
         waiting.judged = now
         group = self._ledger.pod_groups.get(waiting.namespace, waiting.name)
-        if group is None or self._opens(waiting):
+        if group is None or self._opens(waiting) or why_too_large(group, self._ledger) is not None:
             return
         budget = CallBudget(self._clock, math.inf)
         budget.open_slice(_JUDGEMENT_SLICE_SECONDS)

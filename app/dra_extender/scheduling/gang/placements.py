@@ -19,6 +19,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.extended_need import ExtendedClaimNeed
 from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import extended_claim_on
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
@@ -84,7 +85,8 @@ class PlacementOracle:
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
         self.budget = budget
         self._reads = self._attributes_read()
-        self._reads_digest = None if self._reads is None else _digest_of(self._reads)
+        reads = None if self._reads is None else "\0".join(sorted(self._reads))
+        self._reads_digest = None if reads is None else digest_of(reads.encode(errors="surrogatepass"))
         self.undecided = False
 
     def ask(
@@ -128,11 +130,13 @@ class PlacementOracle:
     def allowed(self, member: GangMember, node: str) -> bool:
         """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""
         uid, ledger = member.uid, self._ledger
-        return (
-            node in self._offered.to(uid)
-            and (self._offered.is_known(uid, node) or ledger.member_fit.admits(uid, node))
-            and not isinstance(self._by_uid[uid].extended_on(ledger.nodes[node], ledger), Rejection)
-        )
+        if node not in self._offered.to(uid):
+            return False
+        if not self._offered.is_known(uid, node) and not ledger.member_fit.admits(uid, node):
+            return False
+        candidate = self._by_uid[uid]
+        extended = extended_claim_on(ledger.nodes[node], candidate.pod, candidate.claims, candidate.need, ledger)
+        return not isinstance(extended, Rejection)
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
         """Return whether a pod on the node can use the devices of the placement."""
@@ -243,8 +247,3 @@ class PlacementOracle:
             return key
         slice_name, device = slice_and_device
         return slice_name, msgspec.json.encode(msgspec.structs.replace(device, name=""))
-
-
-def _digest_of(reads: Reads) -> bytes:
-    text = "\0".join(sorted(reads))
-    return digest_of(text.encode(errors="surrogatepass"))
