@@ -63,7 +63,7 @@ def test_device_that_is_allocated_and_not_published_any_more_is_said(made: MadeC
     report = devices_report(made.view())
     (pool,) = (each for each in report.pools if each.pool == "n2")
     assert [(each.name, each.holders[0].consumers) for each in pool.gone] == [("gpu-9", ("ml/ghost",))]
-    assert "gpu-9  ml/ghost (claim claim-ghost), not published any more" in devices_tree(report, NOW)
+    assert "gpu-9  ml/ghost (claim claim-ghost), not published any more" in devices_tree(report)
 
 
 def test_unknown_node_is_refused_with_where_it_was_looked_for(made: MadeCluster) -> None:
@@ -72,7 +72,7 @@ def test_unknown_node_is_refused_with_where_it_was_looked_for(made: MadeCluster)
 
 
 def test_tree_has_a_bar_for_each_counter(made: MadeCluster) -> None:
-    assert devices_tree(devices_report(made.view()), NOW) == (
+    assert devices_tree(devices_report(made.view())) == (
         "n1\n"
         "  gpu.example.com/n1  generation 1\n"
         "    gpu-0  sm [####      ] 42/98  groups [mig]\n"
@@ -99,7 +99,7 @@ def test_shared_device_has_a_bar_and_below_it_each_share_with_what_it_takes(made
         ("ml/claim-s0", (("bandwidth", 20 * NANO),)),
         ("ml/claim-s1", (("bandwidth", 25 * NANO),)),
     ]
-    assert devices_tree(report, NOW).splitlines()[2:] == [
+    assert devices_tree(report).splitlines()[2:] == [
         "    nic-0  bandwidth [####      ] 45/100",
         "      ml/s0 (claim claim-s0)  bandwidth 20",
         "      ml/s1 (claim claim-s1)  bandwidth 25",
@@ -124,14 +124,14 @@ def test_device_whose_conditions_are_not_true_yet_has_the_claim_that_waits_and_u
     (found,) = report.pools[0].devices[0].conditions
     assert (found.claim, found.conditions, found.state) == ("ml/claim-slow", ("Attached",), "pending")
     assert found.limit == pytest.approx(NOW + 590)
-    assert "port-0  ml/slow (claim claim-slow) 10s; Attached pending for ml/claim-slow" in devices_tree(report, NOW)
+    assert "port-0  ml/slow (claim claim-slow) 10s; Attached pending for ml/claim-slow" in devices_tree(report)
 
 
 def test_pool_that_the_allocator_refuses_is_said_with_the_reason(made: MadeCluster) -> None:
     made.add(resource_slice("half", node="n2", driver="half.example.com", slice_count=2, devices=[device("d")]))
     report = devices_report(made.view(), driver="half.example.com")
     assert (report.pools[0].complete, report.pools[0].problem) == (False, "pool half.example.com/n2 has 1 of 2 slices")
-    assert "generation 1, pool half.example.com/n2 has 1 of 2 slices" in devices_tree(report, NOW)
+    assert "generation 1, pool half.example.com/n2 has 1 of 2 slices" in devices_tree(report)
 
 
 def test_table_has_groups_of_the_device_and_those_in_force_where_they_differ(made: MadeCluster) -> None:
@@ -145,7 +145,7 @@ def test_table_has_groups_of_the_device_and_those_in_force_where_they_differ(mad
 
 def test_wide_table_is_aligned_and_says_since_when(made: MadeCluster) -> None:
     made.objects["resourceclaims"][-1]["status"]["allocation"]["allocationTimestamp"] = "2026-11-25T06:46:40Z"
-    lines = devices_wide(devices_report(made.view(), "n1"), NOW).splitlines()
+    lines = devices_wide(devices_report(made.view(), "n1")).splitlines()
     assert lines[0].split() == [each.upper() for each in CSV_HEADER]
     assert lines[1].split()[:8] == [
         "n1",
@@ -192,4 +192,4 @@ def test_physical_device_of_the_policy_is_called_so(made: MadeCluster, tmp_path:
     policy.write_text("rules:\n- name: one\n  driver: gpu.example.com\n  pool: n2\n  physicalDevice: \"'card-0'\"\n")
     view = made.view()
     assert use_policy_file(view, policy) == ()
-    assert "    physical device card-0\n      gpu-0  unusable: tainted" in devices_tree(devices_report(view, "n2"), NOW)
+    assert "    physical device card-0\n      gpu-0  unusable: tainted" in devices_tree(devices_report(view, "n2"))

@@ -24,7 +24,7 @@ from tests.controlplane.objects import (
     resource_slice,
 )
 from tests.support.examples import examples
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 Json = dict[str, Any]
 
@@ -126,7 +126,7 @@ def test_devices_usage_and_page_have_equal_numbers(made: MadeCluster) -> None:
         "unusable": 1,
         "allocated": 1,
     }
-    assert "gpu-1  unusable: tainted; taint k:NoExecute" in devices_tree(report, NOW)
+    assert "gpu-1  unusable: tainted; taint k:NoExecute" in devices_tree(report)
 
 
 AMOUNTS = st.sampled_from(["2", "5", "10"])

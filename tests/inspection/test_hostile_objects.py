@@ -69,7 +69,7 @@ def planted(cluster: SoundCluster, chance: random.Random) -> None:
 def answers(view: ClusterView) -> Iterator[str]:
     yield audit_tree(audit_report(view))
     devices = devices_report(view)
-    yield from (devices_tree(devices, view.now), devices_wide(devices, view.now), devices_csv(devices))
+    yield from (devices_tree(devices), devices_wide(devices), devices_csv(devices))
     usage = usage_report(view)
     yield from (usage_tree(usage), usage_wide(usage), usage_csv(usage))
 

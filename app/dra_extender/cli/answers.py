@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -87,6 +87,9 @@ class Answer(Protocol):
     def origin(self) -> "Origin":
         """Return where the objects come from and when they were read."""
         ...
+
+
+R = TypeVar("R", bound=Answer)
 
 
 @contextmanager
@@ -188,15 +191,15 @@ def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], 
 
 
 def print_table(
-    report: Answer, output: TableFormat, tree: Callable[[], str], wide: Callable[[], str], csv: Callable[[], str]
+    report: R, output: TableFormat, tree: Callable[[R], str], wide: Callable[[R], str], csv: Callable[[R], str]
 ) -> None:
     """Print a report that is a table too; CSV has nothing but the table."""
     if output is TableFormat.CSV:
-        sys.stdout.write(csv())
+        sys.stdout.write(csv(report))
     elif output is TableFormat.WIDE:
-        print_answer(report, AnswerFormat.TREE, lambda _: wide())
+        print_answer(report, AnswerFormat.TREE, lambda _: wide(report))
     else:
-        print_answer(report, AnswerFormat(output.value), lambda _: tree())
+        print_answer(report, AnswerFormat(output.value), lambda _: tree(report))
 
 
 def as_markdown(text: str) -> str:

@@ -40,10 +40,4 @@ def command(
         report = devices_report(view, name, driver, free=free, namespace=source.namespace)
     except UnknownNodeError as problem:
         raise CommandError(problem, ExitStatus.NEGATIVE) from problem
-    print_table(
-        report,
-        output,
-        tree=lambda: devices_tree(report, view.now),
-        wide=lambda: devices_wide(report, view.now),
-        csv=lambda: devices_csv(report),
-    )
+    print_table(report, output, devices_tree, devices_wide, devices_csv)

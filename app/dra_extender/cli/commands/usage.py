@@ -20,10 +20,4 @@ def command(source: ClusterSource, output: TableOutput = TableFormat.TREE) -> No
     from dra_extender.inspection.usage import usage_report
 
     report = usage_report(ClusterView(source.read()), source.namespace)
-    print_table(
-        report,
-        output,
-        tree=lambda: usage_tree(report),
-        wide=lambda: usage_wide(report),
-        csv=lambda: usage_csv(report),
-    )
+    print_table(report, output, usage_tree, usage_wide, usage_csv)

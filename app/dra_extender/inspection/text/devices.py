@@ -17,7 +17,7 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.lines import Part, age_text, answer_text, as_text, clock_text, csv_text, table_text
+from dra_extender.inspection.lines import Part, age_text, as_text, clock_text, csv_text, table_text
 from dra_extender.inspection.usage import UsageReport, UsageRow
 from dra_extender.model.api_json import number_of
 from dra_extender.model.device import PHYSICAL_DEVICE
@@ -32,9 +32,9 @@ _HEADER: Final = (
 )
 
 
-def devices_wide(report: DevicesReport, now: float) -> str:
-    """Return the table for a terminal; `now`: when the objects were read, seconds since the epoch."""
-    return table_text(_HEADER, _rows(report, lambda since: age_text(max(0.0, now - since))))
+def devices_wide(report: DevicesReport) -> str:
+    """Return the table for a terminal; times as ages when the objects were read."""
+    return table_text(_HEADER, _rows(report, lambda since: age_text(max(0.0, report.origin.taken_at - since))))
 
 
 def devices_csv(report: DevicesReport) -> str:
@@ -147,12 +147,9 @@ _BAR: Final = 10
 _SHARED: Final = "several nodes"
 
 
-def devices_tree(report: DevicesReport, now: float) -> str:
-    """Return the report as a tree; `now` is when the objects were read, seconds since the epoch."""
-    return answer_text(_tree_lines(report, now))
-
-
-def _tree_lines(report: DevicesReport, now: float) -> Iterator[str]:
+@as_text
+def devices_tree(report: DevicesReport) -> Iterator[Part]:
+    now = report.origin.taken_at
     if not report.pools:
         yield "no devices"
     for node, pools in groupby(report.pools, key=lambda pool: pool.node):
