@@ -128,7 +128,7 @@ def test_answer_that_says_nothing_new_is_not_printed(
     answers = ChangedAnswers(output)
     for summary, at in (("a", 1.0), ("a", 2.0), ("b", 3.0)):
         found = report(summary, at)
-        answers.print(found, lambda _: "")
+        answers.print(found, lambda *_: "")
     printed = capsys.readouterr().out
     assert printed.count("ml/train") == 2
     if output is AnswerFormat.JSON:

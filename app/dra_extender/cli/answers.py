@@ -139,7 +139,7 @@ class ChangedAnswers:
         self._output = output
         self._last: object = None
 
-    def print(self, report: Answer, as_tree: Callable[[int], str]) -> None:
+    def print(self, report: R, as_tree: Callable[[R, int], str]) -> None:
         """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
         content = _without_times(_plain(report))
         if content == self._last:
@@ -168,7 +168,7 @@ def _without_times(value: object) -> object:
     return value
 
 
-def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], str]) -> None:
+def print_answer(report: R, output: AnswerFormat, as_tree: Callable[[R, int], str]) -> None:
     """Print a report in a format; `as_tree` lays it out for so many columns.
 
     Trees and Markdown end with where the facts come from; JSON and YAML have that in the report.
@@ -186,7 +186,7 @@ def print_answer(report: Answer, output: AnswerFormat, as_tree: Callable[[int], 
         sys.stdout.write(_yaml(report))
         return
     columns = width() if output is AnswerFormat.TREE else WIDTH
-    text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(report.origin, columns))
+    text = as_tree(report, columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(report.origin, columns))
     sys.stdout.write(painted(text) if output is AnswerFormat.TREE else as_markdown(text))
 
 
@@ -197,9 +197,9 @@ def print_table(
     if output is TableFormat.CSV:
         sys.stdout.write(csv(report))
     elif output is TableFormat.WIDE:
-        print_answer(report, AnswerFormat.TREE, lambda _: wide(report))
+        print_answer(report, AnswerFormat.TREE, lambda report, _: wide(report))
     else:
-        print_answer(report, AnswerFormat(output.value), lambda _: tree(report))
+        print_answer(report, AnswerFormat(output.value), lambda report, _: tree(report))
 
 
 def as_markdown(text: str) -> str:

@@ -69,7 +69,7 @@ def command(
     if report.findings and source.snapshot is None and again_after:
         sleep(again_after)
         report = lasting(report, look())
-    print_answer(report, output, lambda columns: audit_tree(report, columns))
+    print_answer(report, output, audit_tree)
     if report.verdict is Soundness.UNSOUND:
         raise typer.Exit(ExitStatus.NEGATIVE)
     if report.verdict is Soundness.UNKNOWN:

@@ -85,7 +85,7 @@ def command(
         words = (pod_text(word) if before == "--evict" else word for before, word in pairwise(("", *report.what_if)))
         in_force_too = () if policy is None else ("--policy", str(policy))
         report = msgspec.structs.replace(report, what_if=(*words, *source.options(), *in_force_too))
-    print_answer(report, output, lambda columns: text(report, columns))
+    print_answer(report, output, text)
     if report.finding is Finding.NONE:
         raise typer.Exit(ExitStatus.NEGATIVE)
 

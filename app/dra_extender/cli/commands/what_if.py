@@ -102,7 +102,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
         raise CommandError(problem, ExitStatus.UNKNOWN) from problem
     except ChangeError as problem:
         raise CommandError(problem, ExitStatus.NEGATIVE) from problem
-    print_answer(report, output, lambda columns: table(report, columns))
+    print_answer(report, output, table)
 
 
 def _copies(text: str) -> tuple[str, int]:

@@ -1,7 +1,6 @@
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -62,7 +61,7 @@ def command(
 
 def _report(
     objects: "ClusterObjects", policy: Path | None, pod: str | None, node: str | None, namespace: str | None
-) -> tuple[Answer, Callable[[int], str]]:
+) -> tuple[Answer, Callable[[Any, int], str]]:
     """Return the answer about the pod, the pod on the node, or without a pod all pods that wait, and the tree of the answer."""
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
@@ -74,15 +73,12 @@ def _report(
     view = ClusterView(objects)
     use_policy_file(view, policy)
     if pod is None:
-        pods = waiting(view, namespace)
-        return pods, partial(waiting_tree, pods)
+        return waiting(view, namespace), waiting_tree
     named = object_name(pod, objects.namespace, NamedKind.POD, NamedKind.CLAIM)
     try:
         pod_namespace, name = pod_of_claim(view, *named.key) if named.kind is NamedKind.CLAIM else named.key
         if node is not None:
-            on_node = why_on_node(view, pod_namespace, name, node_name(node))
-            return on_node, partial(node_tree, on_node)
-        report = why(view, pod_namespace, name)
+            return why_on_node(view, pod_namespace, name, node_name(node)), node_tree
+        return why(view, pod_namespace, name), tree
     except (UnknownObjectError, UnknownNodeError) as problem:
         raise CommandError(problem, ExitStatus.NEGATIVE) from problem
-    return report, partial(tree, report)
