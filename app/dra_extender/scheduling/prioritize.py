@@ -39,7 +39,7 @@ class PlainPods:
 
         If no node has free devices, or all lose the same, all scores are 0.
         """
-        losses = self._losses(self._expected.asked_by(pod.uid))
+        losses = self._losses(self._ledger.free_amounts.asked_by(pod.uid))
         distinct_losses = {loss for node in nodes if (loss := losses.get(node)) is not None}
         ranks = (
             {loss: rank for rank, loss in enumerate(nsmallest(_MOST_RANKS, distinct_losses), start=1)}

@@ -62,7 +62,7 @@ class Product:
             self._rooms[key] = rooms
         if self._demand is None and not rooms.before.free:
             return 0.0
-        return self._expected.loss(node, rooms, self._expected.asked_by(self._pod.uid))
+        return self._expected.loss(node, rooms, self._ledger.free_amounts.asked_by(self._pod.uid))
 
     def _rooms_on(self, node: str) -> PlacementRooms | None:
         found = self._ledger.nodes[node]

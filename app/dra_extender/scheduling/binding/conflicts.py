@@ -51,6 +51,7 @@ FOREIGN: Final = "foreign"
 OWN: Final = "own"
 NO_WRITER: Final = "none"
 NEIGHBOURS: Final = "neighbours"
+_LOG = structlog.get_logger(__name__)
 
 PoolOf = Callable[[PoolId], Pool]
 
@@ -179,9 +180,6 @@ def _claims_of_same_pools(record: ClaimRecord, claims: ClaimIndex) -> Iterator[C
     for candidate in claims.counted():
         if candidate is not record and any(holding.pool_id in pools for holding in candidate.holdings):
             yield candidate
-
-
-_LOG = structlog.get_logger(__name__)
 
 
 class _Loss(NamedTuple):

@@ -27,10 +27,17 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
+UNABLE_SECONDS: Final = 600.0
+"""How long a node on which a pod did not start is not tried again for its namespace: the pod may have failed for other reasons."""
+_SLOW_TIMES: Final = 4
+"""Factor by which a trial is longer while its node has not started all pods with entries of their own, either."""
+_TICK_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 5.0
 _ADVICE: Final = (
     f"where kubelets have the gate DRAWorkloadResourceClaims, label the node {START_LABEL}=true "
     "or set scheduling.reserve_for_pod_groups: always"
 )
+_LOG = structlog.get_logger(__name__)
 
 
 def why_crowded_out(claim: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
@@ -97,16 +104,6 @@ def why_full(claim: FoundClaim, ledger: Ledger) -> str:
     if groups.reservation is GroupReservation.AUTO and not groups.ends_entries:
         return f"scheduling.reclaim_enabled is off, so that nobody would end a reservation for the PodGroup; {_ADVICE}"
     return "there is no room for the entry of the PodGroup"
-
-
-UNABLE_SECONDS: Final = 600.0
-"""How long a node on which a pod did not start is not tried again for its namespace: the pod may have failed for other reasons."""
-_SLOW_TIMES: Final = 4
-"""Factor by which a trial is longer while its node has not started all pods with entries of their own, either."""
-_TICK_SECONDS: Final = 0.5
-_AGAIN_SECONDS: Final = 5.0
-
-_LOG = structlog.get_logger(__name__)
 
 
 class GroupEntryWatch:

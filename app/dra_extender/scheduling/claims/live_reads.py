@@ -22,6 +22,17 @@ READS: Final = 16
 """Claims that are read from the API server at the same time; further reads wait for their turn."""
 _MOST_SECONDS: Final = 2.0
 _LEAST_SECONDS: Final = 0.5
+QUESTIONS_RATE: Final = 10.0
+"""Questions per second that the pods of a namespace may cause; beyond that, only the watch decides what exists."""
+QUESTIONS_BURST: Final = 100.0
+_NAMESPACES: Final = 1024
+_LOOK_AGAIN_SECONDS: Final = 0.01
+READ_BYTES: Final = 256 * 1024
+"""The largest pod without a watch event that is decoded as sent, to see whether it needs devices."""
+LOOKUPS: Final = 16
+"""How many pods are read from the API server at the same time; further calls get an error at once."""
+_NODE_SECONDS: Final = 1.0
+_NODE_LOOK_SECONDS: Final = 0.02
 
 
 class UnreadSpecs(NamedTuple):
@@ -102,13 +113,6 @@ class SpecReader:
         return raw
 
 
-QUESTIONS_RATE: Final = 10.0
-"""Questions per second that the pods of a namespace may cause; beyond that, only the watch decides what exists."""
-QUESTIONS_BURST: Final = 100.0
-_NAMESPACES: Final = 1024
-_LOOK_AGAIN_SECONDS: Final = 0.01
-
-
 class UndeliveredClaims:
     """Asks the API server about a claim that the ledger lacks, and waits for the watch if there is one."""
 
@@ -163,14 +167,6 @@ class UndeliveredClaims:
         except ClusterError as problem:
             raise RetryableError(f"claim {namespace}/{name} is not known yet: {problem}") from problem
         return True
-
-
-READ_BYTES: Final = 256 * 1024
-"""The largest pod without a watch event that is decoded as sent, to see whether it needs devices."""
-LOOKUPS: Final = 16
-"""How many pods are read from the API server at the same time; further calls get an error at once."""
-_NODE_SECONDS: Final = 1.0
-_NODE_LOOK_SECONDS: Final = 0.02
 
 
 class PodResolver:

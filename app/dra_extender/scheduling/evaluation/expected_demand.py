@@ -139,11 +139,11 @@ class ExpectedDemand:
     @property
     def version(self) -> object:
         """Return what is another object once the prices have changed."""
-        return self._expectation.fragmentation.prices
+        return self.fragmentation.prices
 
     def report(self) -> Mapping[str, tuple[float, float]]:
         """Return by what a pod asks for the share of the expected pods, and their price; CPU and memory are left out."""
-        fragmentation, weights = self._expectation.fragmentation, self._weights()
+        fragmentation, weights = self.fragmentation, self._weights()
         total = sum(weights.get(kind, 0.0) for kind in fragmentation.kinds) or 1.0
         shares: dict[str, tuple[float, float]] = {}
         for kind, price in zip(fragmentation.kinds, fragmentation.prices, strict=True):
@@ -165,7 +165,7 @@ class ExpectedDemand:
         if pod.uid in self._noted:
             return
         self._noted[pod.uid] = None
-        pod_amounts = self.asked_by(pod.uid)
+        pod_amounts = self._ledger.free_amounts.asked_by(pod.uid)
         question = demand.signature, pod_amounts
         kind = self._kinds.use(question)
         if kind is None:
@@ -188,17 +188,14 @@ class ExpectedDemand:
             self._prior /= self._increment
             self._increment = 1.0
 
-    def asked_by(self, pod_uid: str) -> NodeAmounts:
-        return self._ledger.free_amounts.asked_by(pod_uid)
-
     def preference(self, demand: Demand, node: Node, pools: NodePools, usage: Usage) -> FindDeviceOrder:
         """Return the order of the node's devices by what taking them costs, for a search under this usage."""
-        fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
+        fragmentation, units = self.fragmentation, self._expectation.units_of(node, pools)
         return lambda view: fragmentation.order(demand, view, units, usage)
 
     def rooms(self, node: Node, pools: NodePools, usage: Usage, placement: Placement, result: object) -> PlacementRooms:
         """Return what is free on the node before and after this placement, which is that of a `result`."""
-        fragmentation, units = self._expectation.fragmentation, self._expectation.units_of(node, pools)
+        fragmentation, units = self.fragmentation, self._expectation.units_of(node, pools)
         before = units.rooms(usage)
         after = units.with_holdings(before, (holding for claim in placement.claims for holding in claim.holdings))
         return PlacementRooms(fragmentation.kinds, fragmentation.room(before), fragmentation.room(after), result)
@@ -211,7 +208,7 @@ class ExpectedDemand:
 
     def rates(self, rooms: PlacementRooms) -> bool:
         """Return whether these rooms are about the kinds that are expected now."""
-        return rooms.kinds is self._expectation.fragmentation.kinds
+        return rooms.kinds is self.fragmentation.kinds
 
     def loss(self, node: str, rooms: PlacementRooms, pod_amounts: NodeAmounts) -> float:
         """Return what the expected kinds lose on the node if the placement comes true for a pod with this CPU and memory.
@@ -219,9 +216,7 @@ class ExpectedDemand:
         `rooms` are those of the kinds that are expected now.
         """
         amounts = self._ledger.free_amounts
-        return self._expectation.fragmentation.loss(
-            rooms.before, rooms.after, amounts.free(node), pod_amounts, amounts.most_cpu
-        )
+        return self.fragmentation.loss(rooms.before, rooms.after, amounts.free(node), pod_amounts, amounts.most_cpu)
 
     def renew(self, allocator: "NodeAllocator", count: int, is_late: Callable[[], bool] = lambda: False) -> bool:
         """Do a part of what is due: learn so many pods that run already, or look at so many nodes; return whether more is due.

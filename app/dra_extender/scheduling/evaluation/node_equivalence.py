@@ -202,7 +202,8 @@ class NodeEquivalence:
         mixed = [pool in by_pool for pool in sorted({*by_pool, *(published.pool_id for published in shared)})]
         operations = node.skips_node_operations
         # The contents of shared pools are the same for all nodes; `class_of` changes with every change of them.
-        digest = _digest_of([operations, contents, mixed if shared else [], [published.name for published in shared]])
+        shared_names = [published.name for published in shared]
+        digest = digest_of(msgspec.json.encode([operations, contents, mixed if shared else [], shared_names]))
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
 
     def _shared_slices(self, node: Node) -> Sequence[ResourceSlice] | None:
@@ -244,22 +245,10 @@ class _SliceDigests:
         return reference_and_digest[1]
 
 
-def _digest_of(content: Any) -> bytes:
-    """Return a digest of a value that can be written as JSON."""
-    return digest_of(msgspec.json.encode(content))
-
-
 def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
     if item.per_device_node_selection or any(device.compatible_only_with is not None for device in devices):
         return None
-    content = (
-        item.driver,
-        item.per_device_node_selection,
-        item.skip_node_operations,
-        item.counter_sets,
-        devices,
-    )
-    return _digest_of(content)
+    return digest_of(msgspec.json.encode((item.driver, item.skip_node_operations, item.counter_sets, devices)))
 
 
 def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
@@ -274,4 +263,8 @@ def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
         shared = holding.share_id is not None
         return shared, holding.admin, holding.consumption, holding.groups, holding.consumed_capacity, holding.sources
 
-    return _digest_of([[(device, list(map(without_names, pool[device]))) for device in sorted(pool)] for pool in pools])
+    return digest_of(
+        msgspec.json.encode(
+            [[(device, list(map(without_names, pool[device]))) for device in sorted(pool)] for pool in pools]
+        )
+    )

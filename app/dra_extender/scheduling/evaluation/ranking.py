@@ -36,7 +36,7 @@ class LeastLoss:
         self, pod_uid: str, evaluation: NodeEvaluation, nodes: Collection[str], in_order: Iterable[str]
     ) -> Iterable[str]:
         """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
-        pod_amounts = self._expected.asked_by(pod_uid)
+        pod_amounts = self._ledger.free_amounts.asked_by(pod_uid)
         ranking = self._ranking(evaluation, pod_amounts)
         # The slices of one call rate so many together, so that the search goes on.
         answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
@@ -46,7 +46,7 @@ class LeastLoss:
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add the losses of the nodes that fit to the result; once the slice of time is over, of eight nodes at most."""
-        pod_amounts = self._expected.asked_by(pod_uid)
+        pod_amounts = self._ledger.free_amounts.asked_by(pod_uid)
         ranking, free = self._ranking(evaluation, pod_amounts), evaluation.table.fits
         claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
         anyway = _RATED_ANYWAY

@@ -175,7 +175,7 @@ class HoldFairness:
         if free:
             return free[:count]
         if not node_limit:
-            raise self._pause(pod.uid, f"pod {pod.key}")
+            raise self._refusal(pod.uid, f"pod {pod.key}")
         return names[: min(node_limit, 1)]
 
     def _has_long_waiting(self, namespace: str, pools: AbstractSet[PoolId]) -> bool:
@@ -193,7 +193,7 @@ class HoldFairness:
         self._forget_resolved()
         others_wait = any(waiting.namespace != namespace for waiting in self.waiting.values())
         if others_wait and not self._node_limit(unit, namespace, _FREE_OFFERS):
-            raise self._pause(unit, f"PodGroup {name}")
+            raise self._refusal(unit, f"PodGroup {name}")
 
     def offered(self, unit: str) -> None:
         """Count an offer: a pod was offered nodes on which devices are held for it, or a gang was planned."""
@@ -252,7 +252,7 @@ class HoldFairness:
             return count if spent <= ALLOWANCE else 1
         return 0 if self._clock.monotonic() < offers.pause_until else 1
 
-    def _pause(self, unit: str, what: str) -> RetryableError:
+    def _refusal(self, unit: str, what: str) -> RetryableError:
         offers = self._offers.get(unit)
         count = 0 if offers is None else offers.count
         return RetryableError(
