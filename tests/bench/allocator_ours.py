@@ -84,7 +84,8 @@ class Ours:
         self._begin()
 
     def _begin(self) -> None:
-        self._searching = NodeAllocator(self._ledger, Features(), Options(), self._programs)
+        self._searching = NodeAllocator(self._ledger, Features(), Options())
+        self._searching._programs = self._programs
         metrics = Metrics()
         results = NodeResults(self._ledger, self._searching, metrics, _REMEMBERED, self._equivalence)
         self._evaluator = NodeEvaluator(self._ledger, metrics, results, None)

@@ -53,7 +53,7 @@ class _Seen:
 class _Expectation:
     """Some expected kinds, with the units of the nodes, and what is known to be free there at a version of the node."""
 
-    def __init__(self, weights: Mapping[Kind, float], equivalence: NodeEquivalence | None) -> None:
+    def __init__(self, weights: Mapping[Kind, float], equivalence: NodeEquivalence) -> None:
         self.fragmentation = Fragmentation(weights)
         self._equivalence = equivalence
         self._units: dict[str, tuple[NodePools, NodeUnits]] = {}
@@ -63,7 +63,7 @@ class _Expectation:
         pools_and_units = self._units.get(node.name)
         if pools_and_units is None or pools_and_units[0] is not pools:
             fragmentation = self.fragmentation
-            layout = None if self._equivalence is None else self._equivalence.layout(node, fragmentation.reads)
+            layout = self._equivalence.layout(node, fragmentation.reads)
             pools_and_units = self._units[node.name] = pools, fragmentation.units(node, pools, layout)
         return pools_and_units[1]
 
@@ -107,7 +107,7 @@ class PlacementRooms(NamedTuple):
 class ExpectedDemand:
     """The kinds of pods that are expected, and the ratings of placements by what they cost these kinds."""
 
-    def __init__(self, ledger: Ledger, equivalence: NodeEquivalence | None = None) -> None:
+    def __init__(self, ledger: Ledger, equivalence: NodeEquivalence) -> None:
         """`equivalence`: which nodes have equal devices, so that they are looked at once."""
         self._ledger = ledger
         self._equivalence = equivalence

@@ -66,14 +66,12 @@ class NodeAllocator:
         ledger: Ledger,
         features: Features,
         options: Options,
-        programs: ProgramCache | None = None,
         resumed: Callable[[], None] = lambda: None,
         expected: ExpectedDemand | None = None,
     ) -> None:
-        """`programs` are compiled expressions from before, compiled with the same options.
+        """`resumed` is called whenever a paused search goes on.
 
-        `resumed` is called whenever a paused search goes on.  `expected`: what decides which devices of a node come first; None:
-        upstream's order.
+        `expected`: what decides which devices of a node come first; None: upstream's order.
         """
         self._expected = expected
         self._resumed = resumed
@@ -81,10 +79,8 @@ class NodeAllocator:
         self._ledger = ledger
         self._rules = replace(OWN, ready_devices_first=options.ready_devices_first)
         part = (options.selector_cache_bytes - _FIXED_BYTES) // _PARTS
-        if programs is None:
-            rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
-            programs = ProgramCache(_OF_PROGRAMS * part, emulate=options.selector_libraries, rewrite=rewrite)
-        self._programs = programs
+        rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
+        self._programs = ProgramCache(_OF_PROGRAMS * part, emulate=options.selector_libraries, rewrite=rewrite)
         self._verdicts = SelectorVerdicts(_OF_VERDICTS * part)
         self._pools: dict[str, tuple[int, NodePools]] = {}
         # By (signature of the demand, node), each with its usage key; the least recently paused search goes first.
