@@ -27,7 +27,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.binding.test_guard_claims import GPU, at_work, foreign, guarded, waiting
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 from tests.support.turns import turns
 
 OWN_SECOND = "dra-extender-batch"
@@ -40,19 +40,18 @@ PODS = 60
 COSTLY = "[1,2,3,4,5].all(a, [1,2,3,4,5].all(b, [1,2,3,4,5].all(c, [1,2,3,4,5].all(d, a*b*c*d < {}))))"
 
 
-class Ticking(Steady):
-    """A clock that moves a little whenever it is read; `on_read` is called with the number of the reading."""
+class CountedReads(Ticking):
+    """A clock that goes on whenever it is read; `on_read` is called with the number of the reading."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(TICK_SECONDS)
         self.reads = 0
         self.on_read: Callable[[int], None] = lambda _: None
 
     def monotonic(self) -> float:
         self.reads += 1
         self.on_read(self.reads)
-        self.seconds += TICK_SECONDS
-        return self.seconds
+        return super().monotonic()
 
 
 class CountingAllocator(NodeAllocator):
@@ -384,9 +383,9 @@ def test_a_look_pauses_while_pods_are_compared_with_nodes(judged: list[str]) -> 
     assert compared == 3 * len(world.ledger.nodes)
 
 
-def ticking() -> tuple[InMemoryExtender, Ticking]:
+def ticking() -> tuple[InMemoryExtender, CountedReads]:
     """Two nodes as above, seen by a service whose clock moves by itself."""
-    world, clock = two_nodes(), Ticking()
+    world, clock = two_nodes(), CountedReads()
     world.clock = clock
     world.start()
     return world, clock

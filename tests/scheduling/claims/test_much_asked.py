@@ -18,23 +18,9 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
-from tests.support.scheduling.world import InMemoryExtender
+from tests.support.scheduling.world import InMemoryExtender, Ticking
 
 TOO_MUCH = str(Code.TOO_MUCH)
-
-
-class Ticking:
-    """A clock that moves whenever it is looked at."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.monotonic()
-
-    def monotonic(self) -> float:
-        self.seconds += 1.0
-        return self.seconds
 
 
 def filled() -> InMemoryExtender:

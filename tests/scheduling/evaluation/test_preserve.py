@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.objects import device_class
 from tests.support.examples import examples
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
 
 class Preserving(InMemoryExtender):
@@ -388,20 +388,6 @@ async def test_a_node_whose_search_was_paused_is_rated_after_others(monkeypatch:
     least_loss._rate(evaluation, ranking, NO_AMOUNTS, 64)
     assert list(ranking) == ["n1"]
     assert set(ranking.unrated) == {"n2"}
-
-
-class Ticking:
-    """Each look at the clock takes a second."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def monotonic(self) -> float:
-        self._now += 1.0
-        return self._now
-
-    def now(self) -> float:
-        return self._now
 
 
 async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatch) -> None:

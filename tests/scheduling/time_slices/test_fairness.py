@@ -17,21 +17,12 @@ from dra_extender.scheduling.ports.options import Options, PlacementPolicy
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
 TICK = 0.001
 SLOT = f"{DRIVER}/slot"
 NUMBER = f"{DRIVER}/number"
 VALUES = 11
-
-
-class Ticking(Steady):
-    """A clock that goes on whenever it is read, so that time stands for work."""
-
-    def monotonic(self) -> float:
-        """A moment later than the last time."""
-        self.seconds += TICK
-        return self.seconds
 
 
 def slots() -> list[dict[str, Any]]:
@@ -46,7 +37,7 @@ class Neighbours(InMemoryExtender):
 
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options or Options(hold_wait_seconds=0.0))
-        self.clock = Ticking()
+        self.clock = Ticking(TICK)
         self.start()
         self.node("hard")
         self.slice("hard", slots())

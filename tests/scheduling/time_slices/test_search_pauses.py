@@ -10,9 +10,9 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
-from tests.scheduling.time_slices.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
+from tests.scheduling.time_slices.test_fairness import TICK, VALUES, Neighbours, slots
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
 SLICED = Options(
     hold_wait_seconds=0.0,
@@ -136,7 +136,7 @@ class _Small(Neighbours):
 
     def start_with(self, options: Options) -> None:
         """A new process with these options and another clock."""
-        self.options, self.clock = options, Ticking()
+        self.options, self.clock = options, Ticking(TICK)
         self.start()
 
     def change(self, chance: Random, number: int) -> None:
@@ -174,7 +174,7 @@ class _Gang(GangExtender):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock, self.options = Ticking(), SLICED
+        self.clock, self.options = Ticking(TICK), SLICED
         self.start()
         self.names = [f"n{index:02}" for index in range(12)]
         for name in self.names:

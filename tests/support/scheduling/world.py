@@ -38,6 +38,18 @@ class Steady:
         return self.seconds
 
 
+class Ticking(Steady):
+    """A clock that goes on whenever it is read, so that time stands for work."""
+
+    def __init__(self, tick_seconds: float = 1.0) -> None:
+        super().__init__()
+        self._tick_seconds = tick_seconds
+
+    def monotonic(self) -> float:
+        self.seconds += self._tick_seconds
+        return self.seconds
+
+
 def ports_of(cluster: MemoryCluster, **exchanged: Any) -> Cluster:
     """The cluster's ports, with those in the place of its own that are given and not None."""
     ports = copy.copy(cluster)
