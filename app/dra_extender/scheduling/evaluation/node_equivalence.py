@@ -105,7 +105,8 @@ class NodeEquivalence:
     def __init__(self, ledger: Ledger, features: Features) -> None:
         self._ledger = ledger
         self._partitionable = features.partitionable_devices
-        self._slices = _SliceDigests()
+        # By ID of the slice, without the names of slice and pool, while the slice lives.
+        self._slice_digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
         self._allocated: dict[str, _Allocated] = {}
         # By number, because what a request reads is as long as its author likes.
@@ -195,7 +196,7 @@ class NodeEquivalence:
             by_pool.setdefault(published.pool_id, []).append(published)
         if any(len(slices.of_pool(pool)) != len(local_slices) for pool, local_slices in by_pool.items()):
             return None
-        contents = [self._slices.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
+        contents = [self._pool_content(by_pool[pool], reads) for pool in sorted(by_pool)]
         shared = self._shared_slices(node)
         if shared is None or None in contents:
             return None
@@ -205,6 +206,25 @@ class NodeEquivalence:
         shared_names = [published.name for published in shared]
         digest = digest_of(msgspec.json.encode([operations, contents, mixed if shared else [], shared_names]))
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
+
+    def _pool_content(self, slices: Sequence[ResourceSlice], reads: _ReadAttributes | None) -> Any:
+        """Return what a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
+        newest = max(published.generation for published in slices)
+        digests = [
+            (published.generation - newest, published.slice_count, self._slice_digest(published, reads))
+            for published in sorted(slices, key=lambda published: published.name)
+        ]
+        return None if any(digest is None for _, _, digest in digests) else digests
+
+    def _slice_digest(self, item: ResourceSlice, reads: _ReadAttributes | None) -> bytes | None:
+        if reads is not None:
+            return _digest_of_slice(item, [reads.project(device, item.driver) for device in item.devices])
+        digests, key = self._slice_digests, id(item)
+        reference_and_digest = digests.get(key)
+        if reference_and_digest is None:
+            reference = weakref.ref(item, lambda _: digests.pop(key, None))
+            reference_and_digest = digests[key] = reference, _digest_of_slice(item, item.devices)
+        return reference_and_digest[1]
 
     def _shared_slices(self, node: Node) -> Sequence[ResourceSlice] | None:
         """Return the slices of no single node that this one can use; None if they cannot be compared between nodes."""
@@ -218,34 +238,7 @@ class NodeEquivalence:
         return None if any(published.per_device_node_selection for published in shared) else shared
 
 
-class _SliceDigests:
-    """The digest of each slice's contents without the names of slice and pool, kept while the slice lives."""
-
-    def __init__(self) -> None:
-        self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
-
-    def of_pool(self, slices: Sequence[ResourceSlice], reads: _ReadAttributes | None) -> Any:
-        """Return what a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
-        newest = max(published.generation for published in slices)
-        digests = [
-            (published.generation - newest, published.slice_count, self._digest(published, reads))
-            for published in sorted(slices, key=lambda published: published.name)
-        ]
-        return None if any(digest is None for _, _, digest in digests) else digests
-
-    def _digest(self, item: ResourceSlice, reads: _ReadAttributes | None) -> bytes | None:
-        if reads is not None:
-            return _slice_digest(item, [reads.project(device, item.driver) for device in item.devices])
-        key = id(item)
-        reference_and_digest = self._digests.get(key)
-        if reference_and_digest is None:
-            digests = self._digests
-            reference = weakref.ref(item, lambda _: digests.pop(key, None))
-            reference_and_digest = digests[key] = reference, _slice_digest(item, item.devices)
-        return reference_and_digest[1]
-
-
-def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
+def _digest_of_slice(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
     if item.per_device_node_selection or any(device.compatible_only_with is not None for device in devices):
         return None
     return digest_of(msgspec.json.encode((item.driver, item.skip_node_operations, item.counter_sets, devices)))
