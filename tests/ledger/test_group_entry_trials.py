@@ -49,6 +49,18 @@ def test_a_start_counts_for_every_namespace_and_a_failure_for_one(ledger: Ledger
     assert [starts.support_on(each, NODE) for each in ("ours", "others")] == [GroupEntrySupport.ABLE] * 2
 
 
+def test_nothing_is_kept_of_a_node_that_is_gone(ledger: Ledger) -> None:
+    """Nodes come and go, with a new name each."""
+    starts = ledger.group_entry_trials
+    starts.begin(pod("slow", "theirs"), NODE, {"claim"})
+    ledger.pod_seen(pod("slow", "theirs", node_name="n1"))
+    starts.mark_unable(next(iter(starts.waiting())))
+    starts.end("slow")
+    assert starts.support_on("theirs", NODE) is GroupEntrySupport.UNABLE
+    starts.node_gone("n1")
+    assert starts.support_on("theirs", NODE) is GroupEntrySupport.UNKNOWN
+
+
 def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledger: Ledger) -> None:
     starts = ledger.group_entry_trials
     starts.begin(pod("quick", "ours"), NODE, {"claim"})

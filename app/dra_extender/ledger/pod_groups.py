@@ -246,6 +246,7 @@ class GroupEntryTrials:
     def node_gone(self, node: str) -> None:
         self._kept_free.clear()
         self._proven.pop(node, None)
+        self._unable = {key: kubelet for key, kubelet in self._unable.items() if key[1] != node}
 
     def entries_kept_free(self, claim_uid: str, excluding: str = "") -> int:
         """Return how many entries pods on trial may need in this claim, the pod with the UID `excluding` excepted."""

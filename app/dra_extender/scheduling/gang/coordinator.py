@@ -326,24 +326,25 @@ class GangCoordinator:
             if budget.remaining <= 0:
                 # A further call may end otherwise; one that reached its limit of steps would reach it again.
                 raise PlanUnfinishedError
-            return _failure(nodes, _search_stopped(group), plan, cannot_start=False)
+            why = _search_stopped(group)
+            return _MemberFailure(rejected_everywhere(nodes, why), cannot_start=False, cached=why)
         if pod.uid in planned.assignments:
             self._assign(plan, call, planned.assignments, candidates)
             return None
         without_holds = self.planner.without_holds(request, group.metadata.uid, budget)
         unplaceable = () if without_holds.loose else self.planner.why_unplaceable(request, planned, budget)
         why = _does_not_fit(group, len(candidates), needed, unplaceable)
+        result = rejected_everywhere(nodes, why)
+        result.without_holds = without_holds
         if without_holds.may_end_in_call:
-            failure = _MemberFailure(rejected_everywhere(nodes, why), cannot_start=False)
-        else:
-            if planned.assignments:
-                self.plans[group.metadata.key] = plan
-                self._assign(plan, call, planned.assignments, candidates)
-            failure = _failure(nodes, why, plan, cannot_start=cannot_start and not planned.assignments)
-            if without_holds.loose:
-                failure = failure._replace(cached=None)
-        failure.result.without_holds = without_holds
-        return failure
+            return _MemberFailure(result, cannot_start=False)
+        if planned.assignments:
+            self.plans[group.metadata.key] = plan
+            self._assign(plan, call, planned.assignments, candidates)
+            cannot_start = False
+        # The gang may fit without holds that end, or without its announced assignments.
+        may_fit_otherwise = without_holds.loose or (cannot_start and plan.announced)
+        return _MemberFailure(result, cannot_start, None if may_fit_otherwise else why)
 
     def _assign(
         self,
@@ -418,13 +419,6 @@ class GangCoordinator:
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
         """Return whether too few members exist for the gang to start, and none is bound yet."""
         return snapshot.cannot_start and not self.permit.is_admitted(group)
-
-
-def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, cannot_start: bool) -> _MemberFailure:
-    """Make a failure that is cached, unless the gang may fit without its announced assignments."""
-    return _MemberFailure(
-        rejected_everywhere(nodes, why), cannot_start, None if cannot_start and plan.announced else why
-    )
 
 
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:
