@@ -484,6 +484,14 @@ def resource_misspelt(made: MadeCluster) -> None:
     made.add(pod("train", NAMESPACE, extended={"example.com/large-gpus": "1"}))
 
 
+def gang_with_a_member_that_misspells_a_resource(made: MadeCluster) -> None:
+    made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    gang(made)
+    resources = {"requests": {"example.com/large-gpus": "1"}, "limits": {"example.com/large-gpus": "1"}}
+    made.objects["pods"][0]["spec"]["containers"][0]["resources"] = resources
+
+
 def resource_whose_device_is_tainted(made: MadeCluster) -> None:
     made.add(device_class("large", extendedResourceName="example.com/large-gpu"))
     made.gpus("n1", device("gpu-0", taints=[{"key": "e.com/x", "effect": "NoSchedule"}]))
@@ -716,6 +724,10 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         ["correct the selector"],
     ),
     resource_misspelt: (["ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"], ["once the"]),
+    gang_with_a_member_that_misspells_a_resource: (
+        ["next ask for example.com/large-gpu instead of example.com/large-gpus ok, the gang fits"],
+        [],
+    ),
     resource_whose_device_is_tainted: (
         ["next ask for DeviceClass large with a ResourceClaim that tolerates e.com/x:NoSchedule: an extended resource"],
         ["next tolerate"],

@@ -291,7 +291,7 @@ def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterRes
         report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
     notes = (*report.notes, diagnosis.limit) if diagnosis.limit else report.notes
     notes += tuple(islice(_unscheduled_members(view, pod), EXAMPLES))
-    steps = tuple(gang_steps(view, pod, diagnosis, gang))
+    steps = (*report.next, *gang_steps(view, pod, diagnosis, gang))
     return msgspec.structs.replace(report, gang=gang, beside=node_reasons, notes=notes, next=steps), reasons
 
 
