@@ -14,6 +14,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.violations import published_pool
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.holders import Holders, place_holds
 from dra_extender.inspection.objects import (
@@ -44,6 +45,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.nodefit.node_fit import NodeFit, NodeRefusal, read_node_fit
 from dra_extender.nodefit.pod_needs import read_pod_needs
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import ClaimReadiness, evaluate_conditions
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -307,6 +309,11 @@ class ClusterView:
     def claim(self, namespace: str, name: str) -> ClaimHead | None:
         record = self.ledger.claims.by_key(namespace, name)
         return None if record is None else record.claim
+
+    def claims_of(self, pod: Pod) -> Sequence[FoundClaim]:
+        """Return the claims of a pod; none if one of them cannot be had."""
+        claims = find_claims(pod, self.ledger)
+        return () if isinstance(claims, Rejection) else claims
 
     def readiness(self, claim: ClaimHead) -> ClaimReadiness:
         """Return what the binding conditions of a claim's devices say now."""

@@ -7,7 +7,6 @@ from dra_extender.allocator.demand.alignment import meets
 from dra_extender.allocator.demand.constraints import value_set
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.device_messages import taint_text
-from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.inspection.audit.claims import UsedClaim, admission_failures, used_claims
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
 from dra_extender.inspection.audit.published import PublishedDevices
@@ -23,7 +22,6 @@ from dra_extender.model.metadata import moment, seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, subject_of
-from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.scoring import preferred_values, ratings
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -35,9 +33,8 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
     Claims that other pods share stay as they are.  Nothing is returned for members of a PodGroup, for extended resources, without
     claims of the pod's own, and where the pod would not get devices of its node again.
     """
-    found_claims = find_claims(pod, view.ledger)
-    claims = () if isinstance(found_claims, Rejection) else [claim.record for claim in found_claims]
-    own = [record for record in claims if record.raw and len(record.claim.status.reserved_for) == 1]
+    records = (claim.record for claim in view.claims_of(pod))
+    own = [record for record in records if record.raw and len(record.claim.status.reserved_for) == 1]
     if not own or pod.extended_claim or pod.pod_group is not None or unread(view.origin, DEVICES):
         return ()
     before = [decode_shallow("ResourceClaim", record.raw) for record in own]
@@ -68,8 +65,8 @@ def node_scores(view: ClusterView, pod: Pod) -> tuple[NodeScore, ...]:
 
 def preferred_attributes(view: ClusterView, pod: Pod) -> Iterator[PreferredAttribute]:
     """Yield the attributes in which the devices of a bound pod should agree, claim by claim."""
-    found_claims = find_claims(pod, view.ledger)
-    if isinstance(found_claims, Rejection) or unread(view.origin, DEVICES):
+    found_claims = view.claims_of(pod)
+    if not found_claims or unread(view.origin, DEVICES):
         return
     demand = view.extender.allocator.demand(found_claims, view.budget())
     for claim_demand, claim in zip(demand.claims, found_claims, strict=True) if isinstance(demand, Demand) else ():
@@ -117,9 +114,7 @@ def kubelet_refusals(view: ClusterView, pod: Pod) -> tuple[str, ...]:
 
 def lacks_allocation(view: ClusterView, pod: Pod) -> bool:
     """Return whether a claim of a bound pod is there and not allocated: no scheduler does that for a pod that has a node."""
-    found_claims = find_claims(pod, view.ledger)
-    claims = () if isinstance(found_claims, Rejection) else found_claims
-    return any(claim.record.claim.status.allocation is None for claim in claims)
+    return any(claim.record.claim.status.allocation is None for claim in view.claims_of(pod))
 
 
 def lost_ground(view: ClusterView, pod: Pod) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.reasons import Rejection
 from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.why.report import EndedPod
@@ -18,11 +17,9 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.templated_claim import Owner, claim_from, read_template
 from dra_extender.scheduling.claims.extended_need import EXTENDED_LABEL, requests_named
-from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.claims.lookup import MOST_CLAIMS
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-_MOST_CLAIMS: Final = 32
-"""Claims of a pod that are looked up one by one where not all are found."""
 _MOST_MEMBERS: Final = 256
 """Members of a gang whose claims are changed together."""
 _OF_TRIAL: Final = "-trial"
@@ -97,18 +94,9 @@ class ClaimChanges:
         self._pod = pod
         self.begin = f"{pod.name}: " if names_pod else ""
         self._members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
-        found_claims = find_claims(pod, view.ledger)
-        alone = (find_claims(msgspec.structs.replace(pod, claims=(entry,)), view.ledger) for entry in pod.claims)
-        claims = (
-            (
-                claim
-                for of_entry in islice(alone, _MOST_CLAIMS)
-                if not isinstance(of_entry, Rejection)
-                for claim in of_entry
-            )
-            if isinstance(found_claims, Rejection)
-            else found_claims
-        )
+        # Alone, because the claims of a pod are not found together if one is missing.
+        alone = (msgspec.structs.replace(pod, claims=(entry,)) for entry in pod.claims[:MOST_CLAIMS])
+        claims = (claim for pod_with_one in alone for claim in view.claims_of(pod_with_one))
         self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
         self._stored = dict[str, Json]()
 
@@ -192,8 +180,7 @@ class ClaimChanges:
         for member in islice(self._members, _MOST_MEMBERS):
             if member.uid == self._pod.uid or not member.waits_for_node:
                 continue
-            found_claims = find_claims(member, self._view.ledger)
-            for claim in () if isinstance(found_claims, Rejection) else found_claims:
+            for claim in self._view.claims_of(member):
                 before = _claim_in(claim.record) if claim.record.raw else {}
                 after = next((edited for stored, edited in claims if stored.get("spec") == before.get("spec")), None)
                 uid = before.get("metadata", {}).get("uid", "")

@@ -30,7 +30,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import why_unusable_on
 
 _LONGEST: Final = 80
@@ -153,8 +153,7 @@ class FurtherReasons:
             yield from self._beside_devices(facts.nodes)
 
     def _claims(self, label: str) -> Sequence[FoundClaim]:
-        found_claims = find_claims(self._pod, self._view.ledger)
-        return () if isinstance(found_claims, Rejection) else [claim for claim in found_claims if claim.label == label]
+        return [claim for claim in self._view.claims_of(self._pod) if claim.label == label]
 
     def _nodes_of(self, label: str) -> Sequence[str]:
         """Return the nodes on which the allocation of a claim can be used."""
