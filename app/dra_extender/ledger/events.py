@@ -1,7 +1,7 @@
 """What the ledger publishes to those who act on changes: one type per event, and the subscriptions of their handlers."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dra_extender.ledger.claim_record import ClaimRecord, Orphan
 from dra_extender.ledger.guard_index import Guard
@@ -87,7 +87,6 @@ LedgerEvent = (
 
 E = TypeVar("E", bound=LedgerEvent)
 _Handlers = list[Callable[[Any], None]]
-_NONE: Final[_Handlers] = []
 
 
 class Subscription:
@@ -117,10 +116,6 @@ class LedgerEvents:
         """Call the handler with each event of this kind, synchronously, until the subscription is closed."""
         return Subscription(self._handlers.setdefault(kind, []), handler)
 
-    def has_subscribers(self, kind: type[LedgerEvent]) -> bool:
-        """Return whether anything subscribed to this kind; an event that is expensive to make need not be made otherwise."""
-        return bool(self._handlers.get(kind))
-
     def publish(self, event: LedgerEvent) -> None:
         """Call every handler of the event's kind.
 
@@ -128,7 +123,7 @@ class LedgerEvents:
             Exception: what the first handler raised that failed; the others were called all the same.
         """
         failure: Exception | None = None
-        for handler in tuple(self._handlers.get(type(event), _NONE)):
+        for handler in tuple(self._handlers.get(type(event), ())):
             try:
                 handler(event)
             except Exception as error:  # noqa: BLE001 - one handler must not cost the others the event

@@ -323,7 +323,7 @@ class Ledger:
             self.events.publish(ClaimOrphaned(change.orphan))
 
     def _publish_ended(self, change: UsageChange) -> None:
-        if change.removed and self.events.has_subscribers(AllocationEnded):
+        if change.removed:
             self.events.publish(AllocationEnded(whole_devices(change.removed) - whole_devices(change.added)))
 
     def _place_deferred(self) -> None:
