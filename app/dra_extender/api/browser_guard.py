@@ -80,7 +80,7 @@ class BrowserGuard:
         if host is None:
             # Browsers always send one.
             return _refuse_host("expected localhost as host, got none") if self._loopback else None
-        name = _name_in(host)
+        name = _name_in(host) if len(host) <= _LONGEST_HOST else ""
         if self._loopback:
             return None if name in _LOOPBACK else _refuse_host(f"expected localhost as host, got {_shown(host)}")
         if not name:
@@ -124,16 +124,12 @@ def _shown(value: bytes) -> str:
     return repr(text if len(text) <= _LONGEST_HOST else text[:_LONGEST_HOST] + "...")
 
 
+@lru_cache(maxsize=256)
 def _name_in(host: bytes) -> str:
     """Return the name or address in a Host header, in lower case; empty if it has none.
 
     The port does not matter: through a tunnel it is another one.
     """
-    return _parsed(host) if len(host) <= _LONGEST_HOST else ""
-
-
-@lru_cache(maxsize=256)
-def _parsed(host: bytes) -> str:
     match = _AUTHORITY.fullmatch(host.decode("latin-1").lower())
     if match is None:
         return ""

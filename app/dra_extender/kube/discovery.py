@@ -191,9 +191,14 @@ class Discovery:
         """
         version = await self._read("/version", _Version)
         resource = await self._versions(RESOURCE_GROUP)
-        self._refuse_unless_served(version, resource)
-        scheduling = await self._versions(SCHEDULING_GROUP)
         minor = version.behaving()
+        if "v1" not in resource:
+            versions = f"{RESOURCE_GROUP} only as {', '.join(resource)}" if resource else f"nothing of {RESOURCE_GROUP}"
+            raise RequestRejectedError(
+                f"This API server ({version.git_version}, behaves as 1.{minor}) serves {versions}. "
+                f"dra-extender needs {RESOURCE_GROUP}/v1: Kubernetes 1.{NEEDED_MINOR} or newer, with that version not disabled."
+            )
+        scheduling = await self._versions(SCHEDULING_GROUP)
         return ServerFacts(
             git_version=version.git_version,
             minor=minor,
@@ -203,16 +208,6 @@ class Discovery:
             ),
             fields=supports(minor, await self._gates()),
             allocation_groups=await self._allocation_groups(),
-        )
-
-    @staticmethod
-    def _refuse_unless_served(version: _Version, served: tuple[str, ...]) -> None:
-        if "v1" in served:
-            return
-        versions = f"{RESOURCE_GROUP} only as {', '.join(served)}" if served else f"nothing of {RESOURCE_GROUP}"
-        raise RequestRejectedError(
-            f"This API server ({version.git_version}, behaves as 1.{version.behaving()}) serves {versions}. "
-            f"dra-extender needs {RESOURCE_GROUP}/v1: Kubernetes 1.{NEEDED_MINOR} or newer, with that version not disabled."
         )
 
     async def _versions(self, group: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Validity(NamedTuple):
 
 
 class Certificates:
-    """The SSL contexts of the listeners.  `load` at the start, then `run`; `notes` for the readiness page."""
+    """The SSL contexts of the listeners.  `load` at the start, then `keep_reloading`; `notes` for the readiness page."""
 
     def __init__(self, settings: TlsSettings, metrics: Metrics, now: Callable[[], float] = time.time) -> None:
         """`now`: seconds since the epoch."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -16,18 +17,20 @@ _MOST_NODES: Final = 200
 _MOST_REASONS: Final = 3
 
 
+@dataclass(frozen=True)
 class DecisionRecorder:
-    """Implements Verbs over others, and records what they decide; responses stay the same."""
+    """Implements Verbs over others, and records what they decide; responses stay the same.
 
-    def __init__(self, verbs: Verbs, decisions: RecentDecisions, needs_devices: Callable[[str], bool]) -> None:
-        """`needs_devices` tells whether the pod with this UID needs devices, as far as that is known."""
-        self._verbs = verbs
-        self._decisions = decisions
-        self._needs_devices = needs_devices
+    `needs_devices` tells whether the pod with this UID needs devices, as far as that is known.
+    """
+
+    verbs: Verbs
+    decisions: RecentDecisions
+    needs_devices: Callable[[str], bool]
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
         try:
-            answer = await self._verbs.filter(pod, nodes)
+            answer = await self.verbs.filter(pod, nodes)
         except RetryableError as problem:
             self._note_retry("filter", (pod.namespace, pod.name), pod.uid, problem)
             raise
@@ -35,7 +38,7 @@ class DecisionRecorder:
         # The answer about a pod without devices is the list of nodes itself, which is not decoded.
         if fitting is nodes:
             return answer
-        note, namespace, name = self._decisions.note, pod.namespace, pod.name
+        note, namespace, name = self.decisions.note, pod.namespace, pod.name
         if fitting:
             note("filter", namespace, name, Outcome.FITS, node=fitting[0], nodes=len(fitting))
         else:
@@ -45,25 +48,25 @@ class DecisionRecorder:
 
     async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Verbs; the order of nodes is no decision about the pod."""
-        return await self._verbs.prioritize(pod, nodes)
+        return await self.verbs.prioritize(pod, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
-        needs_devices = self._needs_devices(uid)
+        needs_devices = self.needs_devices(uid)
         try:
-            await self._verbs.bind(namespace, name, uid, node, disconnected)
+            await self.verbs.bind(namespace, name, uid, node, disconnected)
         except RetryableError as problem:
             self._note_retry("bind", (namespace, name), uid, problem, node)
             raise
         if needs_devices:
-            self._decisions.note("bind", namespace, name, Outcome.BOUND, node=node)
+            self.decisions.note("bind", namespace, name, Outcome.BOUND, node=node)
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         try:
-            feasible_nodes = await self._verbs.preempt(pod, victims)
+            feasible_nodes = await self.verbs.preempt(pod, victims)
         except RetryableError as problem:
             self._note_retry("preempt", (pod.namespace, pod.name), pod.uid, problem)
             raise
-        if self._needs_devices(pod.uid):
+        if self.needs_devices(pod.uid):
             outcome = Outcome.FITS if feasible_nodes else Outcome.REJECTED
             reason = (
                 ""
@@ -71,13 +74,13 @@ class DecisionRecorder:
                 else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
             )
             node, nodes = next(iter(feasible_nodes), ""), len(feasible_nodes or victims)
-            self._decisions.note("preempt", pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
+            self.decisions.note("preempt", pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
         return feasible_nodes
 
     def _note_retry(self, verb: str, key: tuple[str, str], uid: str, problem: RetryableError, node: str = "") -> None:
         """Note why there is no decision, if the pod needs devices."""
-        if self._needs_devices(uid):
-            self._decisions.note(verb, *key, Outcome.RETRY, node=node, reason=str(problem))
+        if self.needs_devices(uid):
+            self.decisions.note(verb, *key, Outcome.RETRY, node=node, reason=str(problem))
 
 
 def _reasons(against: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from dra_extender.kube.cluster import KubeCluster
@@ -34,34 +35,34 @@ class Leadership(Protocol):
         """Let another replica lead at once; never raises."""
 
 
+@dataclass(frozen=True)
 class KubeLeadership:
     """Leader election on a cluster: the lease, the caches, and the endpoint that kube-scheduler calls."""
 
-    def __init__(self, election: LeaderElection, cluster: KubeCluster, publisher: EndpointPublisher | None) -> None:
-        self._election = election
-        self._cluster = cluster
-        self._publisher = publisher
+    election: LeaderElection
+    cluster: KubeCluster
+    publisher: EndpointPublisher | None
 
     def reason(self) -> str | None:
-        return self._election.reason()
+        return self.election.reason()
 
     async def acquire(self) -> None:
-        await self._election.acquire()
+        await self.election.acquire()
 
     async def renew(self) -> None:
-        await self._election.renew()
+        await self.election.renew()
 
     async def catch_up(self) -> None:
-        await self._cluster.refresh()
+        await self.cluster.refresh()
 
     async def keep_publishing(self) -> None:
-        if self._publisher is not None:
-            await self._publisher.keep_publishing()
+        if self.publisher is not None:
+            await self.publisher.keep_publishing()
         await asyncio.Event().wait()
 
     def notes(self) -> Mapping[str, str]:
-        problem = self._publisher.last_error if self._publisher is not None else None
+        problem = self.publisher.last_error if self.publisher is not None else None
         return {"service-route": problem} if problem else {}
 
     async def release(self) -> None:
-        await self._election.release()
+        await self.election.release()

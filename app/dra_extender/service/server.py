@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
@@ -199,31 +200,29 @@ class _Server(uvicorn.Server):
         return make(config=self.config, server_state=self.server_state, app_state={}, handshake=handshake)
 
 
+@dataclass(frozen=True)
 class _Guarded:
     """ASGI middleware: refuses requests that a web page may have sent, and callers whose certificate has another name."""
 
-    def __init__(
-        self, app: ASGIApp, guard: BrowserGuard, admission: Certificates | None, connections: Connections
-    ) -> None:
-        self._app = app
-        self._guard = guard
-        self._admission = admission
-        self._connections = connections
+    app: ASGIApp
+    guard: BrowserGuard
+    admission: Certificates | None
+    connections: Connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        self._connections.metrics.closed_connections.labels(refusal.reason).inc()
+        self.connections.metrics.closed_connections.labels(refusal.reason).inc()
         await failure(refusal.sentence, refusal.status, closing=True)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> RequestRefusal | None:
-        if self._admission is not None:
-            refusal = self._admission.refusal(scope["state"][PEER_CERTIFICATE] or {})
+        if self.admission is not None:
+            refusal = self.admission.refusal(scope["state"][PEER_CERTIFICATE] or {})
             if refusal is not None:
                 return refusal
-        refusal = self._guard.refusal(scope["method"].encode(), scope["headers"])
+        refusal = self.guard.refusal(scope["method"].encode(), scope["headers"])
         if refusal is not None:
             caller = scope["client"][0] if scope["client"] else ""
             _LOG.warning("request refused", problem=refusal.sentence, caller=caller)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
@@ -46,29 +47,29 @@ def traced(verbs: Verbs, spans: Spans) -> Verbs:
     return verbs if spans is NO_SPANS else TracedVerbs(verbs, spans)
 
 
+@dataclass(frozen=True)
 class TracedVerbs:
     """Implements Verbs over others."""
 
-    def __init__(self, verbs: Verbs, spans: Spans) -> None:
-        self._verbs = verbs
-        self._spans = spans
+    verbs: Verbs
+    spans: Spans
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
-        with self._spans.call("filter", pod.uid, **_named(pod)):
-            return await self._verbs.filter(pod, nodes)
+        with self.spans.call("filter", pod.uid, **_named(pod)):
+            return await self.verbs.filter(pod, nodes)
 
     async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
-        with self._spans.call("prioritize", pod.uid, **_named(pod), nodes=len(nodes)):
-            return await self._verbs.prioritize(pod, nodes)
+        with self.spans.call("prioritize", pod.uid, **_named(pod), nodes=len(nodes)):
+            return await self.verbs.prioritize(pod, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
         named = {"k8s.namespace.name": namespace, "k8s.pod.name": name, "k8s.node.name": node}
-        with self._spans.call("bind", uid, **named):
-            await self._verbs.bind(namespace, name, uid, node, disconnected)
+        with self.spans.call("bind", uid, **named):
+            await self.verbs.bind(namespace, name, uid, node, disconnected)
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        with self._spans.call("preempt", pod.uid, **_named(pod), nodes=len(victims)):
-            return await self._verbs.preempt(pod, victims)
+        with self.spans.call("preempt", pod.uid, **_named(pod), nodes=len(victims)):
+            return await self.verbs.preempt(pod, victims)
 
 
 def _named(pod: RequestPod) -> dict[str, str]:

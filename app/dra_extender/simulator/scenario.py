@@ -22,7 +22,7 @@ from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import ProgramCache, compile_expression
-from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
+from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.allocation_snapshot import holdings_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
@@ -119,7 +119,11 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
             release=UPSTREAM,
         )
         result = search.decide(lambda: time.monotonic() > end)
-        return _placed(node, result) if isinstance(result, Placement) else _refused(node, result)
+        if not isinstance(result, Placement):
+            return _refused(node, result)
+        # Opaque parameters have no other form than their bytes before they are decoded.
+        results = msgspec.json.decode(msgspec.json.encode([claim.allocation for claim in result.claims]))
+        return {"node": node.name, "fits": True, "results": results}
 
     def pool_slices(pool_id: PoolId) -> Sequence[ResourceSlice]:
         return [published for published in slices if published.pool_id == pool_id]
@@ -143,10 +147,6 @@ class _FixedUsage:
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         return any_compatibility_rule(self.pool(pool_id))
-
-
-def _placed(node: Node, placement: Placement) -> Json:
-    return {"node": node.name, "fits": True, "results": [_json(claim.allocation) for claim in placement.claims]}
 
 
 def _refused(node: Node, no_fit: NoFit) -> Json:
@@ -251,8 +251,3 @@ def _device(raw: Any) -> tuple[str, Device]:
     spec = {"driver": driver, "pool": {"name": "pool", "resourceSliceCount": 1}, "devices": [device]}
     read = SliceReader().convert({"metadata": {"name": "device"}, "spec": spec})
     return read.driver, read.devices[0]
-
-
-def _json(allocation: AllocationResult) -> Any:
-    """As decoded JSON; opaque parameters have no other form than their bytes before."""
-    return msgspec.json.decode(msgspec.json.encode(allocation))

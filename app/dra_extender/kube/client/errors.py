@@ -152,19 +152,16 @@ class StreamSilentError(ApiCallError):
 
 def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> ApiCallError:
     """Return a request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
-    return ApiCallError(intent, None, _sentence(problem, seconds))
-
-
-def _sentence(problem: BaseException, seconds: float) -> str:
+    sentence = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
     if isinstance(problem, asyncio.TimeoutError):
-        return f"the API server was silent for {seconds:g} s"
-    if isinstance(problem, WriteBlockedError):
-        return f"not sent: {problem}"
-    if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return f"the API server's certificate is not trusted: {problem}"
-    if isinstance(problem, aiohttp.ClientConnectorError):
-        return f"cannot connect to {problem.host}:{problem.port}: {_network_reason(problem.os_error)}"
-    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+        sentence = f"the API server was silent for {seconds:g} s"
+    elif isinstance(problem, WriteBlockedError):
+        sentence = f"not sent: {problem}"
+    elif isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        sentence = f"the API server's certificate is not trusted: {problem}"
+    elif isinstance(problem, aiohttp.ClientConnectorError):
+        sentence = f"cannot connect to {problem.host}:{problem.port}: {_network_reason(problem.os_error)}"
+    return ApiCallError(intent, None, sentence)
 
 
 def _network_reason(problem: OSError) -> str:

@@ -42,7 +42,6 @@ _FIRST_ERROR = 300
 _IDLE_SECONDS = 60.0
 _CLOSE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.005
-_OF_WEBSOCKETS: Final = frozenset({"server_hostname", "proxy", "proxy_headers"})
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -165,12 +164,12 @@ class ApiTransport:
         self._credentials = credentials
         if not self._named.user:
             self._named = credentials.identity.impersonation
-        if configuration.tls_server_name:
-            self._extra["server_hostname"] = configuration.tls_server_name
-        if configuration.proxy:
-            self._extra["proxy"] = configuration.proxy
-        if configuration.proxy_headers:
-            self._extra["proxy_headers"] = configuration.proxy_headers
+        options = {
+            "server_hostname": configuration.tls_server_name,
+            "proxy": configuration.proxy,
+            "proxy_headers": configuration.proxy_headers,
+        }
+        self._extra = {name: value for name, value in options.items() if value}
 
     def identified(self, source: str) -> str:
         """Return the source of the credentials with the context, and in whose name requests are sent."""
@@ -245,11 +244,10 @@ class ApiTransport:
         """
         if self._session is None or self._credentials is None:
             raise ApiCallError(call.intent, None, "there is no connection to an API server")
-        extra = {name: value for name, value in self._extra.items() if name in _OF_WEBSOCKETS}
         url = URL(self._host + call.path, encoded=True).update_query(call.query)
         headers = await self._head(call, self._credentials)
         try:
-            async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **extra) as socket:
+            async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **self._extra) as socket:
                 yield socket
         except aiohttp.WSServerHandshakeError as problem:
             reason = self._credentials.hidden(problem.message.encode()).decode()

@@ -13,8 +13,8 @@ from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 class StoreWatch:
     """Brings the store's changes to sinks: first what exists, then every change in the order of the writes.
 
-    Unless by `deliver_at_once`, nothing is delivered inside a write: `deliver` does it on demand, or `run` in a task of its own, as
-    the connections of a real watch do.  `unreadable` says what a sink could not read.
+    Unless by `deliver_at_once`, nothing is delivered inside a write: `deliver` does it on demand, or `keep_delivering` in a task of
+    its own, as the connections of a real watch do.  `unreadable` says what a sink could not read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -68,7 +68,7 @@ class StoreWatch:
             self._idle.set()
 
     async def caught_up(self) -> None:
-        """Return when everything is delivered, by `run` or by a list."""
+        """Return when everything is delivered, by `keep_delivering` or by a list."""
         await self._idle.wait()
 
     def _note(self, change: Change) -> None:
@@ -89,7 +89,7 @@ class StoreWatch:
             self._announce(sink, change.data)
 
     def _announce(self, sink: EventSink, data: bytes) -> None:
-        """Return a sink that cannot read an object keeps what it knew of it; the watch goes on."""
+        """Tell the sink of an object; a sink that cannot read it keeps what it knew of it, and the watch goes on."""
         try:
             sink.changed(data)
         except ModelError as problem:

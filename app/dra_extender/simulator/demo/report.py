@@ -59,7 +59,7 @@ class StoryReport:
             self._check(step.checked)
 
     def end(self, result: StoryResult) -> None:
-        """Return the table of pods, and the expectations about the end."""
+        """Print the table of pods, and the expectations about the end."""
         self._console.print()
         table = Table(show_edge=False, pad_edge=False, show_lines=False)
         table.add_column("pod", overflow="fold")
