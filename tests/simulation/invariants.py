@@ -120,10 +120,10 @@ def left_at_rest(store: Store, guard_namespace: str) -> Iterator[str]:
     reader = SliceReader()
     found = audit(
         [claim_from(each) for each in store.peek_all(StoredKind.CLAIM)],
-        [reader.read(each) for each in store.data(StoredKind.SLICE)],
+        [reader.read(each) for each in store.keyed(StoredKind.SLICE).values()],
         [pod_from(each) for each in store.peek_all(StoredKind.POD)],
         [node_from(each) for each in store.peek_all(StoredKind.NODE)],
-        [read_pod_group(each) for each in store.data(StoredKind.POD_GROUP)],
+        [read_pod_group(each) for each in store.keyed(StoredKind.POD_GROUP).values()],
         GroupReservation.AUTO,
         guard_namespace,
     )
@@ -131,7 +131,7 @@ def left_at_rest(store: Store, guard_namespace: str) -> Iterator[str]:
     ledger = Ledger()
     sinks = sinks_of(ledger)
     for kind in StoredKind:
-        for data in store.data(kind) if kind in sinks else ():
+        for data in store.keyed(kind).values() if kind in sinks else ():
             try:
                 sinks[kind].changed(data)
             except ModelError:

@@ -119,11 +119,11 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def check_names(verb: str, field: str, raw: bytes) -> None:
-    """Raise MalformedRequestError if a JSON list of strings has too many items."""
+def check_names(verb: str, raw: bytes) -> None:
+    """Raise MalformedRequestError if the JSON list `NodeNames` has too many items."""
     # The shortest name takes four bytes, so that usual lists need not be counted.
     if len(raw) > 4 * NODES and raw.count(b",") >= NODES:
-        raise MalformedRequestError(f"{verb}: {field}: expected at most {NODES} names")
+        raise MalformedRequestError(f"{verb}: NodeNames: expected at most {NODES} names")
 
 
 def check_length(verb: str, field: str, items: Sized, limit: int, what: str) -> None:

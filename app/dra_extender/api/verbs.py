@@ -149,7 +149,7 @@ def _fast_path_args(body: bytes) -> tuple[RequestPod, _Nodes] | None:
     try:
         args = _FAST_PATH.decode(body)
         raw = bytes(args.node_names)
-        check_names("filter", "NodeNames", raw)
+        check_names("filter", raw)
         names = NodeNames.read(raw)
         return None if names is None else (RequestPod(bytes(args.pod)), _Nodes(names))
     except (*UNREADABLE, ModelError):
@@ -163,7 +163,7 @@ def _filter_args(body: bytes) -> tuple[RequestPod, _Nodes]:
 
 
 def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:
-    check_names(verb, "NodeNames", bytes(args.node_names))
+    check_names(verb, bytes(args.node_names))
     names = _decoded(verb, "NodeNames", _NAMES, args.node_names)
     if names is not None:
         return _Nodes(names)

@@ -6,7 +6,6 @@ from typing import Final
 
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.objects import ResourceKind
-from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.connection import ClusterConnection
@@ -112,8 +111,8 @@ class ClusterFollower:
     `listed` returns once each kind has been listed, refused, or has failed several times, `stop` ends it.
     """
 
-    def __init__(self, settings: KubeSettings, *, chance: SleepAndJitter | None = None) -> None:
-        self._connection = ClusterConnection(settings, chance=chance)
+    def __init__(self, settings: KubeSettings) -> None:
+        self._connection = ClusterConnection(settings)
         self._in_namespace: dict[str, Reflector] = {}
         self._sinks: Mapping[str, EventSink] = {}
         self._namespace = ""

@@ -46,16 +46,14 @@ class _AccessReview(Value, frozen=True):
 class TokenReviewer:
     """Reviews tokens over a connection of its own: a replica that does not lead may not write, but is scraped as well."""
 
-    def __init__(self, settings: KubeSettings, observer: Observer, path: str = "/metrics") -> None:
-        """`path` is the non-resource URL that a user must be allowed to `get`."""
+    def __init__(self, settings: KubeSettings, observer: Observer) -> None:
         self._settings = settings
         self._transport = ApiTransport(settings, observer=observer)
-        self._path = path
         self._connected = False
         self._lock = asyncio.Lock()
 
     async def review(self, token: str) -> tuple[str, bool]:
-        """Return the user's name (empty: the token is nobody's), and whether that user may get the path.
+        """Return the user's name (empty: the token is nobody's), and whether that user may `get` the non-resource URL /metrics.
 
         Raises:
             ClusterError: the API server does not answer, or does not let us ask.
@@ -85,7 +83,7 @@ class TokenReviewer:
             "uid": user.uid,
             "groups": user.groups or (),
             "extra": user.extra or {},
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         }
         answer = await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)
         return msgspec.json.decode(answer, type=_AccessReview).status.allowed

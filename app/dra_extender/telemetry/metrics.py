@@ -93,8 +93,8 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServ
     names of pods, claims and nodes do not belong in labels.  Times are in seconds.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
         super().__init__(self.registry)
         self.binding = BindingMetrics(self.registry)
         self.upstream = UpstreamMetrics(self.registry)

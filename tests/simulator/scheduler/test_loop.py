@@ -55,10 +55,16 @@ class Bench:
     def __init__(self, bind_timeout: float = 60.0) -> None:
         self.cluster = MemoryCluster(clock=Steady())
         self.extender = Scripted(self.cluster)
-        self.loop = SchedulingLoop(
-            self.cluster, self.extender, backoff=0.0, bind_timeout=bind_timeout, wake_timeout=0.05, rounds=20
-        )
         self.outcomes: list[Outcome] = []
+        self.loop = SchedulingLoop(
+            self.cluster,
+            self.extender,
+            backoff=0.0,
+            bind_timeout=bind_timeout,
+            wake_timeout=0.05,
+            rounds=20,
+            observe=self.outcomes.append,
+        )
 
     def add(self, *things: Json) -> None:
         for thing in things:
@@ -67,7 +73,7 @@ class Bench:
 
     async def rest(self) -> list[Outcome]:
         self.outcomes.clear()
-        await asyncio.wait_for(self.loop.run_until_idle(self.outcomes.append), 60)
+        await asyncio.wait_for(self.loop.run_until_idle(), 60)
         return list(self.outcomes)
 
     def pod(self, name: str) -> Json:

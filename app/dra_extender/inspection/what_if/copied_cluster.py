@@ -103,7 +103,7 @@ class CopiedCluster:
         """Return all objects as they are now, and what a running extender holds."""
         by_kind = dict(self._objects.by_kind)
         for kind in KINDS:
-            if items := [*self._unusable[kind], *self.store.data(StoredKind(kind))]:
+            if items := [*self._unusable[kind], *self.store.keyed(StoredKind(kind)).values()]:
                 by_kind[kind] = items
         return self._objects._replace(by_kind=by_kind)
 

@@ -165,10 +165,6 @@ class Store:
             peeked[key] = msgspec.json.decode(data)
         return peeked[key]
 
-    def data(self, kind: StoredKind) -> list[bytes]:
-        """As `all`, as JSON."""
-        return list(self._objects[kind].values())
-
     def keyed(self, kind: StoredKind) -> dict[Key, bytes]:
         return dict(self._objects[kind])
 

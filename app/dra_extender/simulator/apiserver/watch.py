@@ -38,7 +38,7 @@ class StoreWatch:
         self._sinks = sinks
         kinds = {str(kind): kind for kind in StoredKind}
         for name, sink in sinks.items():
-            for data in self._store.data(kinds[name]) if name in kinds else ():
+            for data in self._store.keyed(kinds[name]).values() if name in kinds else ():
                 self._announce(sink, data)
         for sink in sinks.values():
             sink.synced()

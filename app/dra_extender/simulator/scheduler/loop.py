@@ -90,7 +90,9 @@ class SchedulingLoop:
         wake_timeout: float = 1.0,
         quiet_seconds: float = 0.0,
         rounds: int = 50,
+        observe: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
+        """`observe` is told the outcome of each attempt."""
         self._cluster = cluster
         self._store = cluster.store
         self._in_tree = InTreeFilters(self._store.peek_all, classes_serve=cluster.keeps_extended_claims)
@@ -102,6 +104,7 @@ class SchedulingLoop:
         self._wake_timeout = wake_timeout
         self._quiet_seconds = quiet_seconds
         self._rounds = rounds
+        self._observe = observe
         self._changed = asyncio.Event()
         self._wakes_before_slices: int | None = None
         self._parked: dict[str, _Parked] = {}
@@ -123,8 +126,8 @@ class SchedulingLoop:
         parked = self._parked.get(uid)
         return parked.outcome if parked is not None else None
 
-    async def run_until_idle(self, observe: Callable[[Outcome], None] = lambda _: None) -> None:
-        """Schedule until every pod is bound or parked, telling `observe` of each attempt.
+    async def run_until_idle(self) -> None:
+        """Schedule until every pod is bound or parked.
 
         Raises:
             NotAtRestError: pods were still being retried after the allowed number of rounds.
@@ -137,9 +140,9 @@ class SchedulingLoop:
                 return
             for unit in units(self._store, queue):
                 if unit.is_gang:
-                    await self._try_gang(unit, observe)
+                    await self._try_gang(unit)
                 else:
-                    await self._try(unit.pods[0], observe)
+                    await self._try(unit.pods[0])
                 self._controller.reconcile()
                 await self._cluster.watch.caught_up()
         names = ", ".join(str(key) for key in self._queue())
@@ -176,7 +179,7 @@ class SchedulingLoop:
         signals = self._signals + self._own.get(uid, 0)
         return parked.signals != signals or parked.wakes != self._cluster.waker.calls
 
-    async def _try(self, key: Key, observe: Callable[[Outcome], None]) -> None:
+    async def _try(self, key: Key) -> None:
         pod = self._store.find(key)
         if pod is None or not self._is_pending(pod):
             return
@@ -184,9 +187,9 @@ class SchedulingLoop:
         if 0 < failures < _RETRIES:
             await asyncio.sleep(self._backoff * failures)
         before = self._signals_before(pod)
-        self._record(pod, before, await self._bind(pod, await self._choice(pod)), observe)
+        self._record(pod, before, await self._bind(pod, await self._choice(pod)))
 
-    async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
+    async def _try_gang(self, unit: Unit) -> None:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
         pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and self._is_pending(pod)]
         failures = max((count for count in map(self._failures, pods) if count < _RETRIES), default=0)
@@ -203,7 +206,7 @@ class SchedulingLoop:
                 for choice in choices
             ]
         for pod, signals, outcome in zip(pods, before, outcomes, strict=True):
-            self._record(pod, signals, outcome, observe)
+            self._record(pod, signals, outcome)
 
     def _is_pending(self, pod: Json) -> bool:
         spec = pod["spec"]
@@ -223,11 +226,9 @@ class SchedulingLoop:
         """Return where the signals stand before an attempt: what happens during it counts as a reason to try again."""
         return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
 
-    def _record(
-        self, pod: Json, signals: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]
-    ) -> None:
+    def _record(self, pod: Json, signals: tuple[int, int], outcome: Outcome) -> None:
         uid, failures = pod["metadata"]["uid"], self._failures(pod)
-        observe(outcome)
+        self._observe(outcome)
         if isinstance(outcome, PodBound):
             self._parked.pop(uid, None)
             # As a kubelet with every gate does; the service may learn from the start and wake other pods.
