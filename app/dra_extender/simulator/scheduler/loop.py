@@ -27,11 +27,10 @@ _ONLY_WOKEN: Final = (StoredKind.SLICE, StoredKind.TAINT_RULE)
 
 
 class PodBound(msgspec.Struct, frozen=True, tag="bound"):
-    """The pod runs on this node; `scores` as the extender gave them when it was asked."""
+    """The pod runs on this node."""
 
     pod: Key
     node: str
-    scores: dict[str, int] = {}
 
 
 class PodWaiting(msgspec.Struct, frozen=True, tag="waiting"):
@@ -300,7 +299,7 @@ class SchedulingLoop:
         if len(fitting) == 1:
             return PodBound(key, fitting[0])
         scores = await self._extender.prioritize(pod, fitting)
-        return PodBound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
+        return PodBound(key, min(fitting, key=lambda name: (-scores[name], name)))
 
     def _note(self, change: Change) -> None:
         self._changed.set()
