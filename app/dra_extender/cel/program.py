@@ -192,12 +192,11 @@ def compile_expression(
             expected = _DERIVED if derived else "bool or the unknown type"
             raise CelCompileError(f"must evaluate to {expected}, not {result}", expression, tree.offset)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
+        reads = read_attributes(tree)
         fast = None if derived else compile_fast_path(checked, owner)
         if fast is not None:
-            fast_path, cost, names = fast
-            size = _PROGRAM_BYTES + program_size(fast_path, names)
-            return Program(expression, emulate, None, fast_path, cost, meter.spent, owner, size, names)
-        reads = read_attributes(tree)
+            size = _PROGRAM_BYTES + program_size(fast.evaluate, reads)
+            return Program(expression, emulate, None, fast.evaluate, fast.cost, meter.spent, owner, size, reads)
         costed = _compile_costed(expression, checker, checked, owner)
         size = _PROGRAM_BYTES + program_size(costed.evaluate, reads)
         return Program(expression, emulate, costed, units=meter.spent, owner=owner, size=size, reads=reads)

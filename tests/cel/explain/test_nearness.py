@@ -72,6 +72,12 @@ def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(
     assert compile_expression(found.expression).matches(gpu())
 
 
+def test_relaxed_condition_spells_a_text_with_quotes_as_cel_does() -> None:
+    relaxation = relaxed(ExplainableExpression(f'{ATTRIBUTES}.model == "h100"'), gpu(model='15" "wide"'))
+    assert relaxation is not None
+    assert relaxation.conditions == ("""model == '15" "wide"'""",)
+
+
 @pytest.mark.parametrize(
     "expression", [f"{ATTRIBUTES}.absent == 1", f'{ATTRIBUTES}.model != "a100"', '"x" in ["y"]', "false"]
 )

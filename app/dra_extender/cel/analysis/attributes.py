@@ -16,8 +16,6 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 from dra_extender.cel.values.integers import Uint
 
-DEVICE_MAPS: Final = ("attributes", "capacity")
-"""The fields of a device that are maps of domains."""
 SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
 """Fields of an attribute in the API; in an expression, an attribute is its value."""
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
@@ -93,6 +91,11 @@ def is_device_field(node: ast.SyntaxNode, name: str) -> bool:
     return isinstance(node.operand, ast.Identifier) and node.operand.name == "device"
 
 
+def is_device_map(node: ast.SyntaxNode) -> bool:
+    """Return whether a node is one of the maps of domains, `device.attributes` and `device.capacity`."""
+    return is_device_field(node, "attributes") or is_device_field(node, "capacity")
+
+
 def device_map_of(node: ast.SyntaxNode) -> str | None:
     """Return the map of the device of which a node is a domain, as `device.attributes[domain]`: attributes, capacity or None."""
     if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
@@ -101,7 +104,7 @@ def device_map_of(node: ast.SyntaxNode) -> str | None:
         holder = node.operand
     else:
         return None
-    return next((device_map for device_map in DEVICE_MAPS if is_device_field(holder, device_map)), None)
+    return holder.field if isinstance(holder, ast.Select) and is_device_map(holder) else None
 
 
 def access_of(node: ast.SyntaxNode, *, tested: bool = False) -> AttributeAccess | None:

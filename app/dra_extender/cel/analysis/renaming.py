@@ -13,6 +13,7 @@ from dra_extender.cel.analysis.attributes import (
     access_of,
     device_map_of,
     is_device_field,
+    is_device_map,
     kind_of,
     read_attributes,
     step_of,
@@ -107,11 +108,7 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
         return False
     if node.function == "@in":
         element, container = node.arguments
-        if (
-            device_map_of(container) is not None
-            or is_device_field(container, "attributes")
-            or is_device_field(container, "capacity")
-        ):
+        if device_map_of(container) is not None or is_device_map(container):
             return isinstance(element, ast.Literal)
         listed = isinstance(container, ast.ListLiteral) and all(
             _is_value(element.value) for element in container.elements

@@ -27,6 +27,7 @@ _FOLDED_WORK: Final = 5_000
 
 FrameFunction = Callable[..., Any]
 """The implementation of an overload, with the frame as its first parameter."""
+_ByTypes = dict[tuple[type, ...], FrameFunction]
 _ChargeFailure = Callable[[EvaluationFrame, CelRuntimeError, list[Any]], None]
 
 
@@ -120,16 +121,11 @@ def _dynamic_evaluation(
     evaluators = tuple([argument.evaluate for argument in arguments])
     if extra is None and len(evaluators) == _PAIR and not _stops_at_failure(node, arguments):
         return _dispatched_pair(overloads, *evaluators)
-    by_types: dict[tuple[type, ...], FrameFunction] = {}
+    by_types: _ByTypes = {}
 
     def choose(values: list[Any]) -> FrameFunction:
         kinds = tuple(map(type, values))
-        chosen = by_types.get(kinds)
-        if chosen is None:
-            chosen = find_overload(overloads, values)
-            if _CONTAINERS.isdisjoint(kinds):
-                by_types[kinds] = chosen
-        return chosen
+        return by_types.get(kinds) or _find_and_cache(by_types, kinds, overloads, values)
 
     return _charged(choose, evaluators, extra, _charging_failure(node, arguments, extra))
 
@@ -147,6 +143,16 @@ def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Fra
         ):
             return with_frame(item)
     raise no_overload(*values)
+
+
+def _find_and_cache(
+    by_types: _ByTypes, kinds: tuple[type, ...], overloads: tuple[Overload, ...], values: Sequence[Any]
+) -> FrameFunction:
+    """Find an overload, and cache it unless a list or map is among the values: the types of their elements decide, too."""
+    chosen = find_overload(overloads, values)
+    if _CONTAINERS.isdisjoint(kinds):
+        by_types[kinds] = chosen
+    return chosen
 
 
 def with_frame(item: Overload) -> FrameFunction:
@@ -176,7 +182,7 @@ def _binary(function: FrameFunction, first: EvaluatePart, second: EvaluatePart) 
 
 
 def _dispatched_pair(overloads: tuple[Overload, ...], first: EvaluatePart, second: EvaluatePart) -> EvaluatePart:
-    by_types: dict[tuple[type, type], FrameFunction] = {}
+    by_types: _ByTypes = {}
 
     def evaluate(frame: EvaluationFrame) -> Any:
         try:
@@ -185,11 +191,7 @@ def _dispatched_pair(overloads: tuple[Overload, ...], first: EvaluatePart, secon
             raise _evaluate_second(frame, second, error) from None
         right = second(frame)
         kinds = (type(left), type(right))
-        chosen = by_types.get(kinds)
-        if chosen is None:
-            chosen = find_overload(overloads, (left, right))
-            if _CONTAINERS.isdisjoint(kinds):
-                by_types[kinds] = chosen
+        chosen = by_types.get(kinds) or _find_and_cache(by_types, kinds, overloads, (left, right))
         return chosen(frame, left, right)
 
     return evaluate

@@ -159,42 +159,28 @@ class FastPath(msgspec.Struct, frozen=True):
     check: tuple[str, Check] | None = None
 
 
-class _FastPathContext(msgspec.Struct, frozen=True):
-    """The owner of an expression's regular expressions, and the attributes that its parts read so far."""
-
-    owner: str
-    reads: set[str]
-
-
-def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> tuple[Evaluate, int, frozenset[str]] | None:
-    """Return the function that evaluates a device, its greatest cost, and the attributes it reads; None if there is no fast path.
-
-    The cache charges `owner` for regular expressions. The attributes are those that `read_attributes` finds in the expression.
-    """
-    context = _FastPathContext(owner, set())
-    compiled = _compile(node, context)
-    if compiled is None or compiled.cost > COST_LIMIT // 2:
-        return None
-    return compiled.evaluate, compiled.cost, frozenset(context.reads)
+def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> FastPath | None:
+    """Return the compiled expression; None if there is no fast path. The cache charges `owner` for regular expressions."""
+    compiled = _compile(node, owner)
+    return None if compiled is None or compiled.cost > COST_LIMIT // 2 else compiled
 
 
-def _compile(node: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
+def _compile(node: typed_ast.TypedNode, owner: str) -> FastPath | None:
     rule = _RULES.get(type(node))
-    return None if rule is None else rule(node, context)
+    return None if rule is None else rule(node, owner)
 
 
-def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathContext) -> FastPath | None:
+def _field(node: typed_ast.FieldSelection | typed_ast.Index, _: str) -> FastPath | None:
     name = constant_name(node)
     if name is None or node.optional:
         return None
     tests = is_presence_test(node)
     if isinstance(node.operand, typed_ast.DeviceVariable):
         return None if tests or isinstance(node, typed_ast.Index) else _OF_DEVICE.get(name)
-    owner = domain_of(node.operand)
-    if owner is None:
+    map_and_domain = domain_of(node.operand)
+    if map_and_domain is None:
         return None
-    device_map, domain = owner
-    context.reads.add(f"{domain}/{name}")
+    device_map, domain = map_and_domain
     if device_map == "attributes":
         if tests:
             return FastPath(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)
@@ -204,8 +190,8 @@ def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathC
     return FastPath(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
 
 
-def _logical(node: typed_ast.Logical, context: _FastPathContext) -> FastPath | None:
-    terms = [_compile(term, context) for term in node.terms]
+def _logical(node: typed_ast.Logical, owner: str) -> FastPath | None:
+    terms = [_compile(term, owner) for term in node.terms]
     compiled = [term for term in terms if term is not None]
     if len(compiled) < len(terms):
         return None
@@ -230,9 +216,9 @@ def _as_bool(term: FastPath) -> Evaluate:
     return term.evaluate if term.kind is bool else require_type(term.evaluate, bool)
 
 
-def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> FastPath | None:
+def _conditional(node: typed_ast.Conditional, owner: str) -> FastPath | None:
     condition, then_part, else_part = (
-        _compile(part, context) for part in (node.condition, node.then_branch, node.else_branch)
+        _compile(part, owner) for part in (node.condition, node.then_branch, node.else_branch)
     )
     if condition is None or then_part is None or else_part is None:
         return None
@@ -242,10 +228,10 @@ def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> Fast
     return FastPath(lambda device: if_true(device) if test(device) else if_false(device), cost, kind)
 
 
-def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
+def _invoke(node: typed_ast.Invoke, owner: str) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
-        term = _compile(arguments[0], context)
+        term = _compile(arguments[0], owner)
         if term is None:
             return None
         negated = _as_bool(term)
@@ -253,17 +239,15 @@ def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     if name in MIRRORED:
         left, right = arguments
         if isinstance(right, typed_ast.Constant):
-            return _comparison(left, right, name, context)
-        return _comparison(right, left, MIRRORED[name], context) if isinstance(left, typed_ast.Constant) else None
+            return _comparison(left, right, name, owner)
+        return _comparison(right, left, MIRRORED[name], owner) if isinstance(left, typed_ast.Constant) else None
     if name == "@in":
-        return _membership(arguments[0], arguments[1], context)
-    return _method(node, context) if node.member else None
+        return _membership(arguments[0], arguments[1], owner)
+    return _method(node, owner) if node.member else None
 
 
-def _comparison(
-    part: typed_ast.TypedNode, constant: typed_ast.Constant, symbol: str, context: _FastPathContext
-) -> FastPath | None:
-    operand = _compile(part, context)
+def _comparison(part: typed_ast.TypedNode, constant: typed_ast.Constant, symbol: str, owner: str) -> FastPath | None:
+    operand = _compile(part, owner)
     value, kind = constant.value, type(constant.value)
     if operand is None or kind not in (_ORDERED_KINDS if symbol in ORDERINGS else _KINDS):
         return None
@@ -275,8 +259,8 @@ def _comparison(
     return FastPath(comparison(operand.evaluate, operand.kind, value, symbol), cost, bool)
 
 
-def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
-    operand = _compile(part, context)
+def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, owner: str) -> FastPath | None:
+    operand = _compile(part, owner)
     if operand is None or not isinstance(among, typed_ast.MakeList) or any(among.optional):
         return None
     values = [element.value for element in among.elements if isinstance(element, typed_ast.Constant)]
@@ -294,9 +278,9 @@ def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: 
     return FastPath(evaluate, operand.cost + 1, bool)
 
 
-def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
+def _method(node: typed_ast.Invoke, owner: str) -> FastPath | None:
     name = node.function.name
-    operand = _compile(node.arguments[0], context)
+    operand = _compile(node.arguments[0], owner)
     if operand is None or len(node.candidates) != 1:
         return None
     if name in CASES:
@@ -306,7 +290,7 @@ def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     if len(node.arguments) != _PAIR or len(single.parameters) != _PAIR:
         return None
     if name in _TEXT_METHODS:
-        return _text_method(name, single.implementation, operand, node.arguments[1], context)
+        return _text_method(name, single.implementation, operand, node.arguments[1], owner)
     constant_call = _constant_call(node.arguments[1]) if name in ORDERING_METHODS else None
     if constant_call is None:
         return None
@@ -323,7 +307,7 @@ def _text_method(
     implementation: Implementation,
     operand: FastPath,
     argument: typed_ast.TypedNode,
-    context: _FastPathContext,
+    owner: str,
 ) -> FastPath | None:
     if not isinstance(argument, typed_ast.Constant) or type(argument.value) is not str:
         return None
@@ -332,7 +316,7 @@ def _text_method(
         return FastPath(apply_to_text(operand.evaluate, implementation, argument.value), cost, bool)
     value_of, pattern = operand.evaluate, argument.value
     try:
-        if compile_pattern(pattern, context.owner).size > MAX_PATTERN_SIZE:
+        if compile_pattern(pattern, owner).size > MAX_PATTERN_SIZE:
             return None
     except CelRuntimeError:
         return None
@@ -363,7 +347,7 @@ _OF_DEVICE: Final = {
     "driver": FastPath(lambda device: device.driver, 2, str),
     "allowMultipleAllocations": FastPath(lambda device: bool(device.fields["allowMultipleAllocations"]), 2, bool),
 }
-_RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, _FastPathContext], FastPath | None]]] = {
+_RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, str], FastPath | None]]] = {
     typed_ast.FieldSelection: _field,
     typed_ast.Index: _field,
     typed_ast.Logical: _logical,

@@ -39,32 +39,26 @@ class EvalResult(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
-class _Recorder(Compiler):
-    """Keeps the compiled form of each part, and the part, so that no other part gets its id."""
-
-    def __init__(self, source: str, *, dynamic_dispatch: bool) -> None:
-        super().__init__(source, dynamic_dispatch=dynamic_dispatch, owner=_OWNER)
-        self._codes: dict[int, tuple[TypedNode, CompiledPart]] = {}
-
-    def compile(self, node: TypedNode) -> CompiledPart:
-        code = super().compile(node)
-        self._codes[id(node)] = node, code
-        return code
-
-    def code_of(self, node: TypedNode) -> CompiledPart:
-        cached = self._codes.get(id(node))
-        return self.compile(node) if cached is None else cached[1]
-
-
-class ExplainableExpression:
-    """An expression compiled so that its parts can be evaluated, on any number of devices."""
+class ExplainableExpression(Compiler):
+    """An expression and the compiled form of each of its parts, which can be evaluated on any number of devices."""
 
     def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
         """Compile an expression, and charge `budget` for it; one that is not valid is a CelCompileError."""
         checker, self.root, _ = check_expression(source, emulate, CompileMeter(source, budget))
+        super().__init__(source, dynamic_dispatch=checker.dynamic_dispatch, owner=_OWNER)
         self.slots = checker.slots
-        self.recorder = _Recorder(source, dynamic_dispatch=checker.dynamic_dispatch)
-        self.recorder.compile(self.root)
+        # A part is kept with its compiled form, so that no other part gets its id.
+        self._parts: dict[int, tuple[TypedNode, CompiledPart]] = {}
+        self.compile(self.root)
+
+    def compile(self, node: TypedNode) -> CompiledPart:
+        part = super().compile(node)
+        self._parts[id(node)] = node, part
+        return part
+
+    def compiled_part(self, node: TypedNode) -> CompiledPart:
+        kept = self._parts.get(id(node))
+        return self.compile(node) if kept is None else kept[1]
 
 
 class Evaluation:
@@ -82,7 +76,7 @@ class Evaluation:
     ) -> None:
         self.root = expression.root
         self.device = device
-        self._recorder = expression.recorder
+        self._expression = expression
         self._stopped: EvalResult | None = None
         self._deadline = deadline
         self._budget = budget
@@ -103,7 +97,7 @@ class Evaluation:
         if not self.spend(_OUTCOME_UNITS):
             self._stopped = EvalResult(error="the limit for explanations was reached", stopped=True)
             return self._stopped
-        evaluate, frame = charging(self._recorder.code_of(node)), self._frame
+        evaluate, frame = charging(self._expression.compiled_part(node)), self._frame
         try:
             result = EvalResult(evaluate(frame))
             if frame.cost > COST_LIMIT:
@@ -151,7 +145,7 @@ class Evaluation:
 
     def defer(self, slot: int, node: TypedNode) -> None:
         """Bind a variable as cel.bind does: its value is evaluated on first use."""
-        self._frame.slots[slot] = UnevaluatedVariable(charging(self._recorder.code_of(node)))
+        self._frame.slots[slot] = UnevaluatedVariable(charging(self._expression.compiled_part(node)))
 
     def _spent(self) -> int:
         return spent_in(self._frame) - self._charged

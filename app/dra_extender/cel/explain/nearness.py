@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from dra_extender.cel.analysis.attributes import DEVICE_MAPS, driver_of, is_device_field, is_shared_domain, step_of
+from dra_extender.cel.analysis.attributes import driver_of, is_device_field, is_device_map, is_shared_domain, step_of
 from dra_extender.cel.analysis.walk import children_of, joined, mapped
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation, prepare_device
@@ -13,7 +13,7 @@ from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpressio
 from dra_extender.cel.explain.messages import compared_sides
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.printer import print_expression
+from dra_extender.cel.syntax.printer import print_expression, text_literal
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.quantity import Quantity
@@ -142,7 +142,7 @@ def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, 
         constant = _call(maker, None, ast.Literal(0, 1, text))
         compared = _call(symbol, None, _call("compareTo", subject, constant), ast.Literal(0, 1, 0))
     elif type(value) in _PLAIN:
-        text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+        text = text_literal(value) if isinstance(value, str) else str(value).lower()
         compared = _call(symbol, None, subject, ast.Literal(0, 1, value))
     else:
         return None
@@ -155,16 +155,6 @@ def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNo
     return ast.CallExpression(0, ast.depth_above(target, *arguments), function, target, arguments)
 
 
-class _Outcomes(NamedTuple):
-    """Which values a part can have; neither is possible where the part fails."""
-
-    true: bool
-    false: bool
-
-
-_ANY: Final = _Outcomes(true=True, false=True)
-
-
 def may_hold(source: str, driver: str, emulate: Release = LATEST) -> bool:
     """Return whether the expression can be true for a device of the driver; also where that is not known."""
     budget = Budget(_COST, strict=True)
@@ -173,24 +163,25 @@ def may_hold(source: str, driver: str, emulate: Release = LATEST) -> bool:
     except (CelBudgetError, CelCompileError):
         return True
     evaluation = Evaluation(expression, prepare_device(driver, {}, {}, False), budget=budget)
-    return _outcomes(evaluation, evaluation.root, driver).true
+    return True in _possible_values(evaluation, evaluation.root, driver)
 
 
-def _outcomes(evaluation: Evaluation, node: TypedNode, driver: str) -> _Outcomes:
+def _possible_values(evaluation: Evaluation, node: TypedNode, driver: str) -> set[bool]:
+    """Return the values that a condition can have on devices of the driver; none if it always fails."""
     if isinstance(node, typed_ast.Logical):
-        terms = [_outcomes(evaluation, term, driver) for term in node.terms]
-        if node.absorbing:
-            return _Outcomes(true=any(term.true for term in terms), false=all(term.false for term in terms))
-        return _Outcomes(true=all(term.true for term in terms), false=any(term.false for term in terms))
+        terms = [_possible_values(evaluation, term, driver) for term in node.terms]
+        values = {node.absorbing} if any(node.absorbing in term for term in terms) else set()
+        return values | {not node.absorbing} if all((not node.absorbing) in term for term in terms) else values
     if isinstance(node, typed_ast.Invoke) and node.function.name == "!_":
-        negated = _outcomes(evaluation, node.arguments[0], driver)
-        return _Outcomes(true=negated.false, false=negated.true)
+        return {not value for value in _possible_values(evaluation, node.arguments[0], driver)}
     domains = _domains_read(node.written)
     # Devices are expected to have attributes of their driver's domain, of a domain above it, and of Kubernetes' domains.
     if domains is None or any(f".{driver}".endswith(f".{domain}") or is_shared_domain(domain) for domain in domains):
-        return _ANY
+        return {True, False}
     outcome = evaluation.outcome(node)
-    return _ANY if outcome.stopped else _Outcomes(true=outcome.value is True, false=outcome.value is False)
+    if outcome.stopped:
+        return {True, False}
+    return {outcome.value} if isinstance(outcome.value, bool) else set()
 
 
 def _domains_read(root: ast.SyntaxNode) -> set[str] | None:
@@ -200,7 +191,7 @@ def _domains_read(root: ast.SyntaxNode) -> set[str] | None:
     while pending:
         node = pending.pop()
         step = step_of(node)
-        if step is not None and any(is_device_field(step.operand, device_map) for device_map in DEVICE_MAPS):
+        if step is not None and is_device_map(step.operand):
             domains.add(step.key)
         elif isinstance(node, ast.Identifier) and node.name == "device":
             return None

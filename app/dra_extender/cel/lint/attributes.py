@@ -16,6 +16,7 @@ from dra_extender.cel.analysis.attributes import (
     device_map_of,
     driver_of,
     is_device_field,
+    is_device_map,
     is_domain_name,
     is_shared_domain,
     step_of,
@@ -203,7 +204,7 @@ def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:
         return ("driver", only.value) if isinstance(only, ast.Literal) and isinstance(only.value, str) else None
     if not isinstance(element, ast.Literal) or not isinstance(element.value, str):
         return None
-    if is_device_field(values, "attributes") or is_device_field(values, "capacity"):
+    if is_device_map(values):
         return ("domain", element.value)
     if device_map_of(values) is None:
         return None

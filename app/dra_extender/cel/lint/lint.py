@@ -6,7 +6,14 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
-from dra_extender.cel.analysis.attributes import access_of, device_map_of, driver_of, is_device_field, step_of
+from dra_extender.cel.analysis.attributes import (
+    access_of,
+    device_map_of,
+    driver_of,
+    is_device_field,
+    is_device_map,
+    step_of,
+)
 from dra_extender.cel.analysis.walk import inlined, nodes_of
 from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT, TOO_LARGE
 from dra_extender.cel.cost import COST_LIMIT
@@ -133,7 +140,7 @@ def _is_path(node: SyntaxNode) -> bool:
     Other keys could use variables twice, which would double the tree with each binding.
     """
     if device_map_of(node) is None:
-        return is_device_field(node, "attributes") or is_device_field(node, "capacity")
+        return is_device_map(node)
     return step_of(node) is not None or (
         isinstance(node, CallExpression) and is_device_field(node.arguments[1], "driver")
     )
