@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.errors import CelCostError, CelDeadlineError
-from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, size_of
+from dra_extender.cel.values.values import CONTAINERS, LISTS, NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
@@ -199,7 +199,6 @@ def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: An
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
-_CONTAINERS: Final = LISTS | MAPS
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
 PIECE: Final = 10_000
@@ -211,7 +210,7 @@ def _leaves(frame: EvaluationFrame, value: Any, counts: dict[int, int]) -> int:
     kind = type(value)
     if kind is bytes or (kind is str and value.isascii()):
         return len(value) // 10
-    if kind is not str and kind not in _CONTAINERS:
+    if kind is not str and kind not in CONTAINERS:
         return 1
     count = counts.get(id(value))
     if count is None and kind is str:

@@ -17,9 +17,8 @@ from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, 
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Overload, accepts
 from dra_extender.cel.types.types import NULLABLE, UNSPECIFIC, Type
-from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
+from dra_extender.cel.values.values import CONTAINERS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
-_CONTAINERS: Final = LISTS | MAPS
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _PAIR: Final = 2
 _FOLDED_WORK: Final = 5_000
@@ -150,7 +149,7 @@ def _find_and_cache(
 ) -> FrameFunction:
     """Find an overload, and cache it unless a list or map is among the values: the types of their elements decide, too."""
     chosen = find_overload(overloads, values)
-    if _CONTAINERS.isdisjoint(kinds):
+    if CONTAINERS.isdisjoint(kinds):
         by_types[kinds] = chosen
     return chosen
 

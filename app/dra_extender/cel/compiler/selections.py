@@ -39,16 +39,15 @@ def no_key(key: Any) -> CelRuntimeError:
 
 
 def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> CompiledPart:
-    shortcut = _device_path(node)
+    shortcut, name, opens = _device_path(node), node.name, looks_into_optionals(node)
     if shortcut is not None:
         evaluate = shortcut
     elif node.test:
-        evaluate = _presence(operand.evaluate, node.name, opens=looks_into_optionals(node))
+        evaluate = _presence(operand.evaluate, name, opens=opens)
     elif node.optional:
-        name = node.name
-        evaluate = _optional_selection(operand.evaluate, lambda _: name, 1, opens=looks_into_optionals(node))
+        evaluate = _optional_selection(operand.evaluate, lambda _: name, 1, opens=opens)
     else:
-        evaluate = _select(operand.evaluate, node.name, opens=looks_into_optionals(node))
+        evaluate = _select(operand.evaluate, name, opens=opens)
     cost, path = _path_cost(operand)
     if node.test:
         return CompiledPart(evaluate=evaluate, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
@@ -58,14 +57,14 @@ def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> Comp
 def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
     if key.constant and type(key.value) not in _QUALIFIERS:
         raise CelCompileError(f"invalid qualifier type: {type_name(key.value)}", source, node.offset)
-    shortcut = _device_path(node)
+    shortcut, opens = _device_path(node), looks_into_optionals(node)
     key_cost = 1 + key.cost - key.path
     if shortcut is not None:
         evaluate = shortcut
     elif node.optional:
-        evaluate = _optional_selection(operand.evaluate, key.evaluate, key_cost, opens=looks_into_optionals(node))
+        evaluate = _optional_selection(operand.evaluate, key.evaluate, key_cost, opens=opens)
     else:
-        evaluate = _index(operand.evaluate, key.evaluate, key_cost, opens=looks_into_optionals(node))
+        evaluate = _index(operand.evaluate, key.evaluate, key_cost, opens=opens)
     cost, path = _path_cost(operand)
     return CompiledPart(evaluate=evaluate, cost=cost + key_cost, selection=True, path=path)
 

@@ -20,7 +20,7 @@ from dra_extender.cel.program import check_expression
 from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.syntax.printer import print_expression
 from dra_extender.cel.types.typed_ast import TypedNode
-from dra_extender.cel.values.values import LISTS, MAPS
+from dra_extender.cel.values.values import CONTAINERS
 
 _OUTCOME_UNITS: Final = 100
 _TEXT_UNITS: Final = 1_500
@@ -158,6 +158,6 @@ class Evaluation:
 
 def rounds_of(values: Any, width: int) -> Iterator[tuple[Any, ...]]:
     """Return the values of the `width` variables of a loop over these values in its first rounds."""
-    if type(values) not in LISTS | MAPS:
+    if type(values) not in CONTAINERS:
         return iter(())
     return islice(pairs_of(values) if width > 1 else ((value,) for value in elements_of(values)), _MOST_ROUNDS)

@@ -10,7 +10,7 @@ from dra_extender.cel.values.network import Cidr, IpAddress, Url
 from dra_extender.cel.values.quantity import NANO, Quantity, QuantitySum, binary_text, format_quantity
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.times import Duration, Timestamp, seconds_text, timestamp_text
-from dra_extender.cel.values.values import LISTS, MAPS, Optional, TypeValue, from_map_key, type_name
+from dra_extender.cel.values.values import CONTAINERS, LISTS, Optional, TypeValue, from_map_key, type_name
 
 LONGEST_TEXT: Final = 200
 """The most characters of an expression or a value."""
@@ -40,14 +40,14 @@ def _shown(value: Any, depth: int) -> str:
     kind = type(value)
     if kind is str:
         return text_literal(shortened(value, _LONGEST_STRING))
-    if kind in LISTS | MAPS and depth:
+    if kind in CONTAINERS and depth:
         more = f", and {len(value) - MOST_ITEMS} more" if len(value) > MOST_ITEMS else ""
         if kind in LISTS:
             return f"[{', '.join(_shown(item, depth - 1) for item in value[:MOST_ITEMS])}{more}]"
         entries = islice(value.items(), MOST_ITEMS)
         pairs = (f"{_shown(from_map_key(key), 0)}: {_shown(item, depth - 1)}" for key, item in entries)
         return f"{{{', '.join(pairs)}{more}}}"
-    if kind in LISTS | MAPS:
+    if kind in CONTAINERS:
         return f"a {type_name(value)} of {len(value)}"
     if kind is Optional:
         return f"optional({_shown(value.value, max(depth - 1, 0))})" if value.present else "absent"

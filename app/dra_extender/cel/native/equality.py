@@ -18,7 +18,7 @@ from dra_extender.cel.values.network import Cidr, IpAddress, Url
 from dra_extender.cel.values.quantity import Quantity, QuantitySum
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.times import Duration, Timestamp
-from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, entry, no_overload
+from dra_extender.cel.values.values import CONTAINERS, LISTS, MAPS, NUMBERS, DoubleKey, Optional, entry, no_overload
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that have no equality with other types: comparing them is an error, as in cel-go's libraries of Kubernetes."""
@@ -32,7 +32,7 @@ _MOST_PAIRS: Final = 1_000
 _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
 _TEXTS: Final = frozenset({str, bytes})
-_CONTAINERS: Final = LISTS | MAPS | {Optional}
+_NESTED: Final = CONTAINERS | {Optional}
 _LONG_KEY: Final = 64
 _OF_ONE_HASH: Final[Mapping[type, int]] = {Duration: 16, Timestamp: 800, DoubleKey: 160}
 """Units for the most keys of a type that can have one hash: Python reduces numbers modulo 2**61 - 1."""
@@ -53,7 +53,7 @@ def equal(frame: EvaluationFrame, left: Any, right: Any) -> bool:
         if right is None:
             return False
         raise no_overload(left, right)
-    if kind in _CONTAINERS:
+    if kind in _NESTED:
         return _equal_containers(frame, left, right)
     if kind is right_kind:
         if kind in _TEXTS and len(left) == len(right) >= _LONG:

@@ -47,6 +47,7 @@ NONE: Final = Optional(present=False)
 NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
 MAPS: Final = frozenset({dict, DomainMap})
+CONTAINERS: Final = LISTS | MAPS
 KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr, TypeValue}) | NUMBERS - {float}
 """Types of map keys whose equality in Python is that of CEL: all but bool and double."""
 
