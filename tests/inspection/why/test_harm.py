@@ -8,7 +8,7 @@ from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import DRIVER, device, device_class, pod, request, resource_claim
+from tests.controlplane.objects import DRIVER, device, device_class, pod, pod_group, request, resource_claim
 from tests.support.inspection.made_cluster import NAMESPACE, TRIED, Json, MadeCluster
 
 BROKEN = {"key": "example.com/broken", "effect": "NoSchedule"}
@@ -273,3 +273,16 @@ def test_advice_to_end_a_pod_comes_after_advice_that_harms_nobody(made: MadeClus
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
     made.add(claim, pod("train", NAMESPACE, claims={"gpu": "full"}))
     assert [(each.text, each.harmful) for each in found(made)] == [("end a pod that uses the claim", True)]
+
+
+def test_advice_to_end_a_pod_for_another_member_of_the_gang_is_harmful_too(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    claim = resource_claim("full", NAMESPACE, request("gpu", "gpu"))
+    result = {"request": "gpu", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
+    users = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"} for number in range(256)]
+    claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
+    group: Any = {"schedulingGroup": {"podGroupName": "train"}}
+    made.add(pod_group("train", NAMESPACE, min_count=2))
+    made.pod("train", request("gpu", "gpu"), **group)
+    made.add(claim, pod("train-1", NAMESPACE, claims={"gpu": "full"}, **group))
+    assert [(each.text, each.harmful) for each in found(made)] == [("train-1: end a pod that uses the claim", True)]

@@ -75,11 +75,12 @@ class NextSteps:
                 helped = True
                 yield step
         advised = advice(self._view, self._pod, facts.rejection, facts.reason.pool)
+        harmful = advised.startswith(ENDS)
         if advised and facts.rejection.code not in _OF_POOLS:
             advised = self._claims.begin + advised
         advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):
-            yield NextStep(text=advised, harmful=advised.startswith(ENDS))
+            yield NextStep(text=advised, harmful=harmful)
         end = self.ends.against(facts, nodes)
         if end is not None:
             yield end
