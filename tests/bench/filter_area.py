@@ -17,7 +17,9 @@ from tests.bench.scale import Scale
 
 AREA: Final = "filter"
 PEER: Final = "bare echo of the same body"
+UPSTREAM: Final = "ours with scheduling.placement: upstream"
 WARM: Final = Goal("<=", 1.5)
+PRESERVING: Final = Goal("<=", 1.1)
 _WARM_UP: Final = 20
 _HOLD_SECONDS: Final = 1.0
 
@@ -41,20 +43,27 @@ VARIANTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Connections to the service and to the echo."""
+    """Connections to the service as shipped, to the service that takes upstream's first solution, and to the echo."""
 
     ours: LoopbackClient
+    upstream: LoopbackClient
     echo: LoopbackClient
 
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """Round trips of POST /filter, for each size and variant."""
-    return [await _case(scale, nodes, variant, workdir) for nodes in scale.filter_nodes for variant in VARIANTS]
+    return [
+        row
+        for nodes in scale.filter_nodes
+        for variant in VARIANTS
+        for row in await _case(scale, nodes, variant, workdir)
+    ]
 
 
-async def _case(scale: Scale, nodes: int, variant: Variant, workdir: Path) -> Row:
+async def _case(scale: Scale, nodes: int, variant: Variant, workdir: Path) -> list[Row]:
     pods = _WARM_UP + scale.calls * scale.filter_rounds
     ours: list[list[float]] = []
+    upstream: list[list[float]] = []
     peer: list[list[float]] = []
     async with _servers(nodes, pods, workdir, full=variant.full) as clients:
         asked = iter(range(pods))
@@ -63,17 +72,22 @@ async def _case(scale: Scale, nodes: int, variant: Variant, workdir: Path) -> Ro
             if not variant.binds and not variant.full:
                 # Nobody binds these pods: what is held for them must lapse, or a small cluster would be full of promises.
                 await asyncio.sleep(_HOLD_SECONDS + 0.1)
-            mine, echoed = _round(clients, nodes, [next(asked) for _ in range(scale.calls)], variant)
+            mine, first, echoed = _round(clients, nodes, [next(asked) for _ in range(scale.calls)], variant)
             ours.append(mine)
+            upstream.append(first)
             peer.append(echoed)
     rounds = [(median(mine), median(echoed)) for mine, echoed in zip(ours, peer, strict=True)]
+    placements = [(median(mine), median(first)) for mine, first in zip(ours, upstream, strict=True)]
     details = {
         "ours p90 us": quantiles([each for mine in ours for each in mine], n=10)[-1],
         "peer p90 us": quantiles([each for echoed in peer for each in echoed], n=10)[-1],
         "request bytes": len(body(nodes, 0)),
     }
     case = f"{nodes} nodes, {variant.name}"
-    return compare(AREA, case, "us p50", rounds, PEER, goal=variant.goal, details=details)
+    return [
+        compare(AREA, case, "us p50", rounds, PEER, goal=variant.goal, details=details),
+        compare(AREA, case, "us p50", placements, UPSTREAM, goal=None if variant.full else PRESERVING),
+    ]
 
 
 @asynccontextmanager
@@ -83,25 +97,33 @@ async def _servers(nodes: int, pods: int, workdir: Path, *, full: bool) -> Async
         arguments.append("--full")
     async with (
         helper("filter_service", arguments, workdir, ready="/readyz") as service,
+        helper("filter_service", [*arguments, "--placement", "upstream"], workdir, ready="/readyz") as first,
         helper("echo_server", [], workdir, ready="/") as echo,
     ):
-        with LoopbackClient(service.port) as ours, LoopbackClient(echo.port) as theirs:
-            yield Clients(ours, theirs)
+        with (
+            LoopbackClient(service.port) as ours,
+            LoopbackClient(first.port) as upstream,
+            LoopbackClient(echo.port) as theirs,
+        ):
+            yield Clients(ours, upstream, theirs)
 
 
-def _round(clients: Clients, nodes: int, pods: list[int], variant: Variant) -> tuple[list[float], list[float]]:
-    """Microseconds of ours and of the echo, call by call in turns."""
-    ours, peer = [], []
+def _round(
+    clients: Clients, nodes: int, pods: list[int], variant: Variant
+) -> tuple[list[float], list[float], list[float]]:
+    """Return the microseconds of ours, of ours with upstream's placement, and of the echo, call by call in turns."""
+    ours, upstream, peer = list[float](), list[float](), list[float]()
     for pod in pods:
         request = body(nodes, pod)
-        answer, taken = clients.ours.post("/filter", request)
-        ours.append(taken)
-        fitting = _judged(answer, nodes, full=variant.full)
-        if variant.binds:
-            _bind(clients.ours, pod, fitting[0])
+        for client, times in ((clients.ours, ours), (clients.upstream, upstream)):
+            answer, taken = client.post("/filter", request)
+            times.append(taken)
+            fitting = _judged(answer, nodes, full=variant.full)
+            if variant.binds:
+                _bind(client, pod, fitting[0])
         _, taken = clients.echo.post("/filter", request)
         peer.append(taken)
-    return ours, peer
+    return ours, upstream, peer
 
 
 def _judged(answer: bytes, nodes: int, *, full: bool) -> list[str]:
