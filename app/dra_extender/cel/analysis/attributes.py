@@ -158,16 +158,23 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        selects = isinstance(node, (ast.Select, ast.CallExpression))
-        access = access_of(node, tested=True) if selects else None
-        if access is not None and (access.domain is not None or access.own_domain):
-            names.add(f"{access.domain or ANY_DOMAIN}/{access.name}")
+        if isinstance(node, ast.Identifier):
+            if node.name == "device":
+                return None
             continue
-        # `device` and `device.attributes` may be used as a whole.
-        if is_device_field(node, "attributes") or (isinstance(node, ast.Identifier) and node.name == "device"):
-            return None
-        if not (isinstance(node, ast.Select) and isinstance(node.operand, ast.Identifier)):
-            pending += [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
+        if isinstance(node, ast.Select) or (
+            isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS
+        ):
+            access = access_of(node, tested=True)
+            if access is not None and (access.domain is not None or access.own_domain):
+                names.add(f"{access.domain or ANY_DOMAIN}/{access.name}")
+                continue
+            # `device` and `device.attributes` may be used as a whole.
+            if is_device_field(node, "attributes"):
+                return None
+            if isinstance(node, ast.Select) and isinstance(node.operand, ast.Identifier):
+                continue
+        pending += [part for part in reversed(children_of(node)) if type(part) is not ast.Literal]
     return frozenset(names)
 
 
