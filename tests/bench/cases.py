@@ -52,7 +52,7 @@ CASES: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "tenants": (
             rf"(?:no-op extender, |in-tree plugin, |in-tree plugin, default percentage, )?{_TENANTS}: "
-            r"(?:created to bound|bound in a burst|filter|slowest /livez)|\d+ claims of 10 KiB: memory"
+            r"(?:created to bound|bound in a burst|attempts|filter|slowest /livez)|\d+ claims of 10 KiB: memory"
         ),
         "throughput": _SIZES,
         "tls": r"handshake of \d+ binds, each on a connection of its own",

@@ -25,17 +25,24 @@ _Runs = Sequence[tuple[Suffered, Suffered]]
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """What a namespace user who means ill does to everybody else's pods: each attack beside a run without it, ours and in-tree."""
     ours = contenders.ours()
-    rows: list[Row] = []
-    for each in (ours, *(contenders.refusing(ATTACKER), IN_TREE)[: scale.peers]):
-        case = HOPELESS.name if each is ours else f"{each.name}, {HOPELESS.name}"
-        rows += _suffered(case, [await _pair(each, HOPELESS, scale, workdir)], None, None)
+    own = await _rounds(ours, HOPELESS, scale, workdir)
+    rows = _suffered(HOPELESS.name, own, None, None)
+    for peer in (contenders.refusing(ATTACKER), IN_TREE)[: scale.peers]:
+        runs = await _rounds(peer, HOPELESS, scale, workdir)
+        rows += _suffered(f"{peer.name}, {HOPELESS.name}", runs, None, None)
+        rows.append(_attempts(own, runs, peer.name))
     for attack in ATTACKS[: scale.attacks]:
-        rows += _ours(attack, [await _pair(ours, attack, scale, workdir) for _ in range(scale.runs)])
-        rows += _suffered(f"in-tree plugin, {attack.name}", [await _pair(IN_TREE, attack, scale, workdir)], None, None)
+        rows += _ours(attack, await _rounds(ours, attack, scale, workdir))
+        in_tree = await _rounds(IN_TREE, attack, scale, workdir)
+        rows += _suffered(f"in-tree plugin, {attack.name}", in_tree, None, None)
     claims = scale.large_claims
     grown, bound = [await kept(ours, claims, scale, workdir)], MEGABYTES_OF_A_LARGE_CLAIM * claims
     rows.append(within(AREA, f"{claims} claims of 10 KiB: memory", "MB", grown, bound))
     return rows
+
+
+async def _rounds(contender: contenders.Contender, attack: Attack, scale: Scale, workdir: Path) -> _Runs:
+    return [await _pair(contender, attack, scale, workdir) for _ in range(scale.runs)]
 
 
 async def _pair(
@@ -58,6 +65,15 @@ async def _pair(
         1000 * max(attacked.livez, default=0.0),
     )
     return attacked, quiet
+
+
+def _attempts(ours: _Runs, peer: _Runs, peer_name: str) -> Row:
+    """How often kube-scheduler tries each pod that no node suits, beside the victim's pods."""
+    pairs = [
+        (mine.attempts / mine.accepted, theirs.attempts / theirs.accepted)
+        for (mine, _), (theirs, _) in zip(ours, peer, strict=True)
+    ]
+    return compare(AREA, f"{HOPELESS.name}: attempts", "attempts per pod", pairs, peer_name)
 
 
 def _ours(attack: Attack, runs: _Runs) -> list[Row]:

@@ -23,7 +23,9 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.attacks import Attack
 from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.e2e.installed_extender import page, total
 
 ATTACKER: Final = "attacker"
 _ATTACKERS: Final = 20
@@ -40,6 +42,7 @@ class Suffered:
 
     Pods that were not bound in time count with the time they waited.  `livez`: seconds that each probe took.  `bound` of `pods`.
     `accepted`: attacking pods that the API server let in, `refusal` its last answer to another.
+    `attempts`: those of kube-scheduler at pods that no node suited.
     `megabytes`: growth of the extender's resident memory.
     """
 
@@ -51,6 +54,7 @@ class Suffered:
     pods: int = 0
     accepted: int = 0
     refusal: str = ""
+    attempts: float = 0.0
     megabytes: float = 0.0
 
 
@@ -79,9 +83,11 @@ async def suffer(contender: Contender, attack: Attack | None, scale: Scale, work
             url = f"http://127.0.0.1:{relay.port}"
         await asyncio.sleep(load.settle_seconds)
         before = _resident(extender)
-        await cluster.start_scheduler(contender.config(url))
+        pages = await cluster.start_scheduler(contender.config(url))
         async with _probed(extender, found), _attacked(cluster.api, attack, load, found):
             await _victim(cluster.api, load, found)
+        metrics = await page(f"{pages}/metrics", read_kubeconfig(cluster.admin_kubeconfig).token)
+        found.attempts = total(metrics, "scheduler_schedule_attempts_total", {"result": "unschedulable"})
         found.megabytes = _resident(extender) - before
         if url:
             found.filters = await _figures(url)
