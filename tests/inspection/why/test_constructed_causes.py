@@ -585,6 +585,64 @@ def two_devices_with_different_taints(made: MadeCluster) -> None:
     made.pod("train", request("r", "gpu", count=2))
 
 
+def gated_and_the_device_held(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), schedulingGates=[{"name": "example.com/quota"}])
+
+
+def gated_and_the_node_closed(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    closed(made)
+    made.pod("train", request("r", "gpu"), schedulingGates=[{"name": "example.com/quota"}])
+
+
+def gated_and_resource_misspelt(made: MadeCluster) -> None:
+    resource_misspelt(made)
+    made.objects["pods"][-1]["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+
+
+def gated_with_a_claim_that_is_made_later(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(resource_claim_template("one-gpu", NAMESPACE, request("r", "gpu")))
+    gates = [{"name": "example.com/quota"}]
+    made.add(pod("train", NAMESPACE, templates={"gpu": "one-gpu"}, schedulingGates=gates))
+
+
+def pool_incomplete_on_a_closed_node(made: MadeCluster) -> None:
+    made.add(pool("n1", GPU))
+    closed(made)
+    made.pod("train", request("r", "gpu"))
+
+
+def selector_false_on_a_closed_node(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", attributes={"model": "A"}))
+    closed(made)
+    made.pod("train", request("r", "gpu", MODEL.format("B")))
+
+
+def all_devices_of_which_one_is_tainted_and_one_held(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1", taints=[{"key": "e.com/x", "effect": "NoSchedule"}]))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu", allocationMode="All"))
+    del made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["count"]
+
+
+def gang_of_too_few_with_a_misspelt_class(made: MadeCluster) -> None:
+    made.add(device_class("large-gpu"))
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    made.add(pod_group("train", NAMESPACE, min_count=3))
+    made.pod("train-1", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+    made.pod("train", request("r", "large-gpuu"), schedulingGroup={"podGroupName": "train"})
+
+
+def value_that_has_to_differ_and_the_other_held(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}", attributes={"numa": number // 2}) for number in range(3)))
+    made.running("old", "n1", "gpu-2", request("r", "gpu"))
+    made.pod("train", request("r", "gpu", count=2))
+    devices = made.objects["resourceclaims"][-1]["spec"]["devices"]
+    devices["constraints"] = [{"distinctAttribute": f"{GPU}/numa"}]
+
+
 CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
     foreign_pool_incomplete: (
         [f"1 node no device of driver {GPU}; there are {NIC}"],
@@ -787,6 +845,39 @@ CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
         [],
     ),
     node_label_without_the_value: (["no node has label topology-zone with value b; there are a"], ["nearest name"]),
+    gated_and_the_device_held: (
+        [
+            "next wait until the scheduling gates of train are removed: example.com/quota, end ml/old ok on n1",
+            'once its gates are removed: fits 0 of 1 nodes, claim "gpu", request "r": matching devices are in use',
+        ],
+        [],
+    ),
+    gated_and_the_node_closed: (
+        ["train are removed: example.com/quota, uncordon n1 ok on n1", "may use none of them"],
+        [],
+    ),
+    gated_and_resource_misspelt: (
+        ["example.com/quota, ask for example.com/large-gpu instead of example.com/large-gpus ok on n1"],
+        ["next ask", "once its gates"],
+    ),
+    gated_with_a_claim_that_is_made_later: (["example.com/quota"], ["once its gates", "next"]),
+    pool_incomplete_on_a_closed_node: (["being updated", "also node(s) were unschedulable on n1"], []),
+    selector_false_on_a_closed_node: (
+        ['model is "A", wanted "B"', "also node(s) were unschedulable on n1", 'model == "A", uncordon n1 ok on n1'],
+        [],
+    ),
+    all_devices_of_which_one_is_tainted_and_one_held: (
+        ["held by ml/old also matching devices are tainted: gpu-1", "tolerate e.com/x:NoSchedule, end ml/old ok on n1"],
+        [],
+    ),
+    gang_of_too_few_with_a_misspelt_class: (
+        ["next create 1 more member of PodGroup ml/train", "next use the DeviceClass large-gpu"],
+        ["ok, the gang fits"],
+    ),
+    value_that_has_to_differ_and_the_other_held: (
+        ["also matching devices are in use: gpu-2"],
+        ["in use: 1 of 2 devices found"],
+    ),
     two_devices_with_different_taints: (
         [
             "gpu-0 has taint e.com/a:NoSchedule also gpu-1 has taint e.com/b:NoSchedule",

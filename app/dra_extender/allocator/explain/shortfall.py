@@ -61,7 +61,7 @@ class Shortfall:
                 claim=self._demand.claims[slot.claim].label,
                 request=option.name,
                 device=devices[misses[code][0][0]].name,
-                detail=progress + (misses[code][1] or self._named(code, slot, misses[code][0])),
+                detail=progress + misses[code][1] if misses[code][1] else self._named(code, slot, misses[code][0]),
             )
             for code in NEAREST_MISS_FIRST
             if code in misses

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final
 
 from dra_extender.allocator.demand.constraints import Constraint
-from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.explain.device_diagnosis import DeviceDiagnosis
 from dra_extender.allocator.explain.device_messages import taint_text, toleration_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
@@ -90,6 +90,7 @@ def _unmatched(selector: NodeSelector) -> str:
 
 
 _OF_WHOLE_SETS: Final = frozenset({Code.COUNTERS, Code.GROUPS})
+_OF_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 
 
 class FurtherReasons:
@@ -111,6 +112,8 @@ class FurtherReasons:
         if facts.candidates:
             yield from self._behind_selectors(facts, facts.demand, option)
         if not facts.diagnoses:
+            if facts.candidates or rejection.code in _OF_POOLS:
+                yield from self._beside_devices(facts.nodes)
             return
         nearest, values = facts.reason.nearest, facts.reason.constraint
         if values is not None and {text for text, _ in values.values} == {""}:
@@ -129,6 +132,8 @@ class FurtherReasons:
             case Code.COUNTERS if nearest is not None:
                 yield from self._of_counters(facts, nearest)
         yield from self._of_other_devices(facts, facts.demand, node)
+        if option.count == ALL:
+            yield from _in_the_way_of_all(facts, node)
         yield from self._beside_devices(facts.nodes)
 
     def _of_claim(self, facts: ReasonFacts) -> Iterator[str]:
@@ -336,6 +341,16 @@ class FurtherReasons:
                     if text:
                         yield text
                     return
+
+
+def _in_the_way_of_all(facts: ReasonFacts, node: Node) -> Iterator[str]:
+    """Yield the devices that the request needs too and cannot have for another reason: the search ends with the first."""
+    by_code = dict[Code, list[str]]()
+    for diagnosis in facts.diagnoses:
+        for device in diagnosis.devices if diagnosis.node.name == node.name else ():
+            if device.code not in (None, Code.NO_MATCH, facts.rejection.code):
+                by_code.setdefault(device.code, []).append(device.device_id[2])
+    yield from (f"also {code.value}: {listed(names)}" for code, names in by_code.items())
 
 
 def _beside_holders(device: Device | None, demand: Demand, option: SearchableRequest) -> Iterator[str]:

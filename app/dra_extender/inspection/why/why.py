@@ -5,7 +5,7 @@ decides about every node; its reasons are grouped by claim, request and reason.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from math import inf
 from typing import Final
@@ -14,10 +14,10 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, used_claims
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
-from dra_extender.inspection.objects import require
+from dra_extender.inspection.objects import DEVICES, require, unread
 from dra_extender.inspection.pod_facts import PENDING
 from dra_extender.inspection.why.bound import (
     allocated_devices,
@@ -29,7 +29,7 @@ from dra_extender.inspection.why.bound import (
     preferred_attributes,
 )
 from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources
-from dra_extender.inspection.why.changes import ENDS, ClaimChanges, joined
+from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ClaimChanges, ProposedChange, joined
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
@@ -40,6 +40,7 @@ from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     EXAMPLES,
     FORMAT,
+    ONCE_ADMITTED,
     ONCE_CORRECTED,
     Cause,
     EndedPod,
@@ -64,6 +65,7 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
@@ -94,7 +96,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         _with_preemption(pod, step, sentence) if step.text.startswith(ENDS) else step for step in node_steps
     )
     if cause.cause not in _CAUSES_AT_END:
-        report = _with_meant_resources(view, pod, report)
+        report = _once_admitted(view, pod, report)
     if cause.result is None:
         return _with_steps(view, pod, report, (*report.next, *node_steps))
     if pod.pod_group is not None:
@@ -135,8 +137,9 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
 
 
 def _is_said_by(compound: NextStep, step: NextStep) -> bool:
-    """Return whether steps that were tried together begin with what another one advises, or do better."""
-    return step.text == CORRECT_SELECTOR or compound.text.startswith(step.text.partition(", or ")[0])
+    """Return whether steps that were tried together contain what another one advises, or do better."""
+    advised = step.text.partition(", or ")[0]
+    return step.text == CORRECT_SELECTOR or compound.text.startswith(advised) or advised in compound.text.split(", ")
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -236,31 +239,47 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
     )
 
 
-def _with_meant_resources(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
-    """Return the report with a step that corrects misspelt extended resources, and with what is in the way all the same."""
-    meant = meant_resources(view, pod)
-    change = ClaimChanges(view, pod).with_resources(meant) if meant else None
-    if change is None:
-        return report
+def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
+    """Return the report with a step that removes gates and corrects misspelt resources, and with what stays in the way."""
     trials = Trials(view, pod)
-    step = trials.try_change(change, tuple(view.ledger.nodes))
-    if step is not None and step.verified == DEVICES_AND_NODES:
-        return msgspec.structs.replace(report, next=(*report.next, step))
-    with trials.within(change):
+    with ExitStack() as stack:
+        if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
+            stack.enter_context(trials.within(_without_gates(view, pod)))
+        meant = meant_resources(view, pod)
+        change = ClaimChanges(view, pod).with_resources(meant) if meant else None
+        if change is not None:
+            stack.enter_context(trials.within(change))
+        if not trials.applied_change.changes:
+            return report
+        step = trials.try_change(NO_CHANGE, tuple(view.ledger.nodes))
+        if step is not None and step.verified == DEVICES_AND_NODES:
+            return msgspec.structs.replace(report, next=(*report.next, step))
         changed = view.pod(pod.namespace, pod.name) or pod
-        cause = cause_of(view, changed, view.facts(pod.namespace, pod.name))
+        cause = cause_of(view, changed, msgspec.structs.replace(view.facts(pod.namespace, pod.name), gates=()))
+        if pod.gates and cause.result is not None and Code.CLAIM_NOT_CREATED in cause.result.codes:
+            # What a claim that is made later will find is not known.
+            return report
         node_steps = NodeSteps(view, changed, trials.applied_change)
         if cause.result is None:
             steps = node_steps.steps_on_all()
         else:
             fits = tuple(cause.result.fits)
             steps = node_steps.steps_on(fits) if fits else Reasons(view, changed, cause.result, trials).steps()
-    steps = tuple(step for step in steps if step.verified == DEVICES_AND_NODES) or (NextStep(text=change.text),)
+        text = trials.applied_change.text
+    steps = tuple(step for step in steps if step.verified == DEVICES_AND_NODES) or (NextStep(text=text),)
     further = [reason.text for reason in cause.node_reasons]
     if cause.result is not None and not cause.result.fits:
         further = [group.rejection.text for group in cause.result.why()]
-    notes = (*report.notes, f"{ONCE_CORRECTED}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
+    once = ONCE_ADMITTED if pod.gates else ONCE_CORRECTED
+    notes = (*report.notes, f"{once}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
     return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
+
+
+def _without_gates(view: ClusterView, pod: Pod) -> ProposedChange:
+    before = view.stored("pods", pod.name, pod.namespace) or {}
+    changed = {**before, "spec": {**before["spec"], "schedulingGates": []}}
+    text = f"wait until the scheduling gates of {pod.name} are removed: {listed(pod.gates)}"
+    return ProposedChange(text, (ObjectChange(StoredKind.POD, before, changed),))
 
 
 def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
