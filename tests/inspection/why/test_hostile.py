@@ -143,6 +143,15 @@ def test_claim_entry_of_a_pod_without_a_name_is_the_reason() -> None:
     assert "claim reference is of a kind this version does not know" in tree(why(made.view(), NAMESPACE, "train"))
 
 
+def test_claim_without_a_uid_is_changed_in_trials() -> None:
+    """API servers give every object a UID, but an edited snapshot may lack it."""
+    made = cluster(1, 1)
+    made.pod("train", request("gpu", "gpu", count=2))
+    del made.objects["resourceclaims"][-1]["metadata"]["uid"]
+
+    assert "ask for 1 device" in tree(why(made.view(), NAMESPACE, "train"))
+
+
 def test_what_would_help_on_nodes_that_all_refuse_a_pod_is_found_in_time_that_is_linear_in_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

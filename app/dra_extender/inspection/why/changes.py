@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -83,6 +84,25 @@ def staying_pods(view: ClusterView, names: Iterable[str]) -> tuple[EndedPod, ...
 
 
 NO_CHANGE: Final = ProposedChange("", ())
+NO_GATES: Final[Mapping[str, object]] = MappingProxyType({"schedulingGates": []})
+"""The fields of a spec without scheduling gates."""
+
+
+def with_fields(view: ClusterView, pods: Sequence[Pod], text: str, fields: Mapping[str, object]) -> ProposedChange:
+    """Return the pods with these fields in their specs; pods that are not known are left out."""
+    stored = (view.stored("pods", pod.name, pod.namespace) for pod in pods)
+    changes = (
+        ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
+        for before in stored
+        if before is not None
+    )
+    return ProposedChange(text, tuple(changes))
+
+
+def gates_text(pods: Sequence[Pod]) -> str:
+    """Advise to wait until the pods have no scheduling gates."""
+    gates = listed(list(dict.fromkeys(gate for pod in pods for gate in pod.gates)))
+    return f"wait until the scheduling gates of {listed([pod.name for pod in pods])} are removed: {gates}"
 
 
 class ClaimChanges:
@@ -138,7 +158,8 @@ class ClaimChanges:
         """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
 
         def edit_copy(after: Json) -> None:
-            after["metadata"]["uid"] += _OF_TRIAL
+            metadata = after["metadata"]
+            metadata["uid"] = metadata.get("uid", "") + _OF_TRIAL
             edit(after)
 
         return _edited(StoredKind.CLAIM, self._claim(claim), self.begin + text, edit_copy)
@@ -184,7 +205,11 @@ class ClaimChanges:
                 before = _claim_in(claim.record) if claim.record.raw else {}
                 after = next((edited for stored, edited in claims if stored.get("spec") == before.get("spec")), None)
                 uid = before.get("metadata", {}).get("uid", "")
-                if after is None or uid in changed or any(stored["metadata"]["uid"] == uid for stored, _ in claims):
+                if (
+                    after is None
+                    or uid in changed
+                    or any(stored["metadata"].get("uid", "") == uid for stored, _ in claims)
+                ):
                     continue
                 changed.add(uid)
                 names.append(member.name)

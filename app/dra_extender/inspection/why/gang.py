@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.allocator.state.reasons import Code
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
-from dra_extender.inspection.why.changes import ENDS, ProposedChange
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.changes import ENDS, NO_GATES, ProposedChange, gates_text, with_fields
 from dra_extender.inspection.why.names import existing_names
 from dra_extender.inspection.why.next_steps import advice
 from dra_extender.inspection.why.node_steps import NodeSteps
@@ -28,7 +28,6 @@ from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.api_json import listed, number_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 if TYPE_CHECKING:
     from dra_extender.scheduling.gang.plans import GangDiagnosis
@@ -133,9 +132,7 @@ def _lacking_fields(
         member for member, rejection in diagnosis.unready if rejection.code is Code.POD_GATED and member.uid != pod.uid
     ]
     if gated:
-        gates = listed(list(dict.fromkeys(gate for member in gated for gate in member.gates)))
-        names = listed([member.name for member in gated])
-        yield gated, f"wait until the scheduling gates of {names} are removed: {gates}", {"schedulingGates": []}
+        yield gated, gates_text(gated), NO_GATES
     absent = [member for member, rejection in diagnosis.unready if rejection.code is Code.SCHEDULER_ABSENT]
     name = meant_scheduler(absent[0], view.acting_schedulers, pod.scheduler_name) if absent else None
     if name is not None:
@@ -148,13 +145,7 @@ def _tried(
     view: ClusterView, pod: Pod, members: Sequence[Pod], text: str, fields: Mapping[str, object]
 ) -> Sequence[NextStep]:
     """Return what helps the gang if members have other fields in their specs, where needed with a further change."""
-    stored = (view.stored("pods", member.name, member.namespace) for member in members)
-    changes = [
-        ObjectChange(StoredKind.POD, before, {**before, "spec": {**before["spec"], **fields}})
-        for before in stored
-        if before is not None
-    ]
-    change, trials = ProposedChange(text, tuple(changes)), Trials(view, pod)
+    change, trials = with_fields(view, members, text, fields), Trials(view, pod)
     step = trials.try_change(change, ())
     return (step,) if step is not None else _steps_after(view, pod, trials, change)
 

@@ -78,8 +78,8 @@ class NextSteps:
         harmful = advised.startswith(ENDS)
         if advised and facts.rejection.code not in _OF_POOLS:
             advised = self._claims.begin + advised
-        correction = None if helped else self.respelled(facts)
-        if not advised and correction is not None:
+        correction = None if advised or helped else self.respelled(facts)
+        if correction is not None:
             advised = correction.text
         advised = advised or self._absent_driver(facts) or self._claim_instead(facts)
         if advised and not (helped and facts.rejection.code in _SPELT):

@@ -16,8 +16,9 @@ DEVICES_AND_NODES: Final = "devices and nodes"
 EXAMPLES: Final = 3
 """How many nodes, devices or sentences of a kind are named where there may be many."""
 ONCE_CORRECTED: Final = "once the name is right"
-ONCE_ADMITTED: Final = "once its gates are removed"
 """How sentences for people begin that are about what stands in the way after a misspelt name is corrected."""
+ONCE_ADMITTED: Final = "once its gates are removed"
+"""How such a sentence about a pod with scheduling gates begins."""
 
 
 class Cause(StrEnum):

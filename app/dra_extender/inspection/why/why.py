@@ -14,7 +14,7 @@ import msgspec
 
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.inspection.audit.claims import UsedClaim, used_claims
-from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_notes
 from dra_extender.inspection.near_names import name_hint
 from dra_extender.inspection.objects import DEVICES, require, unread
@@ -29,7 +29,15 @@ from dra_extender.inspection.why.bound import (
     preferred_attributes,
 )
 from dra_extender.inspection.why.cause import PodCause, cause_of, judge_nodes, meant_resources
-from dra_extender.inspection.why.changes import ENDS, NO_CHANGE, ClaimChanges, ProposedChange, joined
+from dra_extender.inspection.why.changes import (
+    ENDS,
+    NO_CHANGE,
+    NO_GATES,
+    ClaimChanges,
+    gates_text,
+    joined,
+    with_fields,
+)
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.names import beside_gates
 from dra_extender.inspection.why.next_steps import CORRECT_SELECTOR, reported_advice
@@ -65,7 +73,6 @@ from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod, WholePod
 from dra_extender.scheduling.claims.preconditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 _CAUSES_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS, Cause.NODES})
 _CAUSES_AT_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
@@ -240,11 +247,14 @@ def _as_reported(view: ClusterView, pod: Pod, pod_cause: PodCause) -> WhyReport:
 
 
 def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
-    """Return the report with a step that removes gates and corrects misspelt resources, and with what stays in the way."""
+    """Return the report with what helps once the pod has no scheduling gates and no misspelt extended resources.
+
+    A step lands the pod if nothing else is in its way; otherwise a note says what stays in the way.
+    """
     trials = Trials(view, pod)
     with ExitStack() as stack:
         if pod.gates and view.ledger.nodes and not unread(view.origin, DEVICES):
-            stack.enter_context(trials.within(_without_gates(view, pod)))
+            stack.enter_context(trials.within(with_fields(view, [pod], gates_text([pod]), NO_GATES)))
         meant = meant_resources(view, pod)
         change = ClaimChanges(view, pod).with_resources(meant) if meant else None
         if change is not None:
@@ -273,13 +283,6 @@ def _once_admitted(view: ClusterView, pod: Pod, report: WhyReport) -> WhyReport:
     once = ONCE_ADMITTED if pod.gates else ONCE_CORRECTED
     notes = (*report.notes, f"{once}: {', '.join((cause.summary, *further[:EXAMPLES]))}")
     return msgspec.structs.replace(report, next=(*report.next, *steps), notes=notes)
-
-
-def _without_gates(view: ClusterView, pod: Pod) -> ProposedChange:
-    before = view.stored("pods", pod.name, pod.namespace) or {}
-    changed = {**before, "spec": {**before["spec"], "schedulingGates": []}}
-    text = f"wait until the scheduling gates of {pod.name} are removed: {listed(pod.gates)}"
-    return ProposedChange(text, (ObjectChange(StoredKind.POD, before, changed),))
 
 
 def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
