@@ -33,16 +33,34 @@ def test_nodes_are_in_the_order_of_their_latest_loss(
     assert list(ranking.best_first(held, most)) == first + under_holds[most:]
 
 
-def test_nodes_are_rated_again_when_prices_or_amounts_change() -> None:
+def rated(ranking: NodeRanking, **losses: float) -> None:
+    for name, loss in losses.items():
+        ranking.put(name, ROOMS, loss)
+        ranking.unrated.pop(name, None)
+
+
+def test_nodes_with_other_amounts_are_rated_again_and_keep_their_loss() -> None:
     ranking, amounts = NodeRanking(()), NodeVersions()
-    for name in "ab":
-        ranking.put(name, ROOMS, 1.0)
     ranking.outdate(prices := (1.0,), amounts)
-    assert set(ranking.unrated) == {"a", "b"}
-    ranking.unrated.clear()
+    rated(ranking, a=1.0, b=1.0)
     amounts.bump({"b", "unknown"})
     ranking.outdate(prices, amounts)
     assert set(ranking.unrated) == {"b"}
     assert list(ranking) == ["a", "b"]
+
+
+def test_losses_under_earlier_prices_come_last_and_are_renewed_first_the_best_before_all() -> None:
+    ranking, amounts = NodeRanking(["new", "c"]), NodeVersions()
+    ranking.outdate((1.0,), amounts)
+    rated(ranking, a=2.0, b=1.0, c=3.0)
     ranking.outdate((2.0,), amounts)
-    assert set(ranking.unrated) == {"a", "b"}
+    assert ranking.losses == {}
+    assert list(ranking) == ["b", "a", "c"]
+    assert list(reversed(ranking.unrated)) == ["b", "a", "c", "new"]
+    rated(ranking, a=9.0)
+    assert list(ranking) == ["a", "b", "c"]
+    ranking.outdate((3.0,), amounts)
+    assert list(ranking) == ["a", "b", "c"]
+    ranking.changed("b")
+    assert list(ranking) == ["a", "c"]
+    assert list(reversed(ranking.unrated)) == ["b", "a", "c", "new"]

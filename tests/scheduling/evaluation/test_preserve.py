@@ -16,6 +16,7 @@ from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.evaluation import ranking as ranking_module
+from dra_extender.scheduling.evaluation.evaluator import Prefetch
 from dra_extender.scheduling.evaluation.node_results import NodeEvaluation
 from dra_extender.scheduling.evaluation.ranking import LeastLoss, _among
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -27,7 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.controlplane.objects import device_class
+from tests.controlplane.objects import consumption, counter_set, device, device_class, resource_slice
 from tests.support.examples import examples
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ticking
 
@@ -53,9 +54,22 @@ class Preserving(InMemoryExtender):
         spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
         self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
 
-    def ask(self, name: str, part: int, count: int = 1, cpu: str = "1", node: str | None = None) -> Pod:
-        """Create a pod with a claim, and return it; one that runs on the `node` already if one is given."""
-        body = {"deviceClassName": "gpu", "count": count, "capacity": {"requests": {"part": str(part)}}}
+    def ask(
+        self,
+        name: str,
+        part: int,
+        count: int = 1,
+        cpu: str = "1",
+        node: str | None = None,
+        device_class: str = "gpu",
+    ) -> Pod:
+        """Create a pod with a claim, and return it; one that runs on the `node` already if one is given.
+
+        `part`: the share of each device; 0: whole devices.
+        """
+        body: Json = {"deviceClassName": device_class, "count": count}
+        if part:
+            body["capacity"] = {"requests": {"part": str(part)}}
         claim = {"devices": {"requests": [{"name": "gpu", "exactly": body}]}}
         self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": "default"}, "spec": claim})
         container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
@@ -406,6 +420,31 @@ async def test_ratings_end_with_the_slice_of_time(monkeypatch: pytest.MonkeyPatc
         least_loss.rate("a", evaluation, result)
         assert list(result.losses) == rated
         budget.close()
+
+
+async def test_losses_under_earlier_prices_are_not_compared_with_new_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine, where calls have time for eight ratings and calls about other pods keep the prefetch busy."""
+    monkeypatch.setattr(NodeEvaluation, "is_late", lambda _: True)
+    monkeypatch.setattr(Prefetch, "start", lambda *_: None)
+    world = Preserving()
+    world.create(StoredKind.CLASS, device_class("part", 'device.driver == "parts.example.com"'))
+    drawn = [consumption("card", memory="20")]
+    for name in ("n1", "n2", "n3"):
+        world.create(StoredKind.NODE, {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}})
+        fields: dict[str, Any] = {"driver": "parts.example.com", "node": name, "slice_count": 2}
+        parts = [device(f"part-{number}", consumes=drawn) for number in range(4)]
+        sets = [counter_set("card", memory="100")]
+        world.create(StoredKind.SLICE, resource_slice(f"{name}-sets", counter_sets=sets, **fields))
+        world.create(StoredKind.SLICE, resource_slice(f"{name}-parts", devices=parts, **fields))
+    for number in range(20):
+        world.gpu_node(f"whole-{number}", 2)
+    world.extender.learn_expected()
+    nodes = set()
+    for number in range(4):
+        world.ask(f"part-{number}", 0, device_class="part")
+        nodes.add((await world.place(f"part-{number}"))[0])
+        world.extender.learn_expected()
+    assert len(nodes) == 1
 
 
 def test_many_names_are_looked_up_in_a_set() -> None:

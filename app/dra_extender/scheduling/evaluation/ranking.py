@@ -42,7 +42,8 @@ class LeastLoss:
         answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
         answers[key] = self._rate(evaluation, ranking, pod_amounts, answers.get(key, _RATED_IN_CALL))
         ranked = ranking.best_first(evaluation.under_holds, HELD_IN_ORDER)
-        return chain(_among(ranked, nodes), (name for name in in_order if name not in ranking.losses))
+        losses, earlier = ranking.losses, ranking.earlier
+        return chain(_among(ranked, nodes), (name for name in in_order if name not in losses and name not in earlier))
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add the losses of the nodes that fit to the result; once the slice of time is over, of eight nodes at most."""
@@ -55,10 +56,11 @@ class LeastLoss:
             loss = ranking.losses.get(name) if is_free else None
             if loss is None and (anyway or not evaluation.is_late()):
                 anyway -= bool(anyway)
-                rooms = self._rooms(name, fit, claims if is_free else all_usage)
+                rooms = self._rooms(ranking, name, fit, claims if is_free else all_usage)
                 loss = 0.0 if rooms is None else self._expected.loss(name, rooms, pod_amounts)
                 if is_free:
                     ranking.put(name, rooms, loss)
+                    ranking.unrated.pop(name, None)
             if loss is not None:
                 result.losses[name] = loss
 
@@ -93,9 +95,7 @@ class LeastLoss:
             result = evaluation.table.fits.get(name) or self._results.find(evaluation, name)
             if result.limited:
                 break
-            rooms = ranking.rooms.get(name) if result.rejection is None else None
-            if rooms is None or rooms.result is not result or not expected.rates(rooms):
-                rooms = self._rooms(name, result, usage)
+            rooms = self._rooms(ranking, name, result, usage)
             ranking.put(name, rooms, None if rooms is None else expected.loss(name, rooms, pod_amounts))
             del ranking.unrated[name]
         return count
@@ -111,8 +111,11 @@ class LeastLoss:
         )
         return list(islice(due, count))
 
-    def _rooms(self, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
+    def _rooms(self, ranking: NodeRanking, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
         """Return what is free on the node before and after its placement; None if the pod does not fit there."""
+        known = ranking.rooms.get(name)
+        if known is not None and known.result is result and self._expected.rates(known):
+            return known
         node, placement = self._ledger.nodes.get(name), result.placement
         pools = None if node is None else self._results.allocator.pools_of(node)
         if node is None or placement is None or pools is None:

@@ -24,15 +24,17 @@ _REJECTED_VERSIONS: Final = 64
 class NodeRanking:
     """The nodes that fit by what the placement costs the expected demand (their loss), of equal losses by name.
 
-    `unrated`: nodes whose loss is not known, or is that of an earlier state.  `rooms` has what the losses were computed from.
-    `prices` is the version of the expected demand under which nodes were rated.
+    `losses` are all under the present `prices`, the version of the expected demand, because losses under different prices cannot be
+    compared.  `earlier`: nodes whose loss is known only under earlier prices, by that loss.  `unrated`: nodes whose loss is not
+    known, or is that of earlier prices, CPU or memory.  `rooms` has what the losses were computed from.
     """
 
-    __slots__ = ("_amounts_place", "_order", "losses", "prices", "rooms", "unrated")
+    __slots__ = ("_amounts_place", "_order", "earlier", "losses", "prices", "rooms", "unrated")
 
     def __init__(self, nodes: Iterable[str]) -> None:
         """No node is rated yet; those that come last are rated first."""
         self.losses: dict[str, float] = {}
+        self.earlier: dict[str, None] = {}
         self.rooms: dict[str, PlacementRooms] = {}
         self.unrated: dict[str, None] = dict.fromkeys(nodes)
         self.prices: object = None
@@ -40,12 +42,15 @@ class NodeRanking:
         self._amounts_place = -1
 
     def __iter__(self) -> Iterator[str]:
-        return (name for _, name in self._order)
+        """Yield the nodes by loss; nodes whose loss is known under earlier prices come last."""
+        for _, name in self._order:
+            yield name
+        yield from self.earlier
 
     def best_first(self, under_holds: Container[str] | None, most_held: int) -> Iterator[str]:
         """Yield the nodes by loss; of those under holds the first few, and the others last."""
         last: list[str] = []
-        for _, name in self._order:
+        for name in self:
             if under_holds is None or name in under_holds:
                 if not most_held:
                     last.append(name)
@@ -60,6 +65,7 @@ class NodeRanking:
             self.rooms.pop(name, None)
         else:
             self.rooms[name] = rooms
+        self.earlier.pop(name, None)
         before = self.losses.get(name)
         if before == loss:
             return
@@ -73,16 +79,25 @@ class NodeRanking:
     def changed(self, name: str) -> None:
         """Take note that the state of the node has changed: what a placement costs there now is not known."""
         self.put(name, None, None)
-        self.unrated[name] = None
+        self._rate_first([name])
 
     def outdate(self, prices: object, amounts: NodeVersions) -> None:
-        """Have nodes rated again: all if the prices have changed, else those with other CPU or memory.  They keep their loss."""
+        """Have nodes rated again: if the prices have changed, all of them, the best first; else those with other CPU or memory."""
         if self.prices is not prices:
             self.prices = prices
-            self.unrated.update(dict.fromkeys(reversed(list(self))))
+            self.earlier = dict.fromkeys(self)
+            self.losses.clear()
+            self._order.clear()
+            self._rate_first(reversed(self.earlier))
         changed, self._amounts_place = amounts.since(self._amounts_place)
         names = self.losses if changed is None else changed
         self.unrated.update(dict.fromkeys(name for name in names if name in self.losses))
+
+    def _rate_first(self, names: Iterable[str]) -> None:
+        """Have these nodes rated before all others, the last of them first."""
+        for name in names:
+            self.unrated.pop(name, None)
+            self.unrated[name] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +149,7 @@ class ResultTable:
 
     def __len__(self) -> int:
         # The name of a node without a loss takes a quarter of the memory.
-        ranked = sum(len(ranking.losses) + len(ranking.unrated) // 4 for ranking in self.rankings.values())
+        ranked = sum(len(ranking.rooms) + len(ranking.unrated) // 4 for ranking in self.rankings.values())
         return len(self.free) + len(self.held) + len(self.classes) + ranked
 
     def drop_changed(
