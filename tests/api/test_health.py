@@ -7,14 +7,14 @@ from tests.support.api.sites import Site
 
 
 async def test_ready_is_short_unless_asked(client: httpx.AsyncClient, site: Site) -> None:
-    site.health.add_checks(lambda: {"ledger": None})
+    site.health.add_checks("source", lambda: {"ledger": None})
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.text) == (200, "ok")
 
 
 async def test_verbose_lists_checks_and_notes_like_kubernetes_does(client: httpx.AsyncClient, site: Site) -> None:
-    site.health.add_checks(lambda: {"ledger": None})
-    site.health.add_notes(lambda: {"compatibility-groups": "not served\nby this API server"})
+    site.health.add_checks("source", lambda: {"ledger": None})
+    site.health.add_notes("source", lambda: {"compatibility-groups": "not served\nby this API server"})
     answer = await client.get("/readyz?verbose")
     assert answer.text == (
         "[+]ping ok\n[+]ledger ok\n[i]compatibility-groups: not served by this API server\nreadyz check passed\n"
@@ -23,7 +23,7 @@ async def test_verbose_lists_checks_and_notes_like_kubernetes_does(client: httpx
 
 async def test_one_failed_check_makes_unready_and_is_always_named(client: httpx.AsyncClient, site: Site) -> None:
     checks: dict[str, str | None] = {"watch-pods": "not in contact for 200 s", "watch-nodes": None}
-    site.health.add_checks(lambda: checks)
+    site.health.add_checks("source", lambda: checks)
     answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert "[-]watch-pods failed: not in contact for 200 s\n[+]watch-nodes ok\nreadyz check failed\n" in answer.text
@@ -32,8 +32,8 @@ async def test_one_failed_check_makes_unready_and_is_always_named(client: httpx.
 
 
 async def test_a_check_can_be_left_out_as_probes_of_a_standby_do(client: httpx.AsyncClient, site: Site) -> None:
-    site.health.add_checks(lambda: {"leader": "another replica leads"})
-    site.health.add_checks(lambda: {"ledger": None})
+    site.health.add_checks("source", lambda: {"leader": "another replica leads"})
+    site.health.add_checks("source", lambda: {"ledger": None})
     assert (await client.get("/readyz")).status_code == 503
     assert (await client.get("/readyz?exclude=leader")).status_code == 200
     assert (
@@ -43,12 +43,12 @@ async def test_a_check_can_be_left_out_as_probes_of_a_standby_do(client: httpx.A
 
 async def test_what_makes_unready_does_not_make_dead(client: httpx.AsyncClient, site: Site) -> None:
     """Restarting the process would not bring the API server back."""
-    site.health.add_checks(lambda: {"api-server": "gone"})
+    site.health.add_checks("source", lambda: {"api-server": "gone"})
     answer = await client.get("/livez?verbose")
     assert (answer.status_code, answer.text) == (200, "[+]ping ok\nlivez check passed\n")
 
 
-def test_a_check_that_breaks_is_a_failed_check() -> None:
+def test_a_check_that_breaks_is_a_failed_check_with_its_name() -> None:
     def broken_group() -> Mapping[str, str | None]:
         raise KeyError("x")
 
@@ -56,12 +56,15 @@ def test_a_check_that_breaks_is_a_failed_check() -> None:
         raise KeyError("x")
 
     health = Health()
-    health.add_checks(broken_group)
-    health.add_notes(broken_notes)
+    health.add_checks("leader", broken_group)
+    health.add_liveness_checks("leader", broken_group)
+    health.add_notes("claims", broken_notes)
     report = health.readyz()
     assert not report.ok
-    assert "[-]checks failed: cannot be read: KeyError" in report.verbose
-    assert "[-]notes failed: cannot be read: KeyError" in report.verbose
+    assert "[-]leader failed: cannot be read: KeyError" in report.verbose
+    assert "[-]claims failed: cannot be read: KeyError" in report.verbose
+    assert health.livez().verbose == "[+]ping ok\n[-]leader failed: cannot be read: KeyError\nlivez check failed"
+    assert health.readyz(exclude={"leader", "claims"}).ok
 
 
 async def test_version_tells_what_runs(client: httpx.AsyncClient) -> None:

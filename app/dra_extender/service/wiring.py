@@ -198,25 +198,27 @@ def assemble(
 def _add_checks(service: Service, health: Health) -> None:
     """Let the parts of the service say on the pages of the probes how they are."""
     leadership, cluster, metrics = service.leadership, service.cluster, service.metrics
-    health.add_checks(lambda: {"service": service.phase})
+    health.add_checks("service", lambda: {"service": service.phase})
     if leadership is not None:
-        health.add_checks(lambda: {"leader": None if service.phase else service.gate.reason})
-        health.add_notes(leadership.notes)
-    health.add_checks(cluster.health)
-    health.add_liveness_checks(cluster.life)
-    for supervisor in (service.supervisor, service.extender.supervisor):
-        health.add_checks(supervisor.failing)
-        health.add_liveness_checks(supervisor.beyond_repair)
-        health.add_notes(supervisor.notes)
+        health.add_checks("leader", lambda: {"leader": None if service.phase else service.gate.reason})
+        health.add_notes("leader", leadership.notes)
+    health.add_checks("cluster", cluster.health)
+    health.add_liveness_checks("cluster", cluster.life)
+    for name, supervisor in (("service-tasks", service.supervisor), ("scheduling-tasks", service.extender.supervisor)):
+        health.add_checks(name, supervisor.failing)
+        health.add_liveness_checks(name, supervisor.beyond_repair)
+        health.add_notes(name, supervisor.notes)
 
     def kept_claims() -> Mapping[str, str]:
         note = service.ledger.claims.kept.note()
         return {"claims-kept-short": note} if note else {}
 
-    for part in (cluster, service.policy, service.certificates, service.audit):
-        health.add_notes(part.notes)
-    health.add_notes(kept_claims)
-    health.add_notes(service.extender.group_claims.notes)
+    health.add_notes("cluster", cluster.notes)
+    health.add_notes("policy", service.policy.notes)
+    health.add_notes("certificates", service.certificates.notes)
+    health.add_notes("audit", service.audit.notes)
+    health.add_notes("claims", kept_claims)
+    health.add_notes("podgroup-claims", service.extender.group_claims.notes)
     metrics.before_render(lambda: metrics.leader.set(leadership is None or leadership.reason() is None))
 
 
