@@ -131,6 +131,37 @@ def test_what_does_not_exist_and_what_cannot_be_changed_is_named(text: str, find
     assert found(text) == [finding]
 
 
+V1BETA1 = (
+    "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: shared}\n"
+    "spec: {devices: {requests: [{name: gpu, BODY}]}}\n"
+)
+CLASSES = "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: large-gpu}\nspec: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (V1BETA1.replace("BODY", "deviceClassName: large-gpuu"), "deviceClassName"),
+        (
+            V1BETA1.replace("BODY", "firstAvailable: [{name: a, deviceClassName: large-gpuu}]"),
+            "firstAvailable[0].deviceClassName",
+        ),
+        (claim("c", "deviceClassName: large-gpuu").replace("/v1\n", "/v1beta2\n"), "exactly.deviceClassName"),
+    ],
+)
+def test_classes_in_claims_of_older_versions_are_looked_for(text: str, place: str) -> None:
+    message = "DeviceClass large-gpuu is not in these files; nearest name large-gpu"
+    assert found(text + CLASSES, asks=False) == [f"spec.devices.requests[0].{place}: {message}"]
+
+
+def test_a_claim_of_v1beta1_is_compared_with_the_one_that_exists() -> None:
+    same = V1BETA1.replace("BODY", "deviceClassName: gpu, capacity: {requests: {memory: 1024Mi}}")
+    assert found(same) == []
+    assert found(same.replace("1024Mi", "2Gi")) == [
+        "spec.devices.requests: ResourceClaim shared exists in namespace default with another value, which cannot be changed"
+    ]
+
+
 def test_without_a_cluster_only_a_slip_is_named() -> None:
     own = "---\n" + claim("shared", "deviceClassName: gpu")
     assert found(pod("resourceClaimName: other") + own, asks=False) == []

@@ -12,7 +12,7 @@ from dra_extender.cel.lint.findings import LintCode, warning
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.inspection.near_names import names_there, nearest_name_text
 from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.lint.read import LintFile, PlacedFinding, list_at, placed, value_at
+from dra_extender.lint.read import LintFile, PlacedFinding, as_v1, list_at, placed, value_at
 from dra_extender.manifests.api_defaults import bodies, fill_in
 from dra_extender.manifests.documents import FieldPath, YamlDocument
 from dra_extender.manifests.problems import path_text
@@ -55,8 +55,6 @@ _FIXED: Final[Mapping[StoredKind, Sequence[FieldPath]]] = {
 """Fields that no update may change."""
 _MOST_COMPARED: Final = 200_000
 """Pairs of names that are compared in all to find what was meant."""
-_OLDER: Final = ("resource.k8s.io/v1beta1",)
-"""Versions with other fields than those that are read."""
 
 
 class _Written(NamedTuple):
@@ -198,7 +196,9 @@ def _classes_asked_for(written: _Written) -> Iterator[FieldPath]:
     for index, request in enumerate(list_at(written.item, requests) if requests else ()):
         field = (*requests, index)
         alternatives = list_at(request, ("firstAvailable",))
-        for body in ((*field, "exactly"), *((*field, "firstAvailable", number) for number in range(len(alternatives)))):
+        # In v1beta1, a request has the fields of `exactly`.
+        bodies_of_request = (field, (*field, "exactly"))
+        for body in (*bodies_of_request, *((*field, "firstAvailable", number) for number in range(len(alternatives)))):
             if isinstance(value_at(written.item, (*body, "deviceClassName")), str):
                 yield (*body, "deviceClassName")
 
@@ -307,10 +307,10 @@ def _unknown_request(
 def _changed(written: _Written, existing: _ExistingObjects) -> Iterator[PlacedFinding]:
     kind = KIND_OF.get(written.kind)
     stored = None if kind is None else existing.stored.get(_key(kind, written.namespace, written.item))
-    if kind is None or stored is None or written.item.get("apiVersion") in _OLDER:
+    if kind is None or stored is None:
         return
     try:
-        declared, stored_value = _comparable(kind, written.item), _comparable(kind, stored)
+        declared, stored_value = _comparable(kind, as_v1(written.item)), _comparable(kind, stored)
     except (AttributeError, TypeError, KeyError, ValueError):
         # A field has a wrong type, which is a finding of its own.
         return
