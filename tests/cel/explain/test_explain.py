@@ -47,6 +47,11 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
         (f"!has({A}.model)", f'{A}.model is "A100"'),
         (f"{A}.?speed.orValue(0) > 3", f"{A}.?speed.orValue(0) is 0 ({A}.?speed is absent), wanted more than 3"),
         (f'{C}.memory.compareTo(quantity("80Gi")) >= 0', f"{C}.memory is 40Gi, wanted at least 80Gi"),
+        (f'0 <= {C}.memory.compareTo(quantity("80Gi"))', f"{C}.memory is 40Gi, wanted at least 80Gi"),
+        (
+            f'0 > quantity("10Gi").compareTo({C}.memory) && 0 < {C}.memory.compareTo(quantity("40Gi"))',
+            f"{C}.memory is 40Gi, wanted more than 40Gi",
+        ),
         (f'{A}.driverVersion.compareTo(semver("2.0.0")) == 0', f"{A}.driverVersion is 1.2.3, wanted 2.0.0"),
         (f'{A}.driverVersion.isGreaterThan(semver("2.0.0"))', f"{A}.driverVersion is 1.2.3, wanted more than 2.0.0"),
         (f'{A}.model.lowerAscii().matches("^h")', f'{A}.model.lowerAscii() is "a100", wanted a match of "^h"'),

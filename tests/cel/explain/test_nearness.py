@@ -15,6 +15,8 @@ def gpu(memory: str = "40Gi", model: str = "a100", index: int = 1) -> DeviceActi
     attributes = {
         "model": Attribute(string_value=model),
         "index": Attribute(int_value=index),
+        "shared": Attribute(bool_value=False),
+        "healthy": Attribute(bool_value=True),
         "driverVersion": Attribute(version_value="11.4.0"),
     }
     return prepare_device(DRIVER, attributes, {"memory": memory}, allow_multiple_allocations=False)
@@ -61,6 +63,19 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f'{MEMORY}.isGreaterThan(quantity("40Gi"))', ("memory >= 40Gi",)),
         (f'{ATTRIBUTES}.model in ["h100", "b200"]', ('model == "a100"',)),
         (f'{ATTRIBUTES}.model.startsWith("h")', ('model == "a100"',)),
+        (f'{ATTRIBUTES}.model.matches("^h")', ('model == "a100"',)),
+        (f'{ATTRIBUTES}.model != "a100"', ('model == "a100"',)),
+        (f'!({ATTRIBUTES}.model == "a100")', ('model == "a100"',)),
+        (f'!({ATTRIBUTES}.model in ["a100"])', ('model == "a100"',)),
+        (f"!({ATTRIBUTES}.index >= 1)", ("index <= 1",)),
+        (f"{ATTRIBUTES}.shared", ("shared == false",)),
+        (f"!{ATTRIBUTES}.healthy", ("healthy == true",)),
+        (f'{ATTRIBUTES}.model == "h100" || {at_least("80Gi")}', ("memory >= 40Gi",)),
+        (f"{ATTRIBUTES}.absent == 1 || {ATTRIBUTES}.index > 1", ("index >= 1",)),
+        (f'!({ATTRIBUTES}.model == "a100" || {ATTRIBUTES}.index == 1)', ('model == "a100"', "index == 1")),
+        (f'({ATTRIBUTES}.model == "b" && {ATTRIBUTES}.index == 2) || {ATTRIBUTES}.index == 3', ("index == 1",)),
+        (f'0 <= {MEMORY}.compareTo(quantity("80Gi"))', ("memory >= 40Gi",)),
+        (f'0 >= quantity("80Gi").compareTo({MEMORY})', ("memory >= 40Gi",)),
     ],
 )
 def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(
@@ -79,7 +94,16 @@ def test_relaxed_condition_spells_a_text_with_quotes_as_cel_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", [f"{ATTRIBUTES}.absent == 1", f'{ATTRIBUTES}.model != "a100"', '"x" in ["y"]', "false"]
+    "expression",
+    [
+        f"{ATTRIBUTES}.absent == 1",
+        f"{ATTRIBUTES}.absent == 1 || {ATTRIBUTES}.gone == 1",
+        f"{ATTRIBUTES}.index == 2 && {ATTRIBUTES}.absent == 1",
+        f"has({ATTRIBUTES}.absent)",
+        f"!has({ATTRIBUTES}.model)",
+        '"x" in ["y"]',
+        "false",
+    ],
 )
 def test_what_no_other_constant_helps_is_not_relaxed(expression: str) -> None:
     assert relaxed(ExplainableExpression(expression), gpu()) is None

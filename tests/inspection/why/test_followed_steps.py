@@ -10,7 +10,7 @@ from dra_extender.inspection.why.report import DEVICES_ONLY
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import device_class, pod
-from tests.inspection.why import test_all_reasons, test_constructed_causes, test_trees
+from tests.inspection.why import test_all_reasons, test_combined_causes, test_constructed_causes, test_trees
 from tests.support.inspection.following import follow
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
@@ -24,7 +24,7 @@ def causes() -> Iterator[tuple[str, bool, Callable[[MadeCluster], None]]]:
         yield name, True, build
     for name, (build, _) in test_trees.case.by_name.items():
         yield name, False, build
-    for build in test_constructed_causes.CASES:
+    for build in (*test_constructed_causes.CASES, *test_combined_causes.CASES):
         yield build.__name__, True, build
 
 

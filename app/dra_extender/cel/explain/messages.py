@@ -14,7 +14,7 @@ from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.values import LISTS, MAPS, DomainMap, Optional, from_map_key, type_name
 
-_OPPOSITE: Final = {"_==_": "_!=_", "_!=_": "_==_", "_<_": "_>=_", "_>=_": "_<_", "_>_": "_<=_", "_<=_": "_>_"}
+OPPOSITE: Final = {"_==_": "_!=_", "_!=_": "_==_", "_<_": "_>=_", "_>=_": "_<_", "_>_": "_<=_", "_<=_": "_>_"}
 _WANTED: Final = {
     "_==_": "{}",
     "_!=_": "anything but {}",
@@ -48,7 +48,7 @@ def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, e
         return _presence_message(evaluation, node, written, present=value)
     if not isinstance(written, ast.CallExpression):
         return _flag_message(evaluation, node, value=value, expected=expected)
-    if written.function in _OPPOSITE:
+    if written.function in OPPOSITE:
         return _comparison_message(evaluation, node, written.function, met=value is expected, expected=expected)
     if written.function == "@in":
         return _membership_message(evaluation, *operands(node), met=value is expected, expected=expected)
@@ -97,7 +97,7 @@ def _presence_message(
 def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, *, met: bool, expected: bool) -> str:
     """Return `A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
     left, right = compared_sides(node)
-    needed = operator if expected else _OPPOSITE[operator]
+    needed = operator if expected else OPPOSITE[operator]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, ast.MIRRORED[needed]
     text = _fact(evaluation, left)
@@ -111,13 +111,23 @@ def _comparison_message(evaluation: Evaluation, node: TypedNode, operator: str, 
 
 
 def compared_sides(node: TypedNode) -> tuple[TypedNode, ...]:
-    """Return what a comparison compares: compareTo against zero compares the sides of that call."""
+    """Return what a comparison compares: compareTo against zero, on either side, compares the sides of that call."""
     left, right = operands(node)
-    call = left.written
-    zero = isinstance(right.written, ast.Literal) and right.written.value == 0
-    if zero and isinstance(call, ast.CallExpression) and call.function == "compareTo" and len(operands(left)) == _PAIR:
+    if _is_zero(right) and _is_comparing(left):
         return operands(left)
+    if _is_zero(left) and _is_comparing(right):
+        return tuple(reversed(operands(right)))
     return (left, right)
+
+
+def _is_zero(node: TypedNode) -> bool:
+    return isinstance(node.written, ast.Literal) and node.written.value == 0
+
+
+def _is_comparing(node: TypedNode) -> bool:
+    """Return whether a part calls compareTo."""
+    call = node.written
+    return isinstance(call, ast.CallExpression) and call.function == "compareTo" and len(operands(node)) == _PAIR
 
 
 def _membership_message(

@@ -1,6 +1,5 @@
 """How far a device is from satisfying an expression, the smallest change that selects it, and whether any device can satisfy it."""
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from dra_extender.cel.analysis.attributes import driver_of, is_device_field, is_device_map, is_shared_domain, step_of
@@ -10,7 +9,7 @@ from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
-from dra_extender.cel.explain.messages import compared_sides
+from dra_extender.cel.explain.messages import OPPOSITE, compared_sides
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression, text_literal
@@ -23,10 +22,11 @@ from dra_extender.cel.values.values import unwrapped
 _WRONG: Final = 2.0
 """The distance of a condition that no amount can satisfy: a text, a flag, an attribute that is absent."""
 _NUMBERS: Final = frozenset({int, float})
-_WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_"}
+_WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_", "_!=_": "_==_"}
+"""The comparison with the device's own value that is true where another one is false."""
 _METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 """Comparisons of quantities and versions by their methods."""
-_TESTS: Final = frozenset({"@in", "startsWith", "endsWith", "contains"})
+_TESTS: Final = frozenset({"@in", "startsWith", "endsWith", "contains", "matches", "includes"})
 """Tests of a value, its first operand, that equality with the device's value replaces."""
 _PLAIN: Final = (bool, int, float, str)
 _COST: Final = 1_000_000
@@ -86,69 +86,85 @@ def required_driver(expression: ExplainableExpression) -> str | None:
 def relaxed(
     expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None
 ) -> Relaxation | None:
-    """Return the expression with constants that the device has, in each comparison or test of a value that is false for it.
+    """Return the expression with constants that the device has, in the fewest comparisons, tests and flags that are false for it.
 
-    Only those joined by `&&` are changed. The result is None if that is not enough. What is evaluated is charged to
+    Of alternatives the nearest one is changed. The result is None if that is not enough. What is evaluated is charged to
     `budget`; the result is None also where that is spent.
     """
     evaluation = Evaluation(expression, device, budget=budget)
-    if device.defect is not None:
-        return None
-    changes: dict[int, ast.SyntaxNode] = {}
-    conditions: list[str] = []
-    for node in _unmet(evaluation, evaluation.root):
-        weaker = _weakened(evaluation, node)
-        if weaker is None:
-            return None
-        changes[id(node.written)], text = weaker
-        conditions.append(text)
+    changes = None if device.defect is not None else _weakenings(evaluation, evaluation.root, expected=True)
     if not changes:
         return None
-    tree = mapped(evaluation.root.written, lambda node: changes.get(id(node)))
-    return Relaxation(print_expression(tree), tuple(conditions))
+    weaker_nodes = {id(change.written): change.weaker for change in changes}
+    tree = mapped(evaluation.root.written, lambda node: weaker_nodes.get(id(node)))
+    return Relaxation(print_expression(tree), tuple(change.text for change in changes))
 
 
-def _unmet(evaluation: Evaluation, node: TypedNode) -> Iterator[TypedNode]:
-    if unwrapped(evaluation.outcome(node).value) is True:
-        return
-    if isinstance(node, typed_ast.Logical) and node.absorbing is False:
-        for term in node.terms:
-            yield from _unmet(evaluation, term)
-    else:
-        yield node
+class _Weakening(NamedTuple):
+    """A condition as it is written, what replaces it, and what that asks for."""
+
+    written: ast.SyntaxNode
+    weaker: ast.SyntaxNode
+    text: str
 
 
-def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, str] | None:
-    """Return a comparison with the value that the device has; None if the node tests no single value against a constant."""
+def _weakenings(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> list[_Weakening] | None:
+    """Return what makes a part `expected`; None if nothing does."""
+    outcome = evaluation.outcome(node)
+    if outcome.error is None and unwrapped(outcome.value) is expected:
+        return []
+    match node:
+        case typed_ast.Logical() if node.absorbing is not expected:
+            of_terms = [_weakenings(evaluation, term, expected=expected) for term in node.terms]
+            changes = [change for of_term in of_terms for change in of_term or ()]
+            return None if None in of_terms else changes
+        case typed_ast.Logical():
+            terms = sorted(node.terms, key=lambda term: _distance(evaluation, term, expected=expected))
+            alternatives = (_weakenings(evaluation, term, expected=expected) for term in terms)
+            return next((changes for changes in alternatives if changes is not None), None)
+        case typed_ast.Invoke() if node.function.name == "!_":
+            return _weakenings(evaluation, node.arguments[0], expected=not expected)
+    weakening = _weakened(evaluation, node, expected=expected)
+    return None if weakening is None else [weakening]
+
+
+def _weakened(evaluation: Evaluation, node: TypedNode, *, expected: bool) -> _Weakening | None:
+    """Return a comparison with the value that the device has; None if the node is no flag and tests no value against a constant."""
     written = _function(node)
     function = _METHODS.get(written, written)
+    right: TypedNode | None = None
+    symbol = "_==_"
     if function in _WEAKER:
         left, right = operands(node) if written in _METHODS else compared_sides(node)
-        symbol = _WEAKER[function]
         if not evaluation.is_open(left):
-            left, right, symbol = right, left, _WEAKER[ast.MIRRORED[function]]
+            left, right, function = right, left, ast.MIRRORED[function]
+        symbol = _WEAKER[function if expected else OPPOSITE[function]]
     elif function in _TESTS:
         left, right = operands(node)
-        symbol = "_==_"
+    elif isinstance(node, typed_ast.Index) or (isinstance(node, typed_ast.FieldSelection) and not node.test):
+        left = node
     else:
         return None
-    value = unwrapped(evaluation.outcome(left).value)
-    if evaluation.is_open(right) or not evaluation.is_open(left) or evaluation.outcome(left).error is not None:
+    outcome = evaluation.outcome(left)
+    if outcome.error is not None or not evaluation.is_open(left) or (right is not None and evaluation.is_open(right)):
         return None
+    value = unwrapped(outcome.value)
     subject = left.written
+    # Where the condition should be false, the opposite stands in its place.
+    replacing = symbol if expected else OPPOSITE[symbol]
     if isinstance(value, Quantity | Semver):
         text = quantity_text(value.nano) if isinstance(value, Quantity) else value.text
         maker = "quantity" if isinstance(value, Quantity) else "semver"
         constant = _call(maker, None, ast.Literal(0, 1, text))
-        compared = _call(symbol, None, _call("compareTo", subject, constant), ast.Literal(0, 1, 0))
+        compared = _call(replacing, None, _call("compareTo", subject, constant), ast.Literal(0, 1, 0))
     elif type(value) in _PLAIN:
         text = text_literal(value) if isinstance(value, str) else str(value).lower()
-        compared = _call(symbol, None, subject, ast.Literal(0, 1, value))
+        compared = _call(replacing, None, subject, ast.Literal(0, 1, value))
     else:
         return None
     # The last name of an access is what people call an attribute or a capacity.
     name = subject.field if isinstance(subject, ast.Select) else print_expression(subject)
-    return compared, f"{name} {symbol.strip('_')} {text}"
+    return _Weakening(node.written, compared, f"{name} {symbol.strip('_')} {text}")
 
 
 def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNode) -> ast.CallExpression:
