@@ -158,6 +158,7 @@ def test_an_expectation_that_fails_is_status_1() -> None:
         (("-f", "-", "-f", "-"), "", "standard input: cannot be read: it is named twice, and can be read once\n"),
         (("01", "--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
         (("01", "--policy", str(FIRST)), "", f"policy file {FIRST}: expected at most 8 documents (line "),
+        (("01", "--policy", "-"), "", "--policy: expected a file, because the service follows it; '-' is none\n"),
         (("-f", "-"), "", "standard input:1:1: expected a manifest, the file has none\n"),
         (("nothing-like-it",), "", "there is no story 'nothing-like-it'; "),
         (("0",), "", "several stories are called '0': 01-mig-against-vgpu, "),

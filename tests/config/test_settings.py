@@ -1,3 +1,4 @@
+import io
 import re
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -226,6 +227,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "Is a directory" in complaint(file=tmp_path)
     (tmp_path / "latin1").write_bytes(b"\xff\xfe\xfa")
     assert "expected YAML" in complaint(file=tmp_path / "latin1")
+
+
+def test_a_file_called_hyphen_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"server: {port: 99}")))
+    assert load_settings(Path("-")).server.port == 99
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"server: {port: x}")))
+    assert complaint(file=Path("-")).startswith("setting server.port (settings in standard input): expected")
 
 
 def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from dra_extender.config.service_settings import (
     is_loopback,
 )
 from dra_extender.manifests.documents import YamlError, read_yaml
+from dra_extender.manifests.files import STDIN
 from dra_extender.manifests.problems import SETTING_TYPES, FieldProblem, sentence_of
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
@@ -101,7 +102,7 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
         InvalidSettingsError: the file cannot be read, or a setting is unknown or out of bounds; the message names each
             with its source and what was expected.
     """
-    file_source = f"settings file {file}"
+    file_source = _file_title(file) if file else ""
     layers = (
         (_COMMAND_LINE, flags or {}),
         (ENV_PREFIX, _from_environment()),
@@ -189,23 +190,28 @@ def _from_environment() -> Mapping[str, Any]:
         ) from problem
 
 
+def _file_title(file: Path) -> str:
+    return "settings in standard input" if file == STDIN else f"settings file {file}"
+
+
 def _from_file(path: Path) -> Mapping[str, Any]:
+    source = _file_title(path)
     try:
         documents = read_yaml(path)
     except OSError as problem:
-        raise InvalidSettingsError(f"settings file {path}: {problem.strerror}") from problem
+        raise InvalidSettingsError(f"{source}: {problem.strerror}") from problem
     except YamlError as problem:
-        raise InvalidSettingsError(f"settings file {path}: {problem}") from problem
+        raise InvalidSettingsError(f"{source}: {problem}") from problem
     if not documents:
         return {}
     if len(documents) > 1:
-        raise InvalidSettingsError(f"settings file {path}: expected YAML: one document, found {len(documents)}")
+        raise InvalidSettingsError(f"{source}: expected YAML: one document, found {len(documents)}")
     loaded = documents[0]
     if not isinstance(loaded, dict):
-        raise InvalidSettingsError(f"settings file {path}: expected a mapping of groups; {_groups()}")
+        raise InvalidSettingsError(f"{source}: expected a mapping of groups; {_groups()}")
     for key in loaded:
         if key not in Settings.model_fields:
-            raise InvalidSettingsError(f"settings file {path}: {_unknown_group(key)}")
+            raise InvalidSettingsError(f"{source}: {_unknown_group(key)}")
     return {key: {} if value is None else value for key, value in loaded.items()}
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 import msgspec
 import yaml
 
+from dra_extender.manifests.files import opened
+
 FieldPath = tuple[str | int, ...]
 """Where a field is inside a document: names and list indexes."""
 
@@ -100,7 +102,7 @@ def read_yaml(path: Path) -> list[Any]:
         OSError: it cannot be opened.
         YamlError: as `load_yaml`.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         return load_yaml(file.read(MOST_BYTES + 1))
 
 

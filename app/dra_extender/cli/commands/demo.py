@@ -75,12 +75,15 @@ def command(
     )
     from dra_extender.config.policy_file import read_policy
     from dra_extender.config.settings import InvalidSettingsError, load_settings
+    from dra_extender.manifests.files import STDIN
     from dra_extender.simulator.demo.document import ManifestError
     from dra_extender.simulator.demo.report import StoryReport, as_json
     from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
     from dra_extender.simulator.virtual_time import VirtualClockLoop
     from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
+    if policy == STDIN:
+        raise typer.BadParameter("--policy: expected a file, because the service follows it; '-' is none")
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
     if file and (stories or list_names):
         raise typer.BadParameter("STORY and --list are about the examples: --filename does not go with them")
