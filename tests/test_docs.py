@@ -226,6 +226,14 @@ def test_each_example_is_told_of_in_the_demo_document() -> None:
     assert {row[0] for row in rows_of("docs/start/demo.md") if re.match(r"\d\d-", row[0])} == examples
 
 
+def test_each_example_says_first_that_only_the_demo_plays_it() -> None:
+    """It creates Node and ResourceSlice objects, which a cluster would take for machines and devices."""
+    examples = (ROOT / "deploy" / "examples").glob("*.yaml")
+    first = {path.name: path.read_text(encoding="utf-8").partition("\n")[0] for path in examples}
+    warned = {name for name, line in first.items() if "`dra-extender demo` only" in line and "Do not apply" in line}
+    assert first.keys() == warned
+
+
 def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None:
     """Of each row with verbs: the resources before the word "named", the names behind it, the verbs."""
     granted = set()
