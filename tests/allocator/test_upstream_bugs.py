@@ -258,7 +258,7 @@ def test_taint_rule_without_selector_taints_nothing_and_one_with_an_empty_select
     for selector, picked in (({}, [["a"]]), ({"deviceSelector": {}}, None)):
         raw = {"metadata": {"name": "all"}, "spec": {"taint": taint, **selector}}
         rule = read_device_taint_rule(msgspec.json.encode(raw))
-        slices = [TaintOverlay([rule]).apply(slice_of("a", "b")).effective]
+        slices = [TaintOverlay([rule]).apply(slice_of("a", "b"))]
         found = ask(slices, claim_of(exactly()))
         if picked:
             assert picks(found) == picked

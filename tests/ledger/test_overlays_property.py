@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-from dra_extender.allocator.overlay.overlay import Overlay, apply_all
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.ledger import Ledger
@@ -89,8 +88,9 @@ class FedLedger:
 
     def expected(self) -> dict[str, ResourceSlice]:
         taints = TaintOverlay(self.rules.values())
-        overlays: list[Overlay] = [taints] if self.policy is None else [self.policy, taints]
-        return {name: apply_all(item, overlays).effective for name, item in self.slices.items()}
+        policy = self.policy
+        under_policy = (item if policy is None else policy.apply(item).effective for item in self.slices.values())
+        return {item.name: taints.apply(item) for item in under_policy}
 
 
 @given(events)

@@ -177,10 +177,10 @@ def test_time_that_no_calendar_has_is_written_as_a_number_and_is_none_when_read(
 
 @pytest.mark.parametrize(
     ("key", "parts"),
-    [("ml/train", ("ml", "train")), ("train", ("default", "train")), ("ml/", ("ml", "")), ("/train", ("", "train"))],
+    [("ml/train", ("ml", "train")), ("train", ("", "train")), ("ml/", ("ml", "")), ("/train", ("", "train"))],
 )
-def test_key_has_the_namespace_that_is_given_where_it_names_none(key: str, parts: tuple[str, str]) -> None:
-    assert split_key(key, "default") == parts
+def test_key_without_a_slash_has_no_namespace(key: str, parts: tuple[str, str]) -> None:
+    assert split_key(key) == parts
 
 
 STATUSES = st.lists(

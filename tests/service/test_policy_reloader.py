@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.overlay import OverlaidSlice
-from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy import OverlaidSlice, PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import PublishedDevice, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Overlay
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.violations import published_pool
@@ -170,10 +169,9 @@ class ClusterView:
         place_holds(self.ledger, self.hold_report)
         self._hold_count = len(self.ledger.holds)
 
-    def use_policy(self, overlay: Overlay) -> None:
-        self.ledger.overlays_changed(self.ledger.overlays.use_policy(overlay))
-        if isinstance(overlay, PolicyOverlay):
-            self.extender.expect(overlay.expected)
+    def use_policy(self, policy: PolicyOverlay) -> None:
+        self.ledger.overlays_changed(self.ledger.overlays.use_policy(policy))
+        self.extender.expect(policy.expected)
 
     @property
     def holders(self) -> Holders:

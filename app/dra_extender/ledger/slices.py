@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from dra_extender.allocator.demand.alignment import PolicyPreferences
-from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, apply_all
-from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy import OverlaidSlice, PolicyOverlay
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.set_index import discard_member
 from dra_extender.model.api_json import ModelError
@@ -187,7 +186,7 @@ class Overlays:
         self._published: dict[str, ResourceSlice] = {}
         # The policy asks CEL, so what it makes of a slice is kept apart from the taints, which change more often.
         self._under_policy: dict[str, OverlaidSlice] = {}
-        self._policy: Overlay | None = None
+        self._policy: PolicyOverlay | None = None
         self._rules: dict[str, DeviceTaintRule] = {}
         self._taints = TaintOverlay(())
 
@@ -202,7 +201,7 @@ class Overlays:
     @property
     def preferences(self) -> PolicyPreferences:
         """Return the attributes in which the policy prefers devices of a class to agree."""
-        return self._policy.preferences if isinstance(self._policy, PolicyOverlay) else ()
+        return () if self._policy is None else self._policy.preferences
 
     @property
     def problems(self) -> Iterable[str]:
@@ -217,7 +216,7 @@ class Overlays:
     def publish(self, item: ResourceSlice) -> None:
         self._published[item.name] = item
         self._under_policy[item.name] = overlaid = self._apply_policy(item)
-        self._effective.put(self._taints.apply(overlaid.effective).effective)
+        self._effective.put(self._taints.apply(overlaid.effective))
 
     def withdraw(self, name: str) -> None:
         self._published.pop(name, None)
@@ -235,7 +234,7 @@ class Overlays:
         old = self._rules.pop(name, None)
         return () if old is None else self._apply_taints([old])
 
-    def use_policy(self, policy: Overlay | None, prepared: Prepared | None = None) -> Collection[PoolId]:
+    def use_policy(self, policy: PolicyOverlay | None, prepared: Prepared | None = None) -> Collection[PoolId]:
         """Replace the policy.  `prepared` has what it makes of slices; an entry is used if its slice has not changed since."""
         self._policy = policy
         changed: dict[PoolId, None] = {}
@@ -249,7 +248,7 @@ class Overlays:
         return changed
 
     def _apply_policy(self, item: ResourceSlice) -> OverlaidSlice:
-        return OverlaidSlice(item) if self._policy is None else apply_all(item, (self._policy,))
+        return OverlaidSlice(item) if self._policy is None else self._policy.apply(item)
 
     def _apply_taints(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())
@@ -262,7 +261,7 @@ class Overlays:
 
     def _take_effect(self, under_policy: ResourceSlice, changed: dict[PoolId, None]) -> None:
         """Index the slice with its taints, unless an equal one is indexed already: that one stays the same object."""
-        effective = self._taints.apply(under_policy).effective
+        effective = self._taints.apply(under_policy)
         if effective != self._effective.by_name[effective.name]:
             self._effective.put(effective)
             changed[effective.pool_id] = None

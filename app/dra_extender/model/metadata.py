@@ -134,10 +134,10 @@ def time_text(seconds: float) -> str:
         return f"at {seconds:.0f} s"
 
 
-def split_key(key: str, namespace: str = "") -> tuple[str, str]:
-    """Return (namespace, name) of `namespace/name`, or of a name in this namespace."""
+def split_key(key: str) -> tuple[str, str]:
+    """Return (namespace, name) of `namespace/name`; no namespace where the key has none."""
     before, slash, after = key.partition("/")
-    return (before, after) if slash else (namespace, key)
+    return (before, after) if slash else ("", key)
 
 
 MOST_VERSION_DIGITS: Final = 20

@@ -159,10 +159,11 @@ def test_what_is_scarce_costs_more() -> None:
     """Two kinds that come equally often; of one, the cluster has far more left."""
     slices = [slice_of(shareable("a"))]
     expected = expecting(whole=(kind(amount_of("8")), 1.0), share=(kind(amount_of("1")), 1.0))
-    units = expected.units(NODE, pools_of(slices))
-    room = expected.room(units.rooms(Held()))
-    partly = expected.room(units.rooms(Held(share("a", 1))))
-    expected.renew_prices(expected.supply([(room, None)] + [(partly, None)] * 50))
+    units, supply = expected.units(NODE, pools_of(slices)), expected.supply()
+    supply.add(expected.room(units.rooms(Held())), None)
+    for _ in range(50):
+        supply.add(expected.room(units.rooms(Held(share("a", 1)))), None)
+    expected.renew_prices(supply, dict.fromkeys(expected.kinds, 1.0))
     whole, small = expected.prices
     assert whole > small
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from dra_extender.allocator.overlay import policy_effects
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.program import compile_expression
@@ -66,8 +67,9 @@ def test_a_device_that_is_alone_in_its_pool_has_neighbours_on_its_node_alone() -
         assert bool(effects([rule("r", compatible_only_with="false", neighbours_on=scope)], *slices)) is reported
 
 
-def test_more_devices_than_can_be_looked_at_say_nothing() -> None:
-    assert published_devices([slice_of("a", "b", "c")], limit=2) is None
+def test_more_devices_than_can_be_looked_at_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_effects, "MAX_DEVICES", 2)
+    assert published_devices([slice_of("a", "b", "c")]) is None
 
 
 def sided(rules: Sequence[PolicyRule], *slices: ResourceSlice) -> list[tuple[str, str]]:

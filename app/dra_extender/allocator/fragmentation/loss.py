@@ -12,7 +12,7 @@ Where placements cost nearly the same, the node with less CPU and fewer devices 
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -96,7 +96,6 @@ class Fragmentation:
         """`weights`: how often each kind comes."""
         self.kinds = tuple(weights)
         self.prices: tuple[float, ...] = ()
-        self._weights = tuple(weights.values())
         shapes = {request.shape: request.request for kind in self.kinds for request in kind.requests}
         self._shapes = tuple(shapes.values())
         numbers = {shape: number for number, shape in enumerate(shapes)}
@@ -111,7 +110,7 @@ class Fragmentation:
         self._kind_rooms: dict[KindRoom, KindRoom] = {}
         self._terms: dict[NodeRoom, _Terms] = {}
         self._values: dict[tuple[NodeRoom, NodeAmounts | None], float] = {}
-        self.renew_prices(self.supply())
+        self.renew_prices(self.supply(), weights)
 
     def units(self, node: Node, pools: NodePools, layout: Hashable | None = None) -> NodeUnits:
         """Return the units of a node; nodes with equal `layout` have devices that are equal in `reads`, in the same order."""
@@ -124,23 +123,18 @@ class Fragmentation:
                 self._layouts[layout] = unit_layout
         return NodeUnits(pools, unit_layout)
 
-    def supply(self, nodes: Iterable[tuple[NodeRoom, NodeAmounts | None]] = ()) -> "Supply":
-        """Return what these nodes can still serve of each kind, each with its free CPU and memory (None: not known)."""
-        supply = Supply(self.kinds)
-        for room, amounts in nodes:
-            supply.add(room, amounts)
-        return supply
+    def supply(self) -> "Supply":
+        """Return a supply of these kinds to which no node is added yet."""
+        return Supply(self.kinds)
 
-    def renew_prices(self, supply: "Supply", weights: Mapping[Kind, float] | None = None) -> None:
-        """Set the prices by what the cluster can still serve, and by how often the kinds come where `weights` says it anew.
+    def renew_prices(self, supply: "Supply", weights: Mapping[Kind, float]) -> None:
+        """Set the prices by what the cluster can still serve, and by how often each kind comes.
 
         Prices that differ by less than 5 % in all stay as they are, because other prices have every node rated again.
         """
-        if weights is not None:
-            self._weights = tuple(weights[kind] for kind in self.kinds)
         prices = [
-            weight / (devices + _RESERVE * size)
-            for weight, devices, size in zip(self._weights, supply.served, supply.sizes, strict=True)
+            weights[kind] / (devices + _RESERVE * size)
+            for kind, devices, size in zip(self.kinds, supply.served, supply.sizes, strict=True)
         ]
         # Weights may be so small that all prices are 0.
         total = sum(prices) or 1.0
@@ -300,6 +294,7 @@ class Supply:
         self.sizes = [float(kind.devices) for kind in kinds]
 
     def add(self, room: NodeRoom, amounts: NodeAmounts | None) -> None:
+        """Add what a node serves that has these devices left, and this much CPU and memory (None: not known)."""
         served_devices = self._known.get((room, amounts))
         if served_devices is None:
             if len(self._known) >= _MOST_SUPPLIES:

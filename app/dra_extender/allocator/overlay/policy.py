@@ -6,14 +6,13 @@ each counter set is a field.  `Device.sources` records which rule supplied which
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.demand.alignment import PolicyPreferences
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.fragmentation.kinds import ExpectedPod
-from dra_extender.allocator.overlay.overlay import OverlaidSlice
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
@@ -46,6 +45,13 @@ class PolicyRule:
         return self.driver in (None, published.driver) and self.pool in (None, published.pool)
 
 
+class OverlaidSlice(NamedTuple):
+    """The slice with a policy applied, and a sentence for each problem."""
+
+    effective: ResourceSlice
+    problems: tuple[str, ...] = ()
+
+
 class PolicyOverlay:
     """Rules in order of precedence, and the pods that the administrator expects.
 
@@ -66,6 +72,7 @@ class PolicyOverlay:
         self.expected = tuple(expected)
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
+        """Return the slice with the policy; the same object if nothing changes.  Pure."""
         rules = [rule for rule in self.rules if rule.concerns(published)]
         if not rules or not published.devices:
             return OverlaidSlice(published)

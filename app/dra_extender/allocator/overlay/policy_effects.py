@@ -46,10 +46,10 @@ class AsymmetricRule(NamedTuple):
     refused: PublishedDevice
 
 
-def published_devices(slices: Iterable[ResourceSlice], limit: int = MAX_DEVICES) -> list[PublishedDevice] | None:
-    """Return all devices of these slices, which have the overlays applied; None if there are more than `limit`."""
-    pairs = list(islice(((published, device) for published in slices for device in published.devices), limit + 1))
-    if len(pairs) > limit:
+def published_devices(slices: Iterable[ResourceSlice]) -> list[PublishedDevice] | None:
+    """Return all devices of these slices, which have the overlays applied; None if there are more than MAX_DEVICES."""
+    pairs = list(islice(((published, device) for published in slices for device in published.devices), MAX_DEVICES + 1))
+    if len(pairs) > MAX_DEVICES:
         return None
     return [PublishedDevice(published, device, scope_of(published, device)) for published, device in pairs]
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import OverlaidSlice
 from dra_extender.model.device import Device, DeviceTaint
 from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
 from dra_extender.model.resource_slice import ResourceSlice
@@ -22,14 +21,15 @@ class TaintOverlay:
         ordered = sorted(rules, key=lambda rule: rule.name)
         self._taints = tuple((rule.selector, rule.spec.taint) for rule in ordered if rule.selector is not None)
 
-    def apply(self, published: ResourceSlice) -> OverlaidSlice:
+    def apply(self, published: ResourceSlice) -> ResourceSlice:
+        """Return the slice with the taints; the same object if nothing changes."""
         taints = [taint for taint in self._taints if taint[0].concerns(published.driver, published.pool)]
         if not taints:
-            return OverlaidSlice(published)
+            return published
         devices = tuple(_tainted(device, taints) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
-            return OverlaidSlice(published)
-        return OverlaidSlice(msgspec.structs.replace(published, devices=devices))
+            return published
+        return msgspec.structs.replace(published, devices=devices)
 
 
 def _tainted(device: Device, added: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.inspection.defrag.goals import Goal
 from dra_extender.inspection.defrag.movable import (
     SYSTEM_PRIORITY,
@@ -38,7 +38,7 @@ async def defrag(
     *,
     most_moves: int = MOST_MOVES,
     most_priority: int | None = None,
-    policy: Overlay | None = None,
+    policy: PolicyOverlay | None = None,
 ) -> DefragReport:
     """Return the fewest moves, at most `most_moves` beside those from a node that is to be empty, after which a goal is met.
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, load_documents
@@ -76,7 +76,7 @@ class NewPolicy(NamedTuple):
     """A policy that comes into force in the place of the former; `name` is the file's."""
 
     name: str
-    overlay: Overlay
+    overlay: PolicyOverlay
 
 
 class Changes(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.state.reasons import Rejection, closeness
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import held_devices
@@ -163,7 +163,9 @@ class Trial:
     `held` is what a running extender holds at the beginning.
     """
 
-    def __init__(self, copy: CopiedCluster, policy: Overlay | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, copy: CopiedCluster, policy: PolicyOverlay | None = None, progress: Progress | None = None
+    ) -> None:
         """Begin a trial under the policy, in which waiting pods have the claims that their templates make."""
         generate_claims(copy)
         copy.report_conditions()

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Overlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.inspection.audit.cluster_audit import evicting_taints
 from dra_extender.inspection.audit.published import PublishedDevices
 from dra_extender.inspection.cluster_view import has_device_taints
@@ -32,7 +32,7 @@ async def what_if(
     subject: PodKey | None = None,
     most: int = MOST_COPIES,
     *,
-    policy: Overlay | None = None,
+    policy: PolicyOverlay | None = None,
     progress: Progress | None = None,
 ) -> WhatIfReport:
     """Return where the pods stand that wait, and those that a change ends or moves; without changes, what happens next.
@@ -92,7 +92,7 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 async def _place_waiting(
-    copy: CopiedCluster, policy: Overlay | None, progress: Progress | None
+    copy: CopiedCluster, policy: PolicyOverlay | None, progress: Progress | None
 ) -> tuple[_Placed, Trial]:
     """Place the pods that wait, in a trial of its own that is returned with them."""
     trial = Trial(copy, policy, progress)

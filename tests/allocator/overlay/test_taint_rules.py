@@ -22,7 +22,7 @@ def rule(name: str, selector: dict[str, Any] | None, key: str = "k") -> DeviceTa
 def tainted(*rules: DeviceTaintRule) -> list[list[str]]:
     own = {"name": "b", "taints": [{"key": "own", "effect": "NoExecute"}]}
     overlaid = TaintOverlay(rules).apply(slice_of("a", own))
-    return [[taint.key for taint in device.taints] for device in overlaid.effective.devices]
+    return [[taint.key for taint in device.taints] for device in overlaid.devices]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_several_rules_taint_in_order_of_their_names() -> None:
 def test_an_untouched_slice_stays_the_same_object() -> None:
     published = slice_of("a")
     for rules in ((), (rule("r", {"device": "b"}),)):
-        assert TaintOverlay(rules).apply(published).effective is published
+        assert TaintOverlay(rules).apply(published) is published
 
 
 @pytest.mark.parametrize("selector", [{"deviceClassName": "gpu"}, {"selectors": [{"cel": {"expression": "true"}}]}])
