@@ -19,10 +19,7 @@ from tests.support.model.reading import plain
 
 def state_of(state: SearchState) -> Any:
     """A copy of everything that changes; the values in it are immutable."""
-    tables = {
-        key: (dict(each.counters._remaining), groups_of(each.groups) if each.groups else None)
-        for key, each in state._tables.items()
-    }
+    tables = {key: (dict(each.counters._remaining), groups_of(each.groups)) for key, each in state._tables.items()}
     tables_apart = (
         list(state.picks),
         dict(state.sizes),

@@ -159,7 +159,6 @@ class NodeSearch:
     def _placement(self, search: Search) -> Placement:
         numbers = itertools.count()
         new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
-        features, release = self._node_view.features, self._node_view.release
         return Placement(
             claims=tuple(
                 claim_placement(
@@ -171,7 +170,6 @@ class NodeSearch:
                     [pick for pick in search.state.picks if pick.claim == index],
                     self._node_view,
                     new_share_id,
-                    binds=features.device_binding_and_status or not release.unready_devices_while_off,
                 )
                 for index, claim in enumerate(self._demand.claims)
             ),

@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_devices import binds_to_node_now, frozen_view
+from dra_extender.allocator.rules.held_devices import FrozenView, binds_to_node_now, frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError
@@ -25,30 +25,18 @@ MAX_CONFIGURATIONS: Final = 64
 """Entries that an API server accepts in one allocation."""
 
 
-class UnsupportedSelectorError(Exception):
-    """A slice or device has a node selector with several terms, which an allocation cannot combine with others."""
-
-
 def claim_placement(
     claim: ClaimDemand,
     chosen: Sequence[SearchableRequest],
     picks: Sequence[Pick],
     node_view: NodeView,
     new_share_id: Callable[[], str],
-    *,
-    binds: bool = True,
 ) -> ClaimPlacement:
     """Return the allocation of a claim and its holdings: devices in the order picked; request i is served by option `chosen[i]`.
 
-    Without `binds`, `bindsToNode` of devices is ignored.  The search ends if node selectors cannot be combined, or if no API server
-    stores so much configuration.
+    The search ends if node selectors cannot be combined, or if no API server stores so much configuration.
     """
-    try:
-        node_selector = selector_for(node_view, picks, binds=binds)
-    except UnsupportedSelectorError as problem:
-        raise SearchEndedError(
-            Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))
-        ) from problem
+    node_selector = _node_selector(claim.label, node_view, picks)
     share_ids = [new_share_id() if pick.share is not None else None for pick in picks]
     devices = DeviceAllocation(
         results=tuple(
@@ -61,8 +49,7 @@ def claim_placement(
     return ClaimPlacement(
         allocation=allocation,
         holdings=tuple(
-            _holding(pick, share_id, node_view, node, binds=binds)
-            for pick, share_id in zip(picks, share_ids, strict=True)
+            _holding(pick, share_id, node_view, node) for pick, share_id in zip(picks, share_ids, strict=True)
         ),
     )
 
@@ -90,11 +77,11 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     )
 
 
-def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None, *, binds: bool) -> DeviceHolding:
+def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None) -> DeviceHolding:
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     holdings = () if share_id is None else node_view.holdings(location)
-    snapshot = frozen_view(holdings, device) if holdings else None
+    snapshot = frozen_view(holdings, device) or FrozenView.from_published(device)
     is_share = share_id is not None and not pick.option.admin
     return DeviceHolding(
         driver=published.driver,
@@ -102,15 +89,16 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         device=device.name,
         share_id=share_id,
         admin=pick.option.admin,
-        consumption=device.consumes_counters if snapshot is None else snapshot.consumption,
-        compatible_only_with=device.compatible_only_with if snapshot is None else snapshot.compatible_only_with,
-        neighbours_on=device.neighbours_on if snapshot is None else snapshot.neighbours_on,
-        sources=device.sources if snapshot is None else snapshot.sources,
+        consumption=snapshot.consumption,
+        compatible_only_with=snapshot.compatible_only_with,
+        neighbours_on=snapshot.neighbours_on,
+        sources=snapshot.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in zip(device.capacity, pick.share, strict=True))
         if pick.share
         else (),
         node=node if is_share else None,
-        binds_to_node=is_share and ((binds and binds_to_node_now(published, device)) or _joins_bound(pick, node_view)),
+        binds_to_node=is_share
+        and ((node_view.binds_devices and binds_to_node_now(published, device)) or _joins_bound(pick, node_view)),
     )
 
 
@@ -162,11 +150,11 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
     )
 
 
-def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = True) -> NodeSelector | None:
+def _node_selector(claim_label: str, node_view: NodeView, picks: Iterable[Pick]) -> NodeSelector | None:
     """Return the nodes that can use an allocation of these devices; None means all.
 
-    A device that is local to a node, is bound to it by other shares, or (with `binds`) binds to it, pins the allocation to this
-    node.  Otherwise one term has the requirements of all devices, each once.
+    A device that is local to a node, is bound to it by other shares, or binds to it, pins the allocation to this node.  Otherwise
+    one term has the requirements of all devices, each once.
     """
     pools = node_view.pools
     expressions: list[NodeSelectorRequirement] = []
@@ -174,13 +162,12 @@ def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = Tr
     for pick in picks:
         device, published = pools.devices[pick.location], pools.views[pick.location].published
         selecting = device if published.per_device_node_selection else published
-        if selecting.node_name or (binds and device.binds_to_node) or _joins_bound(pick, node_view):
+        if selecting.node_name or (node_view.binds_devices and device.binds_to_node) or _joins_bound(pick, node_view):
             return only_node(pools.node)
         terms = selecting.node_selector.node_selector_terms if selecting.node_selector is not None else ()
         if len(terms) > 1:
-            raise UnsupportedSelectorError(
-                f"device {device.name} has a node selector with {len(terms)} terms, only one can be used"
-            )
+            detail = f"device {device.name} has a node selector with {len(terms)} terms, only one can be used"
+            raise SearchEndedError(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim_label, detail=detail))
         for term in terms:
             _add_requirements(expressions, term.match_expressions)
             _add_requirements(fields, term.match_fields)

@@ -9,13 +9,27 @@ from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflic
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import Amounts, CapacityMismatch
-from dra_extender.allocator.rules.compatibility_groups import CompatibilityTable, GroupedSets
+from dra_extender.allocator.rules.compatibility_groups import (
+    CompatibilityTable,
+    state_with,
+    state_with_by_1_37,
+    state_with_while_off,
+)
 from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, SlicePosition
 from dra_extender.allocator.rules.counter_sets import CounterTable
 from dra_extender.allocator.rules.held_devices import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
+
+
+class DeviceSlot(NamedTuple):
+    """A slot to be filled: the device number `picked` of a request."""
+
+    claim: int
+    request: int
+    picked: int
+    option: SearchableRequest
 
 
 class Pick(NamedTuple):
@@ -43,19 +57,18 @@ class Exclusion(IntEnum):
 class PoolTables:
     """Counters and compatibility groups of one pool during one search; they start from what held devices draw."""
 
-    __slots__ = ("counters", "grouped", "groups", "held_entries")
+    __slots__ = ("counters", "groups", "held_entries")
 
     def __init__(self, pool: Pool, node_view: NodeView, *, admin_access: bool = False) -> None:
         """`admin_access`: some request of the search has admin access."""
         usage = node_view.usage(pool)
         held_entries = self.held_entries = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held_entries)
-        enforced = node_view.features.compatibility_groups
-        in_order = not node_view.release.contradictions_close_sets
-        self.groups = (
-            CompatibilityTable(held_entries, in_order=in_order, admin_access=admin_access) if enforced else None
-        )
-        self.grouped = None if enforced else GroupedSets(held_entries)
+        if node_view.features.compatibility_groups:
+            new_state = state_with_by_1_37 if node_view.release.as_upstream else state_with
+        else:
+            new_state = state_with_while_off
+        self.groups = CompatibilityTable(held_entries, new_state=new_state, admin_access=admin_access)
 
 
 class SearchState:
@@ -191,11 +204,7 @@ class SearchState:
         return Exclusion.NONE if drawn else Exclusion.COUNTERS
 
     def _join_groups(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
-        tables = self.tables(pool)
-        if tables.groups is not None:
-            joined = tables.groups.join(consumption, self.trail, admin=admin)
-        else:
-            joined = tables.grouped is None or tables.grouped.first_closed_set(consumption, admin=admin) is None
+        joined = self.tables(pool).groups.join(consumption, self.trail, admin=admin)
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, option: SearchableRequest, location: int) -> Exclusion:

@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from dra_extender.allocator.state.features import OWN, Features, ReleaseBehaviour
+from dra_extender.allocator.state.features import OWN, UPSTREAM, Features, ReleaseBehaviour
 from dra_extender.allocator.state.reasons import Code, NoFit
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
@@ -27,7 +27,6 @@ from tests.support.allocator.building import (
 )
 
 OFF = dataclasses.replace(Features(), compatibility_groups=False)
-RELEASED = dataclasses.replace(OWN, grouped_devices_skipped=False)
 
 
 def pool(*devices: dict[str, object], total: int = 4) -> list[ResourceSlice]:
@@ -176,7 +175,7 @@ def test_groups_off_closes_the_set_of_a_holder_without_snapshot_that_has_groups_
     assert picks(ask(slices, claim_of(exactly()), usage=[held("a")], features=OFF)) == [["c"]]
 
 
-@pytest.mark.parametrize(("features", "release"), [(Features(), OWN), (OFF, OWN), (OFF, RELEASED)])
+@pytest.mark.parametrize(("features", "release"), [(Features(), OWN), (OFF, OWN), (OFF, UPSTREAM)])
 def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(
     features: Features, release: ReleaseBehaviour
 ) -> None:
@@ -184,34 +183,34 @@ def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(
     assert found.rejections[0].code is Code.POOL_INCOMPLETE
 
 
-def test_released_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
+def test_upstream_with_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
     """The slices left decide whether the pool is complete, as in released schedulers; the words name slice and switch."""
     grouped = slice_of(consuming("a", "x"), "b", name="grouped", count=2)
     assert picks(ask([counters_of(set=9), grouped], claim_of(exactly(2)))) == [["a", "b"]]
     off = "ignored for compatibility groups: slice grouped; CompatibilityGroups is off"
-    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF, release=RELEASED))
+    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF, release=UPSTREAM))
     assert said(found)[0] == (Code.GROUPS_OFF, f"pool gpu.example.com/pool has 1 of 2 slices; {off}")
-    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF, release=RELEASED))
+    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF, release=UPSTREAM))
     assert (fatal.verdict, fatal.rejections[0].code) == ("fatal", Code.GROUPS_OFF)
 
 
-def test_released_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
+def test_upstream_with_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
     pool, plain = "pool gpu.example.com/pool", slice_of("c", name="plain")
     first, second = (slice_of(consuming(each, "x"), name=f"grouped-{each}", count=2) for each in "ab")
-    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, release=RELEASED))
+    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, release=UPSTREAM))
     text = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
     assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {text}"), (Code.NO_DEVICES, "")]
-    assert picks(ask([first, plain], claim_of(exactly()), features=OFF, release=RELEASED)) == [["c"]]
-    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, release=RELEASED))
+    assert picks(ask([first, plain], claim_of(exactly()), features=OFF, release=UPSTREAM)) == [["c"]]
+    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, release=UPSTREAM))
     assert [each.code for each in short.rejections] == [Code.IN_USE, Code.GROUPS_OFF]
-    assert picks(ask([first, plain], claim_of(every()), features=OFF, release=RELEASED)) == [["c"]]
+    assert picks(ask([first, plain], claim_of(every()), features=OFF, release=UPSTREAM)) == [["c"]]
 
 
-def test_released_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
+def test_upstream_with_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
     old = slice_of(consuming("a", "x"), name="old")
     new = slice_of("b", name="new", generation=2)
     elsewhere = slice_of(consuming("c", "x"), name="else", pool="other", nodeName="node-2")
-    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF, release=RELEASED))
+    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF, release=UPSTREAM))
     assert [each.code for each in found.rejections] == [Code.COMBINATION]
 
 

@@ -1,6 +1,5 @@
 """Rules in which releases differ, each as the service has it and the other way round."""
 
-import dataclasses
 from collections.abc import Iterable
 
 from dra_extender.allocator.state.features import OWN, UPSTREAM, ReleaseBehaviour
@@ -97,12 +96,10 @@ def test_further_share_keeps_the_snapshot() -> None:
 
 
 def test_set_whose_members_contradict_each_other_admits_nothing_or_what_the_first_of_them_admits() -> None:
-    first_decides = dataclasses.replace(OWN, contradictions_close_sets=False)
     for order, admitted in ((("none", "x"), "none-2"), (("x", "none"), "x-2")):
         by_name = {"none": consuming("none"), "x": consuming("x", "x")}
         devices = [*(by_name[each] for each in order), consuming("none-2"), consuming("x-2", "x")]
         slices = [counters_of(set=9), slice_of(*devices, count=2)]
         usage = [held("none"), held("x")]
         assert reasons(under(OWN, slices, claim_of(exactly()), usage)).rejections[0].code is Code.GROUPS
-        for release in (first_decides, UPSTREAM):
-            assert picks(under(release, slices, claim_of(exactly()), usage)) == [[admitted]]
+        assert picks(under(UPSTREAM, slices, claim_of(exactly()), usage)) == [[admitted]]

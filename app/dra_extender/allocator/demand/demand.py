@@ -190,7 +190,7 @@ def content_of(
     claims: Sequence[NamedClaim],
     classes: Mapping[str, DeviceClass],
     features: Features,
-    preferences: PolicyPreferences = (),
+    preferences: PolicyPreferences,
 ) -> bytes:
     """Return all that decides an answer: claim specs, the classes they name, the pod's names for claims, features, preferences."""
     named = {

@@ -115,45 +115,53 @@ def _slice_lost(reference: weakref.ref[ResourceSlice]) -> None:
 
 
 class SelectorList:
-    """The selectors of a class followed by those of a request, compiled; the first that is false decides."""
+    """The selectors of a class followed by those of a request, compiled; the first that is false decides.
+
+    `programs` has the compiled expressions, or the error of one that does not compile.  A list that `is_empty` selects every device
+    and reads no attribute.  `own_size`: the bytes of its expressions and programs, which other lists may share.
+    """
 
     __slots__ = (
         "__weakref__",
         "_drivers",
-        "_grown",
-        "_own_bytes",
-        "_programs",
+        "_on_growth",
         "_rows",
         "_rows_bytes",
         "expressions",
+        "is_empty",
+        "own_size",
         "owner",
+        "programs",
     )
 
     def __init__(
-        self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
+        self,
+        expressions: Sequence[str],
+        programs: ProgramCache,
+        budget: Budget | None = None,
+        owner: str = "",
+        on_growth: Callable[["SelectorList"], None] | None = None,
     ) -> None:
         """Compile each expression; one that does not compile is an error once the search needs it.
 
-        A spent budget is a CelBudgetError; `programs` keeps what was compiled before.
+        A spent budget is a CelBudgetError; `programs` keeps what was compiled before.  `on_growth` is called whenever the list
+        keeps more bytes.
         """
         self.expressions = tuple(expressions)
-        self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
+        self.programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
+        self.is_empty = not self.programs
         self._rows: dict[int, VerdictRow] = {}
         self._drivers: dict[str, bool] = {}
         self._rows_bytes = 0
-        self._own_bytes = sum(map(getsizeof, self.expressions)) + sum(map(_size, self._programs))
-        self._grown: Callable[[SelectorList], None] | None = None
+        self.own_size = sum(map(getsizeof, self.expressions)) + sum(map(_size, self.programs))
+        self._on_growth = on_growth
         self.owner = owner
-
-    def on_growth(self, grown: Callable[["SelectorList"], None]) -> None:
-        """Register `grown`, which is called whenever the list keeps more bytes."""
-        self._grown = grown
 
     def record_growth(self, size: int) -> None:
         """Count further bytes of verdicts."""
         self._rows_bytes += size
-        if self._grown is not None:
-            self._grown(self)
+        if self._on_growth is not None:
+            self._on_growth(self)
 
     def forget(self) -> None:
         self._rows.clear()
@@ -161,30 +169,15 @@ class SelectorList:
         self._rows_bytes = 0
 
     @property
-    def own_size(self) -> int:
-        """The bytes of its expressions and programs, which other lists may share."""
-        return self._own_bytes
-
-    @property
     def size(self) -> int:
         """The bytes that it takes, verdicts included."""
-        return self._own_bytes + self._rows_bytes
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is no selector, so that every device matches and no attribute is read."""
-        return not self._programs
-
-    @property
-    def programs(self) -> Sequence[Program | CelCompileError]:
-        """The compiled expressions, or the error of one that does not compile."""
-        return self._programs
+        return self.own_size + self._rows_bytes
 
     def may_select(self, driver: str) -> bool:
         """Return whether devices of the driver can be selected, as far as that is known without devices."""
         selectable = self._drivers.get(driver)
         if selectable is None:
-            programs = (program for program in self._programs if isinstance(program, Program))
+            programs = (program for program in self.programs if isinstance(program, Program))
             selectable = all(may_hold(program.expression, driver, program.emulate) for program in programs)
             self._drivers[driver] = selectable
             self.record_growth(_DRIVER_BYTES)
@@ -217,7 +210,7 @@ class SelectorList:
     ) -> bool:
         """Evaluate the selectors on one device, and keep no verdict; `activation` is the device, if it is prepared already."""
         device = published.devices[position]
-        for index, program in enumerate(self._programs):
+        for index, program in enumerate(self.programs):
             if isinstance(program, CelCompileError):
                 raise SelectorError(Code.SELECTOR_INVALID, f"{quoted(self.expressions[index])}: {program}")
             if activation is None:
@@ -264,8 +257,7 @@ class SelectorVerdicts:
         key = tuple(expressions)
         selectors = self._lists.get(key)
         if selectors is None:
-            selectors = SelectorList(key, programs, budget, owner)
-            selectors.on_growth(self._count)
+            selectors = SelectorList(key, programs, budget, owner, self._count)
             self._lists.put(key, selectors, selectors.size, owner)
         return selectors
 

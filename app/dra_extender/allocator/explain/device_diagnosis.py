@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot
+from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import CapacityMismatch, CapacityShortage
@@ -17,7 +17,7 @@ from dra_extender.allocator.rules.compatibility_groups import GroupState
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import SearchState
+from dra_extender.allocator.search_state import DeviceSlot, SearchState
 from dra_extender.allocator.state.reasons import Code, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.api_json import Value
@@ -265,8 +265,8 @@ class _RequestCheck:
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
         tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
-        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.option.admin)
-        if conflict is None:
+        conflict = tables.groups.conflict(drawn, admin=self.slot.option.admin)
+        if conflict is None or not self._view.features.compatibility_groups:
             return None
         counter_set = conflict[0].counter_set
         remaining = tuple(counter for counter in tables.counters.balances(drawn) if counter.counter_set == counter_set)

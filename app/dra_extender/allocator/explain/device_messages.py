@@ -1,7 +1,7 @@
 """Sentences about single devices, in the terms of the API: why one cannot be picked beside what is held and picked."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.constraints import ValueSet, value_set
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
@@ -10,7 +10,7 @@ from dra_extender.allocator.rules.compatible_only_with import SlicePosition, con
 from dra_extender.allocator.rules.counter_sets import CounterBalance
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated_taints
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Exclusion, Pick, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, Exclusion, Pick, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.reasons import Code
 from dra_extender.cel.values.quantity import format_quantity
@@ -33,15 +33,6 @@ _NEEDED_FEATURES: Final = {
     DeviceVerdict.PARTITIONABLE_OFF: "partitionable_devices",
 }
 _SHOWN: Final = 3
-
-
-class DeviceSlot(NamedTuple):
-    """A slot to be filled: the device number `picked` of a request."""
-
-    claim: int
-    request: int
-    picked: int
-    option: SearchableRequest
 
 
 class DeviceMessages:
@@ -104,20 +95,13 @@ class DeviceMessages:
         """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (in use) has [mig]`."""
         pools, admin = self._node_view.pools, slot.option.admin
         device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
-        if tables.groups is None:
-            closed = (
-                None
-                if tables.grouped is None
-                else tables.grouped.first_closed_set(device.consumes_counters, admin=admin)
-            )
-            if closed is None:
-                return ""
-            reason = "where compatibility groups are declared, and CompatibilityGroups is off"
-            return f"{device.name} draws on counter set {closed}, {reason}"
         conflict = tables.groups.conflict(device.consumes_counters, admin=admin)
         if conflict is None:
             return ""
         entry, state = conflict
+        if not self._node_view.features.compatibility_groups:
+            reason = "where compatibility groups are declared, and CompatibilityGroups is off"
+            return f"{device.name} draws on counter set {entry.counter_set}, {reason}"
         members = self._members(slot, location, entry, admin=admin)
         clauses = [f"{name} has {groups_text(groups)}" for name, groups in members]
         if state is not None and not state:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError
-from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot, taker_text
+from dra_extender.allocator.explain.device_messages import EXCLUSION_CODES, DeviceMessages, taker_text
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, Exclusion, SearchState
 from dra_extender.allocator.state.reasons import NEAREST_MISS_FIRST, Code, Rejection, SearchEndedError
 from dra_extender.model.api_json import listed
 from dra_extender.model.resource_slice import ResourceSlice

@@ -281,10 +281,9 @@ def node_pools(
     """Return the pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
-    returns all slices of a pool on any node and of any generation.  With compatibility groups off, `release` may ignore slices with
-    a device that has groups, as released schedulers do.  A malformed node selector is a ModelError.
+    returns all slices of a pool on any node and of any generation.  A malformed node selector is a ModelError.
     """
-    counts = _always if features.compatibility_groups or release.grouped_devices_skipped else _without_groups
+    counts = _without_groups if release.as_upstream and not features.compatibility_groups else _always
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     ignored: dict[PoolId, list[ResourceSlice]] = {}

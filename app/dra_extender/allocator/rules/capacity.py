@@ -204,11 +204,11 @@ class Sharing:
     __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "_qualifies", "enabled")
 
     def __init__(
-        self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool = True
+        self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool
     ) -> None:
         """`holdings` returns what claims have or hold of the device at a location.
 
-        `qualifies`: a capacity with and without the driver's name before it is the same (`ReleaseBehaviour.qualified_capacities`).
+        `qualifies`: a capacity with and without the driver's name before it is the same.
         """
         self._pools = pools
         self._holdings = holdings

@@ -14,13 +14,16 @@ Admin access takes nothing, so groups from the admin's policy do not apply to it
 a device picked with admin access is a member for the rest of the search.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 
 GroupState = frozenset[str] | None
 """The state of a counter set with members: the rolling intersection, or None for "ungrouped".  An empty set has no entry."""
+
+NewState = Callable[[Mapping[str, GroupState], CounterConsumption], GroupState]
+"""Returns the state of a counter set once a device is a member."""
 
 
 def are_compatible(members: Iterable[Sequence[str]]) -> bool:
@@ -58,6 +61,12 @@ def state_with_by_1_37(states: Mapping[str, GroupState], entry: CounterConsumpti
     return state_with(states, entry)
 
 
+def state_with_while_off(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+    """Return the state by the rule with the feature off: a set with a held device that has groups admits nothing."""
+    is_closed = entry.compatibility_groups or states.get(entry.counter_set) is not None
+    return frozenset() if is_closed else None
+
+
 def published_by_driver(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
     """Return the entries whose groups, or lack of groups, come from the driver and not from the policy."""
     return [entry for entry in consumption if not entry.grouped_by_policy]
@@ -76,14 +85,13 @@ class CompatibilityTable:
         self,
         held_entries: Iterable[tuple[str, CounterConsumption]],
         *,
-        in_order: bool = False,
+        new_state: NewState = state_with,
         admin_access: bool = False,
     ) -> None:
         """Make the held devices members, as (device, entry).
 
-        `in_order` selects the rule of Kubernetes 1.37.  `admin_access`: some request of the search has admin access.
+        `new_state` is the rule by which they determine the states.  `admin_access`: some request of the search has admin access.
         """
-        new_state = state_with_by_1_37 if in_order else state_with
         self._states: dict[str, GroupState] = {}
         self._published: dict[str, GroupState] | None = {} if admin_access else None
         for _, entry in held_entries:
@@ -123,23 +131,3 @@ class CompatibilityTable:
             yield self._states, consumption
         if self._published is not None:
             yield self._published, published_by_driver(consumption)
-
-
-class GroupedSets:
-    """The rule with the feature off: a counter set with a held device that has groups admits no further device."""
-
-    __slots__ = ("_closed", "_closed_by_drivers")
-
-    def __init__(self, held_entries: Iterable[tuple[str, CounterConsumption]]) -> None:
-        """Close the sets that these held devices draw on with groups."""
-        grouped = [entry for _, entry in held_entries if entry.compatibility_groups]
-        self._closed = frozenset(entry.counter_set for entry in grouped)
-        self._closed_by_drivers = frozenset(entry.counter_set for entry in published_by_driver(grouped))
-
-    def first_closed_set(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
-        """Return the first counter set of this device that is closed, or that the device itself declares groups for."""
-        closed = self._closed_by_drivers if admin else self._closed
-        for entry in published_by_driver(consumption) if admin else consumption:
-            if entry.compatibility_groups or entry.counter_set in closed:
-                return entry.counter_set
-        return None

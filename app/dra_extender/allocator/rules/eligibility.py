@@ -162,7 +162,7 @@ class Eligibility:
             return DeviceVerdict.BOUND_ELSEWHERE
         if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
-        if device.node_allocatable and not node_view.release.unaccounted_devices:
+        if device.node_allocatable and not node_view.release.as_upstream:
             return DeviceVerdict.NODE_ALLOCATABLE
         if not features.partitionable_devices and not all(entry.synthetic for entry in device.consumes_counters):
             return DeviceVerdict.PARTITIONABLE_OFF

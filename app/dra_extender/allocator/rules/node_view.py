@@ -38,9 +38,11 @@ class NodeView:
         self.features = features = pools.features
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.
-        self.hides_binding_conditions = not (features.device_binding_and_status or release.unready_devices_while_off)
+        self.hides_binding_conditions = release.as_upstream and not features.device_binding_and_status
+        # Whether an allocation of a device with `bindsToNode` is for this node alone.
+        self.binds_devices = release.as_upstream or features.device_binding_and_status
         # Whether devices with compatibility groups cannot be chosen.
-        self.hides_grouped_devices = not features.compatibility_groups and release.grouped_devices_skipped
+        self.hides_grouped_devices = not (features.compatibility_groups or release.as_upstream)
         self.skips_node_operations = features.optional_node_operations and node.skips_node_operations
         # Verdicts so far, by the equivalence key of requests (see `Eligibility`).
         self.verdicts_by_key: dict[Hashable, bytearray] = {}
@@ -52,7 +54,7 @@ class NodeView:
         self._unpolled = 0
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
-        self.sharing = Sharing(pools, self.holdings, qualifies=release.qualified_capacities)
+        self.sharing = Sharing(pools, self.holdings, qualifies=not release.as_upstream)
 
     @property
     def pools_with_rules(self) -> tuple[Pool, ...]:
@@ -92,11 +94,11 @@ class NodeView:
                 if holding.share_id is None:
                     return True
                 shared = True
-        return shared and self.release.lapsed_shares_block and not self.sharing.is_shareable(location)
+        return shared and not self.release.as_upstream and not self.sharing.is_shareable(location)
 
     def bound_nodes(self, location: int) -> frozenset[str]:
         """Return the nodes to which allocated shares bind the device."""
-        holdings = self.holdings(location) if self.release.devices_stay_on_node else ()
+        holdings = () if self.release.as_upstream else self.holdings(location)
         if not holdings:
             return frozenset()
         return bound_nodes(self.pools.views[location].published, self.pools.devices[location], holdings)
@@ -116,7 +118,7 @@ class NodeView:
         usage = self._used.get(id(pool))
         if usage is None:
             usage = self._usage.pool(pool.pool_id)
-            if not self.release.frozen_holdings:
+            if self.release.as_upstream:
                 usage = {device: tuple(map(_without_snapshot, holdings)) for device, holdings in usage.items()}
             self._used[id(pool)] = usage
         return usage

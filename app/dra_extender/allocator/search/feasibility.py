@@ -231,7 +231,7 @@ class Bounds:
         tables = self._tables.get(id(pool))
         if tables is None:
             tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
-        if tables.groups is None or admin:
+        if admin or not self._node_view.features.compatibility_groups:
             return tables.counters.most_that_fit(entries)
         # Devices on one set all have no groups, or all have one group in common.
         admitted = [entry for entry in entries if tables.groups.conflict((entry,)) is None]

@@ -23,14 +23,13 @@ from typing import Final
 
 from dra_extender.allocator.demand.build import MAX_RESULTS
 from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
-from dra_extender.allocator.explain.device_messages import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.search.all_mode import AllModeLocations, OptionKey
 from dra_extender.allocator.search.feasibility import Feasibility
 from dra_extender.allocator.search.pruning import Mask, Nogoods, PruningIndex
-from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.search_state import DeviceSlot, Exclusion, SearchState
 from dra_extender.allocator.state.reasons import Code, Rejection, SearchEndedError, SearchPaused, time_is_up
 
 NOT_CHOSEN: Final = -1

@@ -47,51 +47,30 @@ def why_off(field: str) -> str:
 class ReleaseBehaviour:
     """Rules in which this service and releases of upstream decide differently; the defaults are what the service does.
 
-    `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps other claims from
-    the device; upstream allocates the device whole.
-    `frozen_holdings`: held devices count with the snapshot of their allocation, where there is one; upstream reads the slices.
+    `as_upstream`: decide as Kubernetes 1.37 does where docs/reference/differences.md has a star:
+
+        - A share of a device that is not shareable any more does not keep claims for the whole device away.
+        - Groups and counters of held devices are read from the slices, not from the snapshots of the allocations.
+        - With CompatibilityGroups off, a slice with a device that has groups is ignored as a whole.
+        - With DeviceBindingAndStatus off, devices with binding conditions are not chosen, and `bindsToNode` counts.
+        - If a counter set has members with and without groups, the device that the slices list first decides.
+        - Devices that stand for CPU or memory of their node (DRANodeAllocatableResources) are chosen.
+        - A device with `bindsToNode` that has a share on a node is shared with other nodes, too.
+        - A request finds a capacity only in the spelling that the driver publishes (issue 140650).
+
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
-    `grouped_devices_skipped`: with CompatibilityGroups off, the allocator skips devices with groups and uses the rest of the pool,
-    by KEP-5963; released schedulers ignore every slice that holds one.
     `devices_beside_counters`: a slice may have devices beside the counter sets on which they draw, as Kubernetes 1.34 has it; from
     1.35 on such a slice counts for its counter sets alone.
-    `unready_devices_while_off`: with DeviceBindingAndStatus off, the allocator ignores binding conditions and `bindsToNode`, by
-    KEP-5007; upstream's allocator does not choose devices with conditions then.
-    `contradictions_close_sets`: a counter set on which devices without groups and devices with groups are held admits nothing;
-    up to 1.37 the device that the slices list first decides (KEP-5963 has no order).
-    `unaccounted_devices`: devices that stand for CPU, memory or the like of their node (DRANodeAllocatableResources) are chosen;
-    the DynamicResources plugin of upstream adds their amounts to the requests of the pods on the node, which an extender cannot.
-    `devices_stay_on_node`: a device with `bindsToNode` that has a share on a node is given to no other node; upstream
-    gives further shares of it to any node.
-    `qualified_capacities`: a capacity with and without the name of its driver before it is one; until 1.37 a request finds only the
-    spelling that the driver publishes (issue 140650).
     """
 
-    lapsed_shares_block: bool = True
-    frozen_holdings: bool = True
+    as_upstream: bool = False
     ready_devices_first: bool = True
-    unready_devices_while_off: bool = True
-    contradictions_close_sets: bool = True
-    unaccounted_devices: bool = False
-    grouped_devices_skipped: bool = True
     devices_beside_counters: bool = False
-    devices_stay_on_node: bool = True
-    qualified_capacities: bool = True
 
 
 OWN: Final = ReleaseBehaviour()
 """What the service does."""
 
-UPSTREAM: Final = ReleaseBehaviour(
-    lapsed_shares_block=False,
-    frozen_holdings=False,
-    ready_devices_first=False,
-    unready_devices_while_off=False,
-    contradictions_close_sets=False,
-    unaccounted_devices=True,
-    grouped_devices_skipped=False,
-    devices_stay_on_node=False,
-    qualified_capacities=False,
-)
+UPSTREAM: Final = ReleaseBehaviour(as_upstream=True, ready_devices_first=False)
 """Kubernetes 1.37."""
