@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from dra_extender.manifests.check import KINDS, wrong_fields
 from dra_extender.manifests.files import STDIN, files_in, opened, read_text, title
+from dra_extender.manifests.problems import Problem
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_metadata_and_refuses_a_field_that_it_does_not_have(kind: str) -> None:
     assert list(wrong_fields(kind, {"metadata": {"name": "x", "labels": {"any": "thing"}}})) == []
     (found,) = wrong_fields(kind, {"mmetadata": {}})
-    assert found == (("mmetadata",), "unknown field; did you mean 'metadata'?")
+    assert found == Problem(("mmetadata",), "unknown field; did you mean 'metadata'?")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_each_kind_has_metadata_and_refuses_a_field_that_it_does_not_have(kind: 
     ],
 )
 def test_value_of_another_shape_is_found(value: object, path: tuple[str | int, ...], sentence: str) -> None:
-    assert list(wrong_fields("Pod", value)) == [(path, sentence)]
+    assert list(wrong_fields("Pod", value)) == [Problem(path, sentence)]
 
 
 def test_null_is_a_field_that_is_left_out() -> None:

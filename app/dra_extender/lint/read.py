@@ -10,7 +10,7 @@ import yaml
 
 from dra_extender.allocator.demand.alignment import DOMAIN, PreferencesError, read_preferences
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.manifests.check import V1BETA1_KINDS, SchemaProblem, schema_problems, wrong_fields
+from dra_extender.manifests.check import V1BETA1_KINDS, schema_problems, wrong_fields
 from dra_extender.manifests.documents import (
     FieldPath,
     ScalarPosition,
@@ -20,7 +20,7 @@ from dra_extender.manifests.documents import (
     read_documents,
     written,
 )
-from dra_extender.manifests.problems import path_text, shown
+from dra_extender.manifests.problems import Problem, path_text, shown
 
 GROUP: Final = "resource.k8s.io/"
 SLICE: Final = "ResourceSlice"
@@ -209,7 +209,7 @@ class _Reader:
         elif self._item.get("kind") == _TAINT_RULE:
             yield from self._unselective_rule()
 
-    def _problems(self, *, beside_counters: bool) -> Iterator[SchemaProblem]:
+    def _problems(self, *, beside_counters: bool) -> Iterator[Problem]:
         """Yield what an API server would refuse.  Expressions are left to the lint of expressions, but for those in slices."""
         value, kind = self._item, self._item.get("kind")
         if isinstance(kind, str) and kind in WITH_PODS and not str(value.get("apiVersion")).startswith(GROUP):
@@ -219,19 +219,19 @@ class _Reader:
             if kind not in _UNCHECKED_KINDS:
                 close = difflib.get_close_matches(str(kind), KINDS, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
-                yield SchemaProblem(("kind",), f"unknown kind {shown(kind)}; {hint}")
+                yield Problem(("kind",), f"unknown kind {shown(kind)}; {hint}")
             return
         if value.get("apiVersion") not in (_RULE_VERSIONS if kind == _TAINT_RULE else _SAME_FIELDS):
             # Rules between fields are left to the API server, which converts the object.
             if value.get("apiVersion") == _V1BETA1 and kind in V1BETA1_KINDS:
-                yield from (SchemaProblem(*problem) for problem in wrong_fields(kind, value, V1BETA1_KINDS))
+                yield from wrong_fields(kind, value, V1BETA1_KINDS)
             return
         for problem in schema_problems(kind, value):
             if kind == SLICE or problem.path[-1:] != _EXPRESSION[-1:]:
                 yield problem
         spec = value.get("spec")
         if kind == SLICE and isinstance(spec, dict) and not (beside_counters or None in map(spec.get, _EITHER)):
-            yield SchemaProblem(("spec",), _ONE_KIND)
+            yield Problem(("spec",), _ONE_KIND)
 
     def _finding(self, path: FieldPath, finding: LintFinding) -> PlacedFinding:
         return placed(self._file.name, self._document.position_of(path), self._name, finding, path_text(path))

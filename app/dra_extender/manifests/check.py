@@ -4,16 +4,16 @@ The structs of the model say which fields an object has and what may be in them,
 `known_fields` the fields that the model does not describe.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from dra_extender.manifests.documents import FieldPath
 from dra_extender.manifests.formats import check_parameters, check_text
-from dra_extender.manifests.problems import Problem, items_text, shown, unknown_field_sentence
+from dra_extender.manifests.problems import Problem, Problems, items_text, shown, unknown_field_sentence
 from dra_extender.manifests.rules import HINTS, RULES
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import (
@@ -75,12 +75,12 @@ _SHAPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
 Fields = Mapping[str, str]
 
 
-def wrong_fields(kind: str, value: Any, types: Mapping[str, str] = KINDS) -> Iterator[Problem]:
+def wrong_fields(kind: str, value: Any, types: Mapping[str, str] = KINDS) -> Problems:
     """Yield the fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
     yield from _below(types[kind], value, ())
 
 
-def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[Problem]:
+def _below(type_name: str, value: Any, path: FieldPath) -> Problems:
     expected, types = _SHAPES.get(type_name[:2] if type_name[:2] in (LIST, MAP) else type_name, _OBJECT)
     if value is None or not type_name:
         return
@@ -98,7 +98,7 @@ def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[Problem]:
             yield from _below(type_name.removeprefix(MAP), item, (*path, name))
 
 
-def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Iterator[Problem]:
+def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Problems:
     for name, item in value.items():
         if name in fields:
             yield from _below(fields[name], item, (*path, name))
@@ -131,17 +131,6 @@ def _add_drafts(types: dict[str, dict[str, str]], struct: type[Value], type_name
 _IDENTITY: Final = tuple(Field(name, Text(Format.PLAIN), frozenset()) for name in ("apiVersion", "kind"))
 
 
-class SchemaProblem(NamedTuple):
-    """What is wrong at a path; `is_expression` marks a CEL expression that does not compile."""
-
-    path: FieldPath
-    sentence: str
-    is_expression: bool = False
-
-
-Problems = Iterator[SchemaProblem]
-
-
 def schema_problems(kind: str, value: Mapping[str, Any]) -> Problems:
     """Find what is wrong with a manifest.  Rules between fields are checked once each of the fields is right."""
     wrong_paths = set()
@@ -149,9 +138,7 @@ def schema_problems(kind: str, value: Mapping[str, Any]) -> Problems:
     for problem in _check_fields(WRITTEN[kind], fields, value, ()):
         wrong_paths.add(problem.path)
         yield problem
-    for path, sentence in wrong_fields(kind, value):
-        if path not in wrong_paths:
-            yield SchemaProblem(path, sentence)
+    yield from (problem for problem in wrong_fields(kind, value) if problem.path not in wrong_paths)
 
 
 def _check(shape: Shape, value: Any, path: FieldPath) -> Problems:
@@ -164,34 +151,34 @@ def _check(shape: Shape, value: Any, path: FieldPath) -> Problems:
             yield from _check_map(shape, value, path)
         case Text(text_format, one_of):
             if not one_of:
-                wrong = check_text(text_format, value)
-                if wrong is not None:
-                    yield SchemaProblem(path, *wrong)
+                problem = check_text(text_format, value)
+                if problem is not None:
+                    yield problem.below(path)
             elif not isinstance(value, str) or value not in one_of:
-                yield SchemaProblem(path, f"expected {_either(one_of)}, got {shown(value)}")
+                yield Problem(path, f"expected {_either(one_of)}, got {shown(value)}")
         case Number(bounds):
             yield from _check_number(bounds, value, path)
         case Flag(only_true):
             if only_true and value is not True:
-                yield SchemaProblem(path, f"expected true, or the field left out, got {shown(value)}")
+                yield Problem(path, f"expected true, or the field left out, got {shown(value)}")
             elif not isinstance(value, bool):
-                yield SchemaProblem(path, f"expected true or false, got {shown(value)}")
+                yield Problem(path, f"expected true or false, got {shown(value)}")
         case Anything():
-            wrong = check_parameters(value)
-            if wrong is not None:
-                yield SchemaProblem(path, *wrong)
+            problem = check_parameters(value)
+            if problem is not None:
+                yield problem.below(path)
         case _:
             assert_never(shape)
 
 
 def _check_record(struct: type[Value], value: Any, path: FieldPath) -> Problems:
     if not isinstance(value, dict):
-        yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
+        yield Problem(path, f"expected a mapping of fields, got {shown(value)}")
         return
     problems = list(_check_fields(struct, fields_of(struct), value, path))
     yield from problems
     for rule in RULES.get(struct, ()) if not problems else ():
-        broken = [SchemaProblem((*path, *problem.path), problem.sentence) for problem in rule(value)]
+        broken = [problem.below(path) for problem in rule(value)]
         yield from broken
         if broken:
             return
@@ -203,7 +190,7 @@ def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[s
         below, item = (*path, field.name), value.get(field.name)
         if field.name not in value:
             if Mark.REQUIRED in field.marks:
-                yield SchemaProblem(below, "expected a value, the field is missing")
+                yield Problem(below, "expected a value, the field is missing")
         elif Mark.UNCHECKED not in field.marks and (item is not None or Mark.REQUIRED in field.marks):
             yield from _check(field.shape, item, below)
     if not struct.in_part:
@@ -212,17 +199,17 @@ def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[s
             if name not in names:
                 hint = HINTS.get(struct, {}).get(name)
                 sentence = f"unknown field; {hint}" if hint else unknown_field_sentence(name, names)
-                yield SchemaProblem((*path, name), sentence)
+                yield Problem((*path, name), sentence)
 
 
 def _check_list(shape: ListOf, value: Any, path: FieldPath) -> Problems:
     min_items, max_items, once = shape.items
     if not isinstance(value, list):
-        yield SchemaProblem(path, f"expected a list, got {shown(value)}")
+        yield Problem(path, f"expected a list, got {shown(value)}")
     elif max_items is not None and len(value) > max_items:
-        yield SchemaProblem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
     elif len(value) < min_items:
-        yield SchemaProblem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
     else:
         problems = [problem for index, item in enumerate(value) for problem in _check(shape.item, item, (*path, index))]
         yield from problems
@@ -236,14 +223,14 @@ def _check_once(field: str, items: Sequence[Any], path: FieldPath) -> Problems:
         name = item[field] if field else item
         if name in names:
             where = (*path, index, field) if field else (*path, index)
-            yield SchemaProblem(where, f"expected each only once, got {shown(name)} again")
+            yield Problem(where, f"expected each only once, got {shown(name)} again")
             return
         names.add(name)
 
 
 def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
     if not isinstance(value, dict):
-        yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
+        yield Problem(path, f"expected a mapping of fields, got {shown(value)}")
         return
     problems = []
     for name, item in value.items():
@@ -251,9 +238,9 @@ def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
     yield from problems
     min_items, max_items, _ = shape.items
     if not problems and len(value) < min_items:
-        yield SchemaProblem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at least {items_text(min_items)}, got {shown(value)}")
     elif not problems and max_items is not None and len(value) > max_items:
-        yield SchemaProblem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
+        yield Problem(path, f"expected at most {items_text(max_items)}, got {shown(value)}")
 
 
 def _check_number(bounds: NumberRange, value: Any, path: FieldPath) -> Problems:
@@ -265,7 +252,7 @@ def _check_number(bounds: NumberRange, value: Any, path: FieldPath) -> Problems:
         expected = "a whole number above 0" if bounds.least else "a whole number of at least 0"
     else:
         return
-    yield SchemaProblem(path, f"expected {expected}, got {shown(value)}")
+    yield Problem(path, f"expected {expected}, got {shown(value)}")
 
 
 def _either(values: Sequence[Any]) -> str:

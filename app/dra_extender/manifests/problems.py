@@ -5,7 +5,7 @@ Messages about settings, the device policy, kube-scheduler's configuration and m
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin
 
@@ -74,10 +74,18 @@ class FieldProblem(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something wrong below the value that is checked."""
+    """Something wrong below the value that is checked; `is_expression` marks a CEL expression that does not compile."""
 
     path: FieldPath
     sentence: str
+    is_expression: bool = False
+
+    def below(self, path: FieldPath) -> "Problem":
+        """Return the problem as one of the value in which the checked one is at this path."""
+        return self._replace(path=(*path, *self.path))
+
+
+Problems = Iterator[Problem]
 
 
 class WrittenFields(BaseModel):

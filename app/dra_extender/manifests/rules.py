@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dra_extender.cel.values.quantity import NANO, parse_quantity
-from dra_extender.manifests.problems import Problem, shown
+from dra_extender.manifests.problems import Problem, Problems, shown
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import (
@@ -39,7 +39,7 @@ class Amount:
         self.value = parse_quantity(self.text)
 
 
-def policy_problems(capacity: str | float, policy: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_policy(capacity: str | float, policy: Mapping[str, Any]) -> Problems:
     """Find what is wrong with the `requestPolicy` of a capacity, at paths below it."""
     values, span = [Amount(amount) for amount in policy.get("validValues") or ()], policy.get("validRange")
     default, total = _amount(policy, "default"), Amount(capacity)
@@ -49,16 +49,16 @@ def policy_problems(capacity: str | float, policy: Mapping[str, Any]) -> Iterato
         field = "validValues" if values else "validRange"
         yield Problem(("default",), f"expected a value beside {field}, the field is missing")
     elif values and default is not None:
-        yield from _value_problems(values, default, total)
+        yield from _check_values(values, default, total)
     elif span is not None and default is not None:
-        yield from _range_problems(span, default, total)
+        yield from _check_range(span, default, total)
 
 
 def _amount(value: Mapping[str, Any], name: str) -> Amount | None:
     return None if value.get(name) is None else Amount(value[name])
 
 
-def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) -> Iterator[Problem]:
+def _check_values(values: Sequence[Amount], default: Amount, total: Amount) -> Problems:
     for index, amount in enumerate(values):
         where = ("validValues", index)
         if index and values[index - 1].value > amount.value:
@@ -73,7 +73,7 @@ def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) ->
         yield Problem(("default",), f"expected one of validValues, got {default.text}")
 
 
-def _range_problems(span: Mapping[str, Any], default: Amount, total: Amount) -> Iterator[Problem]:
+def _check_range(span: Mapping[str, Any], default: Amount, total: Amount) -> Problems:
     lower, upper, step = (_amount(span, name) for name in ("min", "max", "step"))
     if lower is None:
         yield Problem(("validRange", "min"), "expected a value, the field is missing")
@@ -93,12 +93,12 @@ def _range_problems(span: Mapping[str, Any], default: Amount, total: Amount) -> 
     amounts += [
         (("validRange", name), amount) for name, amount in (("max", upper), ("step", step)) if amount is not None
     ]
-    yield from _step_problems(amounts, lower, step, total)
+    yield from _check_steps(amounts, lower, step, total)
 
 
-def _step_problems(
+def _check_steps(
     amounts: Sequence[tuple[tuple[str, ...], Amount]], lower: Amount, step: Amount | None, total: Amount
-) -> Iterator[Problem]:
+) -> Problems:
     fractional = any(amount.value % NANO for _, amount in amounts)
     fine = [(where, amount) for where, amount in amounts if fractional and amount.value % _MILLI]
     if fine:
@@ -134,7 +134,6 @@ _NODES_OF_DEVICE: Final = ("nodeName", "nodeSelector", "allNodes")
 _CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 
 Json = Mapping[str, Any]
-Problems = Iterator[Problem]
 Rule = Callable[[Json], Problems]
 
 
@@ -245,8 +244,9 @@ def _check_conditions(device: Json) -> Problems:
 
 def _check_capacity(capacity: Json) -> Problems:
     policy = capacity.get("requestPolicy")
-    for problem in () if policy is None else policy_problems(capacity["value"], policy):
-        yield Problem(("requestPolicy", *problem.path), problem.sentence)
+    if policy is not None:
+        for problem in _check_policy(capacity["value"], policy):
+            yield problem.below(("requestPolicy",))
 
 
 def _check_mapping(mapping: Json) -> Problems:
