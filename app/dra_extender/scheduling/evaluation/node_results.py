@@ -15,7 +15,7 @@ from dra_extender.scheduling.call_budget import CallBudget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
-from dra_extender.scheduling.evaluation.result_table import ClassResult, ResultTable
+from dra_extender.scheduling.evaluation.result_table import ClassResult, NodeRanking, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, placed_claims
 from dra_extender.telemetry.metrics import Metrics
 
@@ -33,7 +33,8 @@ class NodeEvaluation:
     """The evaluation of one demand on many nodes, and what was found so far.
 
     `equal`: the nodes that fit do not differ in score terms so far.  `rejected`: nodes that the table has as rejected.
-    `uncached`: other nodes that do not fit; they are unknown, under holds, or not searched to the end.
+    `uncached`: other nodes that do not fit; they are unknown, under holds, or not searched to the end.  `ranking`: what decides
+    the order of the nodes; None if no loss does.
     """
 
     demand: Demand
@@ -46,6 +47,7 @@ class NodeEvaluation:
     uncached: dict[str, NodeResult] = field(default_factory=dict)
     searched: int = 0
     limited: bool = False
+    ranking: NodeRanking | None = None
 
     def is_held(self, name: str) -> bool:
         return self.under_holds is None or name in self.under_holds

@@ -1,7 +1,7 @@
 """The order of nodes by what a placement costs the expected demand, for `scheduling.placement: preserve`."""
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 from typing import Final
 
 from dra_extender.allocator.fragmentation.kinds import NodeAmounts
@@ -37,32 +37,33 @@ class LeastLoss:
     ) -> Iterable[str]:
         """Return all `nodes` in the order in which they are evaluated for the pod; `in_order` has them in that of the call."""
         pod_amounts = self._ledger.free_amounts.asked_by(pod_uid)
-        ranking = self._ranking(evaluation, pod_amounts)
-        # The slices of one call rate so many together, so that the search goes on.
-        answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
-        answers[key] = self._rate(evaluation, ranking, pod_amounts, answers.get(key, _RATED_IN_CALL))
+        ranking = evaluation.ranking = self._ranking(evaluation, pod_amounts)
+        if ranking.unrated:
+            # The slices of one call rate so many together, so that the search goes on.
+            answers, key = evaluation.budget.answers, ("rated", evaluation.demand.signature, pod_amounts)
+            answers[key] = self._rate(evaluation, ranking, pod_amounts, answers.get(key, _RATED_IN_CALL))
         ranked = ranking.best_first(evaluation.under_holds, HELD_IN_ORDER)
         losses, earlier = ranking.losses, ranking.earlier
         return chain(_among(ranked, nodes), (name for name in in_order if name not in losses and name not in earlier))
 
     def rate(self, pod_uid: str, evaluation: NodeEvaluation, result: FilterResult) -> None:
         """Add the losses of the nodes that fit to the result; once the slice of time is over, of eight nodes at most."""
-        pod_amounts = self._ledger.free_amounts.asked_by(pod_uid)
-        ranking, free = self._ranking(evaluation, pod_amounts), evaluation.table.fits
-        claims, all_usage = self._ledger.claims.usage, self._ledger.usage()
-        anyway = _RATED_ANYWAY
+        pod_amounts, claims = self._ledger.free_amounts.asked_by(pod_uid), self._ledger.claims
+        ranking, free = evaluation.ranking or self._ranking(evaluation, pod_amounts), evaluation.table.fits
+        known, anyway = ranking.losses, _RATED_ANYWAY
         for name, fit in evaluation.fits.items():
             is_free = name in free
-            loss = ranking.losses.get(name) if is_free else None
-            if loss is None and (anyway or not evaluation.is_late()):
+            loss = known.get(name) if is_free else None
+            if loss is None:
+                if not anyway and evaluation.is_late():
+                    continue
                 anyway -= bool(anyway)
-                rooms = self._rooms(ranking, name, fit, claims if is_free else all_usage)
+                rooms = self._rooms(ranking, name, fit, claims.usage if is_free else self._ledger.usage())
                 loss = 0.0 if rooms is None else self._expected.loss(name, rooms, pod_amounts)
                 if is_free:
                     ranking.put(name, rooms, loss)
                     ranking.unrated.pop(name, None)
-            if loss is not None:
-                result.losses[name] = loss
+            result.losses[name] = loss
 
     def prefetch(self, evaluation: NodeEvaluation, count: int) -> bool:
         """Renew what is expected, then rate nodes for the pods of earlier calls."""
@@ -103,13 +104,9 @@ class LeastLoss:
     def _due(self, evaluation: NodeEvaluation, ranking: NodeRanking, count: int) -> list[str]:
         if evaluation.under_holds is None:
             return []
-        demand, allocator = evaluation.demand, self._results.allocator
-        due = (
-            name
-            for name in reversed(ranking.unrated)
-            if not (evaluation.is_held(name) or allocator.defers_node(demand, name))
-        )
-        return list(islice(due, count))
+        demand, defers_node = evaluation.demand, self._results.allocator.defers_node
+        without_holds = filterfalse(evaluation.under_holds.__contains__, reversed(ranking.unrated))
+        return list(islice((name for name in without_holds if not defers_node(demand, name)), count))
 
     def _rooms(self, ranking: NodeRanking, name: str, result: NodeResult, usage: Usage) -> PlacementRooms | None:
         """Return what is free on the node before and after its placement; None if the pod does not fit there."""
@@ -124,7 +121,10 @@ class LeastLoss:
 
 
 def _among(names: Iterator[str], nodes: Collection[str]) -> Iterator[str]:
-    """Yield the names that are among the nodes; only for more than a few of them is a set of all nodes made."""
-    yield from (name for name in islice(names, _LOOKED_UP_SINGLY) if name in nodes)
+    """Return the names that are among the nodes; only for more than a few of them is a set of all nodes made."""
+    return chain(filter(nodes.__contains__, islice(names, _LOOKED_UP_SINGLY)), _remaining_among(names, nodes))
+
+
+def _remaining_among(names: Iterator[str], nodes: Collection[str]) -> Iterator[str]:
     if remaining := list(names):
         yield from filter(frozenset(nodes).__contains__, remaining)

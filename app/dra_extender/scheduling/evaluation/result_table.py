@@ -1,8 +1,9 @@
 """What is known of one demand on all nodes, valid for the present versions of the nodes, and which of them cost least."""
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, filterfalse, islice
 from operator import itemgetter
 from typing import Final
 
@@ -16,6 +17,7 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.expected_demand import PlacementRooms
 from dra_extender.scheduling.evaluation.result import NodeResult, PlacementTemplate
 
+_NAME: Final = itemgetter(1)
 _CLASSES_PER_NODE: Final = 2
 _RANKINGS: Final = 8
 _REJECTED_VERSIONS: Final = 64
@@ -42,22 +44,17 @@ class NodeRanking:
         self._amounts_place = -1
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the nodes by loss; nodes whose loss is known under earlier prices come last."""
-        for _, name in self._order:
-            yield name
-        yield from self.earlier
+        """Return the nodes by loss; nodes whose loss is known under earlier prices come last."""
+        return chain(map(_NAME, self._order), self.earlier)
 
     def best_first(self, under_holds: Container[str] | None, most_held: int) -> Iterator[str]:
-        """Yield the nodes by loss; of those under holds the first few, and the others last."""
-        last: list[str] = []
-        for name in self:
-            if under_holds is None or name in under_holds:
-                if not most_held:
-                    last.append(name)
-                    continue
-                most_held -= 1
-            yield name
-        yield from last
+        """Return the nodes by loss; of those under holds the first few, and the others last."""
+        if under_holds is None:
+            return iter(self)
+        # In C after the first few: in a burst, most of the best nodes are under holds.
+        is_held, names = under_holds.__contains__, iter(self)
+        first, others = _until_held(names, is_held, most_held), islice(filter(is_held, self), most_held, None)
+        return chain(first, filterfalse(is_held, names), others)
 
     def put(self, name: str, rooms: PlacementRooms | None, loss: float | None) -> None:
         """Set the loss on a node; None if the pod does not fit there."""
@@ -90,14 +87,22 @@ class NodeRanking:
             self._order.clear()
             self._rate_first(reversed(self.earlier))
         changed, self._amounts_place = amounts.since(self._amounts_place)
-        names = self.losses if changed is None else changed
-        self.unrated.update(dict.fromkeys(name for name in names if name in self.losses))
+        for name in self.losses if changed is None else changed:
+            if name in self.losses:
+                self.unrated[name] = None
 
     def _rate_first(self, names: Iterable[str]) -> None:
         """Have these nodes rated before all others, the last of them first."""
         for name in names:
             self.unrated.pop(name, None)
             self.unrated[name] = None
+
+
+def _until_held(names: Iterator[str], is_held: Callable[[str], bool], most_held: int) -> Iterator[str]:
+    """Yield names until so many of them are held."""
+    while most_held and (name := next(names, None)) is not None:
+        most_held -= is_held(name)
+        yield name
 
 
 @dataclass(frozen=True, slots=True)
