@@ -49,7 +49,7 @@ def test_why_without_a_pod_prints_all_pods_that_wait(snapshot: str) -> None:
         0,
         ["1 pod waits; 1 node", "1 pod  devices: matching devices are in use (gpu)", "       pod ml/train 12m"],
     )
-    assert run("why", "-n", "other", "--snapshot", snapshot)[1].startswith("no pod waits; 1 node\n")
+    assert run("why", "-n", "other", "--snapshot", snapshot)[1].startswith("no pod waits in namespace other; 1 node\n")
     status, text = run("why", "--snapshot", snapshot, "-o", "json")
     report = json.loads(text)
     assert (status, report["format"], report["causes"][0]["oldest"]) == (0, "dra-extender.io/waiting/v1", "ml/train")

@@ -57,9 +57,8 @@ class WaitingCause(Value, frozen=True):
 class WaitingReport(Value, frozen=True):
     """All pods that wait for a node, by cause, most pods first.
 
-    `nodes` are those of the cluster, None if they could not be read; `pods` those that wait.  `namespace`: pods of this one alone
-    could be read.  `unasked` of them were not looked at because of a limit that
-    `notes` names.
+    `nodes` are those of the cluster, None if they could not be read; `pods` those that wait.  `namespace`: only pods of this one
+    were asked about, or could be read.  `unasked` of them were not looked at because of a limit that `notes` names.
     """
 
     format: str
@@ -136,7 +135,7 @@ def waiting(
         origin=view.origin,
         nodes=None if unread(view.origin, {"nodes"}) else len(view.ledger.nodes),
         pods=len(waiting_pods),
-        namespace=readable,
+        namespace=namespace or "",
         causes=causes,
         unasked=rows.unasked,
         notes=tuple(notes),
