@@ -39,6 +39,14 @@ async def test_without_any_configuration_the_sentence_says_where_was_looked(tmp_
         await find_credentials(KubeSettings(), clock, environ=NOWHERE, home=tmp_path)
 
 
+async def test_a_kubeconfig_that_is_no_file_is_told_from_one_that_is_missing(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    for path, words in ((Path("/dev/null"), "is no regular file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(ConfigurationError, match=rf"The kubeconfig {path} {words}\."):
+            await find_credentials(KubeSettings(kubeconfig=path), clock, environ=NOWHERE, home=tmp_path)
+
+
 async def test_a_pod_uses_its_service_account(tmp_path: Path, clock: ManualClock, account: ServiceAccount) -> None:
     found = await find_credentials(KubeSettings(), clock, environ=POD, home=tmp_path, account=account)
     assert found.configuration.host == "https://[fd00::1]:443"

@@ -177,8 +177,7 @@ async def find_credentials(
 
 async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credentials:
     source = f"kubeconfig {path}"
-    if not _any_file(path):
-        raise ConfigurationError(f"The {source} does not exist.")
+    _require_file(path, source)
     try:
         choice = choose(path, settings)
     except _PROBLEMS as problem:
@@ -186,8 +185,7 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
     identity = Identity(choice.context, choice.namespace, choice.impersonation, _overrides(settings))
 
     async def read(configuration: Configuration) -> None:
-        if not _any_file(path):
-            raise ConfigurationError(f"The {source} does not exist.")
+        _require_file(path, source)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 with login_errors() as errors:
@@ -270,8 +268,12 @@ def _overrides(settings: KubeSettings) -> tuple[str, ...]:
     return (*named, *insecure, *(("the given token",) if settings.token else ()))
 
 
-def _any_file(paths: str) -> bool:
-    return any(Path(part).expanduser().is_file() for part in paths.split(os.pathsep) if part)
+def _require_file(paths: str, source: str) -> None:
+    """Raise ConfigurationError if none of the paths is a file.  A pipe is none, because the file is read more than once."""
+    named = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
+    if not any(path.is_file() for path in named):
+        problem = "is no regular file" if any(path.exists() for path in named) else "does not exist"
+        raise ConfigurationError(f"The {source} {problem}.")
 
 
 def _problem_text(problem: BaseException) -> str:
