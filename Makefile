@@ -32,7 +32,7 @@ demo-node: node-needs $(READY) ## As root: pods on real nodes print the devices 
 ##@ Check
 
 .PHONY: test
-test: $(READY) ## What must be green before a change lands, with Python and make alone: lint, documents, unit, property, parity
+test: $(READY) ## What must be green before a change lands, with only Python and make: lint, documents, unit, property, parity
 	$(MAKE) --no-print-directory --jobs lint unit
 	@echo 'make test did not run: real components (make verify); searches without an end, soak and coverage (make nightly)'
 	@$(BIN)/python -m tests.support.junit $(REPORTS)/unit.xml

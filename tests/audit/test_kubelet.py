@@ -107,7 +107,7 @@ def test_an_entry_names_a_claim_or_a_template() -> None:
 def test_a_reservation_for_the_group_counts_where_the_kubelet_accepts_it() -> None:
     found = claim(FOR_GROUP)
     assert words(pod(group="team"), found, groups=True) == []
-    assert words(pod(group="team"), found) == [f"claim c0 is reserved for its PodGroup alone, {NOT_ACCEPTED}"]
+    assert words(pod(group="team"), found) == [f"claim c0 is reserved only for its PodGroup, {NOT_ACCEPTED}"]
     assert words(pod(group="else"), found, groups=True) == ["claim c0 is not reserved for it"]
     foreign = claim({**FOR_GROUP, "apiGroup": "example.com"})
     assert words(pod(group="team"), foreign, groups=True) == ["claim c0 is not reserved for it"]

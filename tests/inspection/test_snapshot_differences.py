@@ -52,7 +52,7 @@ def test_counter_set_that_only_one_of_both_draws_on_is_there() -> None:
         "gpu-1: sm none at allocation, 7 now",
     ]
     (bare,) = snapshot_differences(device(), [held("ml/a", drawing("gpu-0"))])
-    assert difference_text(bare) == "gpu-0: drawn on at allocation alone"
+    assert difference_text(bare) == "gpu-0: drawn on only at allocation"
 
 
 def test_order_of_groups_is_no_difference() -> None:

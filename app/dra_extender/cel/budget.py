@@ -1,6 +1,6 @@
 """What expressions may spend: the budget of one call for all its expressions, and the limit of compiling one.
 
-The count of compiling depends on the text alone, so an expression above the limit is refused for good, like one that does not
+The count of compiling depends only on the text, so an expression above the limit is refused for good, like one that does not
 parse.
 """
 

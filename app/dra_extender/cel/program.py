@@ -182,7 +182,7 @@ def compile_expression(
 
     Raises:
         CelCompileError: The expression is not valid, its result can never be of the wanted type, or it exceeds a limit of
-            compiling. The error depends on the text alone.
+            compiling. The error depends only on the text.
     """
     meter = CompileMeter(expression, budget)
     try:

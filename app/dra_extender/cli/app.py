@@ -42,7 +42,7 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 class CommandGroup(TyperGroup):
-    """Imports the module of the command that runs; help needs the summaries alone."""
+    """Imports the module of the command that runs; help needs only the summaries."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

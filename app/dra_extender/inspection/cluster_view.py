@@ -162,7 +162,7 @@ class ClusterView:
         self.extender = Extender(self.ledger, self.cluster, _metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
-        # The ledger takes over newer versions alone, so what a trial writes is newer than all objects.
+        # The ledger takes over only newer versions, so what a trial writes is newer than all objects.
         versions = (version_number(record.claim.metadata.resource_version) for record in self.ledger.claims.records())
         self.cluster.store.skip_versions(max(versions, default=0))
         self.hold_report = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)

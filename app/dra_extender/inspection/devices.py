@@ -42,7 +42,7 @@ class AmountDifference(Value, frozen=True):
 class SnapshotDifference(Value, frozen=True):
     """A counter set for which the allocations of `claims` (`namespace/name`) and the slice say different things.
 
-    `counters` are those alone whose amounts differ.  Where the groups differ, `frozen_groups` are those at allocation and
+    `counters` are only those whose amounts differ.  Where the groups differ, `frozen_groups` are those at allocation and
     `published_groups` those of the slice now; equal groups are left out.  `drawn_on` is `at allocation` or `now` if the device
     draws on the counter set only then.
     """
@@ -81,7 +81,7 @@ def difference_text(difference: SnapshotDifference) -> str:
         changes.append(("groups", *(", ".join(names) or "none" for names in groups)))
     parts = [f"{name} {then} at allocation, {now} now" for name, then, now in changes]
     if not parts:
-        parts.append(f"drawn on {difference.drawn_on} alone")
+        parts.append(f"drawn on only {difference.drawn_on}")
     return f"{difference.counter_set}: {'; '.join(parts)}"
 
 

@@ -35,7 +35,7 @@ ALL_KINDS: Final = (*KINDS, EVENTS, BUDGETS)
 class MissingKind(Value, frozen=True, rename=None):
     """A kind that could not be read, and why: the right is missing, the API server failed, or does not serve it.
 
-    `namespace`: objects of this namespace alone could be read, empty if there are none at all.  `forbidden`: the right is missing.
+    `namespace`: only objects of this namespace could be read, empty if there are none at all.  `forbidden`: the right is missing.
     """
 
     kind: str

@@ -59,7 +59,7 @@ _ABOUT_DECODER: Final = msgspec.json.Decoder(_About, dec_hook=decoded_moment)
 
 
 def write_snapshot(objects: ClusterObjects, path: Path) -> int:
-    """Write the fields that decisions read of all objects; returns the bytes of the file, which its owner alone may read.
+    """Write the fields that decisions read of all objects; returns the bytes of the file, which only its owner may read.
 
     The path `-` is standard output.  Two snapshots of the same objects have the same bytes.
 

@@ -25,9 +25,9 @@ _Key = tuple[str, str, str]
 class UsageRow(Value, frozen=True):
     """What claims of a namespace have of the devices of a class and a driver; amounts in nano-units, by name.
 
-    `devices` are those that a claim has whole, `shares` its parts of others, `observed` those that it sees by administrative
-    access alone.  `counters` is what the devices draw; a device with several shares draws once, for the first claim by name.
-    `capacity` is what the shares take.
+    `devices` are those that a claim has whole, `shares` its parts of others, `observed` those that it sees only by
+    administrative access.  `counters` is what the devices draw; a device with several shares draws once, for the first claim by
+    name.  `capacity` is what the shares take.
     """
 
     namespace: str

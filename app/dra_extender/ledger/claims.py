@@ -34,7 +34,7 @@ _MOST_DELETED_UIDS: Final = 20_000
 class ClaimsByOwner(Generic[K]):
     """UIDs of claims by the owner that each claim names in its present form.
 
-    A user who may change a claim may change the owner that it names.  So the index keeps the key of each claim.
+    A user with the right to change a claim may change the owner that it names.  So the index keeps the key of each claim.
     """
 
     def __init__(self, owner_of: Callable[[ClaimHead], K | None]) -> None:
@@ -357,7 +357,7 @@ class ClaimIndex:
         self._extended.put(claim)
         self._generated.put(claim)
         if old.metadata.key != claim.metadata.key and self._by_key.get(old.metadata.key) == uid:
-            # No server renames an object; one that is renamed all the same is known by its new name alone.
+            # No server renames an object; one that is renamed all the same is known only by its new name.
             del self._by_key[old.metadata.key]
             self._by_key[claim.metadata.key] = uid
         self._keep(record, claim, data)

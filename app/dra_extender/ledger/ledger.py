@@ -264,7 +264,7 @@ class Ledger:
             self.events.publish(PodResolved(pod.uid))
 
     def release_orphans(self, uid: str) -> None:
-        """Free the devices of deleted claims that this pod alone used: it is finished, deleted, or was not bound after all."""
+        """Free the devices of deleted claims that only this pod used: it is finished, deleted, or was not bound after all."""
         if uid not in self.claims.orphans.by_pod:
             return
         change = self.claims.pod_ended(uid)

@@ -1,4 +1,4 @@
-"""PodGroups, and the kubelets that start pods whose claims are reserved for their PodGroup alone.
+"""PodGroups, and the kubelets that start pods whose claims are reserved only for their PodGroup.
 
 A kubelet accepts the pod's own entry in `reservedFor` always, and that of its PodGroup only with the gate
 DRAWorkloadResourceClaims, which no object of the API reports.  So one pod that has only its group's entry is bound to a node: when
@@ -24,7 +24,7 @@ START_LABEL: Final = "dra-extender.io/pod-group-claims"
 
 
 def known_on(node: Node) -> bool | None:
-    """Return what the node's label or its kubelet says of pods that are reserved through their PodGroup alone, if anything."""
+    """Return what the node's label or its kubelet says of pods that are reserved only through their PodGroup, if anything."""
     label = node.labels.get(START_LABEL)
     if label in ("true", "false"):
         return label == "true"
@@ -126,7 +126,7 @@ class GroupEntryTrial:
 
 
 class GroupEntryTrials:
-    """What is known of each node's kubelet, and the pods that have not started yet with their group's entry alone.
+    """What is known of each node's kubelet, and the pods that have not started yet with only their group's entry.
 
     ABLE holds for all namespaces, because only the kubelet writes that a pod has started.  UNABLE holds for one namespace, because
     the author of a pod can write a spec that never starts.
@@ -222,7 +222,7 @@ class GroupEntryTrials:
         return self._trials.get(trial.pod.uid) is trial
 
     def mark_able(self, trial: GroupEntryTrial) -> bool:
-        """Record that the pod has started with its group's entry alone; returns whether the kubelet that runs now has proved it."""
+        """Record that the pod has started with only its group's entry; returns whether the kubelet that runs now has proved it."""
         self.end(trial.pod.uid)
         node = self._nodes.get(trial.node)
         if node is None or Kubelet.on(node) != trial.kubelet:
@@ -268,7 +268,7 @@ class GroupEntryTrials:
         return least - len(claim.status.reserved_for)
 
     def _may_not_start(self, pod_uid: str) -> bool:
-        """Return whether the pod may not start with its group's entry alone."""
+        """Return whether the pod may not start with only its group's entry."""
         trial = self._trials[pod_uid]
         node = self._nodes.get(trial.node)
         return node is None or self._known_support(trial.pod.namespace, node) is not GroupEntrySupport.ABLE

@@ -181,7 +181,7 @@ class Overlays:
     """
 
     def __init__(self, effective: SliceIndex) -> None:
-        """Begin with nothing; `effective` is written by this object alone."""
+        """Begin with nothing; only this object writes `effective`."""
         self._effective = effective
         self._published: dict[str, ResourceSlice] = {}
         # The policy asks CEL, so what it makes of a slice is kept apart from the taints, which change more often.

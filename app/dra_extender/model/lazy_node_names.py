@@ -53,7 +53,7 @@ class NodeNames(Sequence[str]):
         return iter(self._all())
 
     def rotated(self, number: int) -> Iterable[str]:
-        """Return all names, beginning at a place that depends on the number alone."""
+        """Return all names, beginning at a place that depends only on the number."""
         raw = self._raw
         border = self._border(1 + number % len(raw), len(raw))
         if border < 0:

@@ -36,7 +36,7 @@ class NamedClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedAttribute:
-    """A derived attribute (DRADerivedAttributes): CEL over a device, for constraints alone.
+    """A derived attribute (DRADerivedAttributes): CEL over a device, only for constraints.
 
     It shadows what devices publish under its name.
     """

@@ -104,7 +104,7 @@ def diagnose_devices(
 ) -> Iterator[DeviceDiagnosis]:
     """Yield every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
 
-    `among`: these devices alone, as far as they are in there when their turn comes.
+    `among`: only these devices, as far as they are in there when their turn comes.
 
     A `Budget` as deadline is charged for what is evaluated and explained.  Without `explains_selectors`, devices that no selector
     means have neither detail nor distance.

@@ -88,7 +88,7 @@ class _Terms(NamedTuple):
 class Fragmentation:
     """Rates placements for some expected kinds; equal states of devices are rated once.
 
-    `prices` are those of the kinds, in their order; they change by `renew_prices` alone.  `reads` are the attributes that the kinds
+    `prices` are those of the kinds, in their order; only `renew_prices` changes them.  `reads` are the attributes that the kinds
     read of devices (None: any).
     """
 

@@ -1,6 +1,6 @@
 """The units of a node's devices: devices that share counters with each other, or a single device; and what still fits on them.
 
-What fits on a unit depends on its state alone, and equal units in equal states are one `UnitRoom`, so that nodes share the work.
+What fits on a unit depends only on its state, and equal units in equal states are one `UnitRoom`, so that nodes share the work.
 """
 
 from collections import Counter

@@ -55,7 +55,7 @@ def published_devices(slices: Iterable[ResourceSlice]) -> list[PublishedDevice] 
 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """Yield (rule, why it has no effect); without devices only what follows from the rules alone."""
+    """Yield (rule, why it has no effect); without devices only what follows from the rules."""
     supplying = {rule for device in devices for _, rule in device.device.sources}
     for index, rule in enumerate(rules):
         before = next((earlier.name for earlier in rules[:index] if _covers(earlier, rule)), None)

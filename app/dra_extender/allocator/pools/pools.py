@@ -357,7 +357,7 @@ def _build(pool_id: PoolId, slices: KnownSlices, *, partitionable: bool, release
     offering, elsewhere = slices.relevant, slices.elsewhere
     try:
         if partitionable:
-            # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
+            # A slice with counter sets is a slice of only these, unless a release has devices beside them.
             offering, elsewhere = (
                 tuple(
                     [

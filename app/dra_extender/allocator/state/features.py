@@ -61,7 +61,7 @@ class ReleaseBehaviour:
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
     `devices_beside_counters`: a slice may have devices beside the counter sets on which they draw, as Kubernetes 1.34 has it; from
-    1.35 on such a slice counts for its counter sets alone.
+    1.35 on such a slice counts only for its counter sets.
     """
 
     as_upstream: bool = False

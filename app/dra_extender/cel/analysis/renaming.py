@@ -99,7 +99,7 @@ def renamed(expression: str, names: NamesOfExpressions) -> str | None:
 
 
 def _is_plain(node: ast.SyntaxNode) -> bool:
-    """Return whether a condition compares texts for equality alone, and nothing else but numbers, amounts and versions."""
+    """Return whether a condition compares texts only for equality, and nothing else but numbers, amounts and versions."""
     if isinstance(node, ast.Select) and node.test:
         return device_map_of(node.operand) is not None
     if _is_value(node):

@@ -6,7 +6,7 @@ not kept.
 
 Some functions of CEL show how upstream stores a quantity: as a 64-bit number with a decimal exponent if it is written so that this
 suffices, else as a decimal of any size. The storage decides whether a quantity is an integer, and how sums and floating-point
-numbers are rounded; comparisons depend on the amount alone.
+numbers are rounded; comparisons depend only on the amount.
 """
 
 import re

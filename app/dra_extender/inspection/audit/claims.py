@@ -106,7 +106,7 @@ def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupR
         ):
             return "is not reserved for it"
         if not accepted:
-            return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
+            return f"is reserved only for its PodGroup, {_UNSUPPORTED}"
     return "is not allocated" if claim.status.allocation is None else ""
 
 

@@ -92,7 +92,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = (), namespa
 
 
 def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
-    """Return the second report with those findings alone that the first has, too.
+    """Return the second report with only those findings that the first has, too.
 
     The kinds of a running cluster are read one after the other, and controllers clean up after pods in their own time.  A finding
     that two readings have is there.

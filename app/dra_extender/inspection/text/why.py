@@ -101,7 +101,7 @@ def subject_text(subject: str, claim: str, request: str) -> str:
 
 
 def _reported(report: WhyReport) -> Iterator[Part]:
-    """Yield what kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
+    """Yield what kube-scheduler reports, unless it is only about devices: the branches say more of that."""
     about = [reason for reason in report.reported if reason.kind is not ReasonKind.DEVICES or not report.branches]
     if not about or any(event.message == report.said for event in report.events):
         return
@@ -146,7 +146,7 @@ def _gang(gang: GangReport) -> Iterator[Part]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """`train-0..4` of names that differ in a number alone and count on; else the first names and how many more there are."""
+    """`train-0..4` of names that differ only in a number and count on; else the first names and how many more there are."""
     if len(names) > 1:
         stem = names[0].rstrip("0123456789")
         numbers = [name.removeprefix(stem) for name in names]
@@ -290,7 +290,7 @@ def _selector_text(selector: UnmetSelector | None) -> str:
 
 
 def _short(nearest: NearestDevice, text: str) -> str:
-    """Return a detail with the names of the device's own attributes and capacities alone."""
+    """Return a detail with the names of only the device's own attributes and capacities."""
     driver = nearest.device.partition("/")[0]
     for kind in ("attributes", "capacity"):
         text = text.replace(f'device.{kind}["{driver}"].', "")
@@ -298,7 +298,7 @@ def _short(nearest: NearestDevice, text: str) -> str:
 
 
 def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
-    """Yield whose groups are in force, and whether counters alone would let the device in."""
+    """Yield whose groups are in force, and whether the counters would suffice for the device."""
     in_force = nearest.in_force
     state = (
         "is used without groups"

@@ -40,7 +40,7 @@ _IDENTITY: Final = ("driver", "pool", "device", "shareID")
 
 
 def is_made(uid: str) -> bool:
-    """Return whether an object with this UID is in a copy alone, because of a change."""
+    """Return whether an object with this UID is only in a copy, because of a change."""
     return uid.startswith(_MADE_UID)
 
 

@@ -69,7 +69,7 @@ class Candidates(NamedTuple):
 
 
 class CandidateNodes:
-    """Candidates by what a pod needs; when a pod takes a node, that node alone is judged anew.
+    """Candidates by what a pod needs; when a pod takes a node, only that node is judged anew.
 
     Where nodes or pods could not be read, every node is a candidate.
     """

@@ -296,7 +296,7 @@ class ClaimChanges:
         return None
 
     def other_alternatives(self, claim: str, rejected: str) -> Iterator[tuple[str, ProposedChange]]:
-        """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks for it alone."""
+        """Yield the other alternatives (`request/alternative`) of one, each with the claim that asks only for it."""
         request, _, alternative = rejected.partition("/")
         for body in _bodies(self._claim(claim), request) if alternative else ():
             name = body.get("name")

@@ -126,7 +126,7 @@ class NoMatch:
         return not any(pool.pool_id[0] == self._driver for pools in all_pools if pools for pool in pools.unusable)
 
     def _misses(self, name: str) -> Sequence[Miss]:
-        """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
+        """Return the devices of the node, only those of the required driver if there is one, nearest first."""
         pools = self._view.pools_of(name)
         misses: list[Miss] = []
         for view in () if pools is None else {id(slice_view): slice_view for slice_view in pools.views}.values():
@@ -347,7 +347,7 @@ class NearestDevices:
                         yield HolderShare(holder=held_device.holder, device=name)
 
     def _order(self, diagnosis: DeviceDiagnosis) -> tuple[float, ...]:
-        """Return a sort key: the device first that lacks the least amount, conflicts by groups alone, or has the fewest taints."""
+        """Return a sort key: the device first that lacks the least amount, conflicts only by groups, or has the fewest taints."""
         short = diagnosis.shortage or next(iter(diagnosis.capacities), None)
         if short is not None:
             return ((short.requested - short.remaining) / max(short.requested, 1),)

@@ -211,6 +211,6 @@ def _is_missing(view: ClusterView, kind: StoredKind) -> bool:
 
 
 def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
-    """Return what helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
+    """Return what helps against reasons that only the running extender knows, as kube-scheduler reports them."""
     texts = (text for code, text in _AS_REPORTED.items() if any(code.value in reason.text for reason in reported))
     return tuple(NextStep(text=text) for text in dict.fromkeys(texts))

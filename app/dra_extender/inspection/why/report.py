@@ -65,7 +65,7 @@ class ReportedReason(Value, frozen=True):
 
 
 class UnjudgedFilter(Value, frozen=True):
-    """What kube-scheduler alone judges of a pod, such as `affinity to other pods`."""
+    """What only kube-scheduler judges of a pod, such as `affinity to other pods`."""
 
     kind: ReasonKind
     text: str
@@ -374,7 +374,7 @@ class WhyReport(Value, frozen=True):
 
     `fitting` of `nodes` have the devices that the pod needs; nodes that are not ready, cordoned, tainted against the pod, or being
     deleted do not count.  `said` is what the pod's condition PodScheduled reports, `reported` its reasons one by one, `unjudged`
-    what else kube-scheduler alone judges.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.
+    what else only kube-scheduler judges.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.
     `events` are what other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far
     as `why` judges them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound`
     says why it is not bound there yet.  `devices` are those of a bound pod; if it does not run yet, `refused` says why its kubelet

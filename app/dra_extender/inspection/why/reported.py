@@ -103,7 +103,7 @@ JUDGED: Final = frozenset(
 )
 """What `why` judges by itself, so that a report of it that contradicts the answer is older than the objects."""
 _LEFT_ALONE: Final = (Code.DEVICES_IN_BACKOFF.value, Code.NODE_IN_BACKOFF.value)
-"""What the running extender alone knows."""
+"""What only the running extender knows."""
 _SAID_OTHERWISE: Final = frozenset({FAILED_SCHEDULING, CLAIM_CREATION, UNAVAILABLE_REASON})
 """What the reasons against nodes, the condition PodScheduled or the missing claim say by themselves."""
 _MOST_EVENTS: Final = 4

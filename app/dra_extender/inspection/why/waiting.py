@@ -213,7 +213,7 @@ def _signature(view: ClusterView, waiting_pod: _Waiting) -> Hashable:
 
 
 def _row_of(view: ClusterView, waiting_pod: _Waiting, verdict: PodCause) -> tuple[WaitingCause, str]:
-    """Return the row of a pod, without pods, and what is said of this pod alone."""
+    """Return the row of a pod, without pods, and what is said only of this pod."""
     text = code = device_class = detail = ""
     match verdict.cause:
         case Cause.GATED:

@@ -76,7 +76,7 @@ def most_entries(claim: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
 
 
 def reserved_through_group(claims: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
-    """Return UIDs of the claims in which a pod on this node has its group's entry alone; none if the node's label says so."""
+    """Return UIDs of the claims in which a pod on this node has only its group's entry; none if the node's label says so."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
     return frozenset(claim.uid for claim in claims if claim.group == claim.consumer)

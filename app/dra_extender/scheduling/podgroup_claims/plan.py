@@ -195,8 +195,8 @@ class CompetingController:
     claim that was created for one of its entries under another name than ours, or records the group's claim in the status of a
     member that was created during our term.  Older objects are no evidence: the gate may have been on before.
 
-    A claim alone is no evidence: a user who may write claims can create one with the annotations of a PodGroup's claim.  It is a
-    suspicion about this group, which the service does not touch while the claim exists.
+    A claim alone is no evidence: a user with the right to write claims can create one with the annotations of a PodGroup's claim.
+    It is a suspicion about this group, which the service does not touch while the claim exists.
     """
 
     def __init__(self, ledger: Ledger) -> None:

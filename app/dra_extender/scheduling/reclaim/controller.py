@@ -141,7 +141,7 @@ class ReclaimController:
                 due = self._find_due(record, blocking)
                 if due is not None:
                     await self._release(record, due, blocking)
-            except Exception as problem:  # noqa: BLE001 - a failure costs this claim alone, and its grace begins anew
+            except Exception as problem:  # noqa: BLE001 - a failure costs only this claim, and its grace begins anew
                 self.supervisor.report(str(BackgroundTask.RECLAIM), problem, claim=record.claim.metadata.key)
                 self._suspects.pop(record.claim.metadata.uid, None)
             if due is not None and await self._work.stopped_within(self.options.reclaim_pause_seconds):
@@ -300,7 +300,7 @@ class ReclaimController:
 def _with_own_writes(writers: Writers, record: ClaimRecord, claim: ResourceClaim, us: str) -> Writers:
     """Return the writers that the claim's managed fields name, and `us` where this process knows that it wrote.
 
-    A user who may write the claim may also change its managed fields, and so keep our allocation from being released.
+    A user with the right to write the claim may also change its managed fields, and so keep our allocation from being released.
     """
     stored = claim.status.allocation
     if stored is None or record.written is None or not same_allocation(stored, record.written):
